@@ -1,0 +1,85 @@
+"""The key/value cache of one conversation: append, truncate, and remember which tokens it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model.weights import DecoderConfig
+
+_FIRST_CAPACITY = 512
+"""Tokens that the cache has room for at first: the persona and a few turns. It doubles when it is full."""
+
+
+class KeyValueCache:
+    """Keys and values of the tokens that a conversation has been read to.
+
+    Attributes:
+        tokens: the ids whose keys and values are held, in order; `len(tokens)` is the position of the next one.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
+        self.tokens: list[int] = []
+        self._config, self._dtype, self._device = config, dtype, device
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._capacity = 0
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` more tokens."""
+        needed = len(self.tokens) + count
+        if needed <= self._capacity:
+            return
+        capacity = max(_FIRST_CAPACITY, self._capacity)
+        while capacity < needed:
+            capacity *= 2
+        nothing: list[Tensor | None] = [None] * self._config.layers
+        self._keys = [self._grown(old, capacity) for old in self._keys or nothing]
+        self._values = [self._grown(old, capacity) for old in self._values or nothing]
+        self._capacity = capacity
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the keys and values of new tokens behind those held, for one layer.
+
+        Args:
+            key, value: [rows, kv_heads, head_dim]; room for them must be reserved.
+
+        Returns:
+            All keys and values up to and with the new ones: [kv_heads, seen, head_dim] each.
+        """
+        start, end = len(self.tokens), len(self.tokens) + key.shape[0]
+        self._keys[layer][:, start:end] = key.transpose(0, 1)
+        self._values[layer][:, start:end] = value.transpose(0, 1)
+        return self._keys[layer][:, :end], self._values[layer][:, :end]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Say which tokens were written, once every layer has them."""
+        self.tokens.extend(tokens)
+
+    def truncate(self, length: int) -> None:
+        """Forget every token from position `length` on."""
+        del self.tokens[length:]
+
+    def keep_common(self, tokens: Sequence[int]) -> int:
+        """Forget what does not begin `tokens`; returns how many tokens are left."""
+        common = 0
+        for held, wanted in zip(self.tokens, tokens, strict=False):
+            if held != wanted:
+                break
+            common += 1
+        self.truncate(common)
+        return common
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, room to grow included."""
+        return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
+
+    def _grown(self, old: Tensor | None, capacity: int) -> Tensor:
+        shape = (self._config.kv_heads, capacity, self._config.head_dim)
+        grown = torch.empty(shape, dtype=self._dtype, device=self._device)
+        if old is not None:
+            grown[:, : len(self.tokens)] = old[:, : len(self.tokens)]
+        return grown

@@ -1,0 +1,100 @@
+"""Matrix products with weights kept as floats, or as int8 with activations quantized row by row on the CPU.
+
+Each row has its own activation scale and the sums are exact integers, so a row's result does not depend on the rows
+beside it: several drafts can share a pass with the text they are checked against.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_LEVELS = 127.0
+_ZERO = 128
+"""Activations are stored as unsigned bytes around 128: the CPU's VNNI instructions multiply unsigned by signed."""
+
+
+class Linear(Protocol):
+    """y = x Wᵀ + b."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, in] → [rows, out]."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        ...
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 with one scale per row: [rows, columns] float32 → ([rows, columns] int8, [rows] float32)."""
+    scale = (weight.abs().amax(dim=1) / _LEVELS).clamp_(min=1e-12)
+    return (weight / scale[:, None]).round_().to(torch.int8), scale
+
+
+class FloatLinear:
+    """Weights in the dtype they are given: [out, in]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self._weight, self._bias)
+
+    @property
+    def nbytes(self) -> int:
+        return self._weight.nbytes
+
+
+class Int8Linear:
+    """Weights as int8 with one scale per output row, symmetric; activations as int8 with one scale per row.
+
+    The product runs in oneDNN (`onednn::qlinear_pointwise`), which keeps the weights in its own packed layout.
+
+    Args:
+        rows, scale: the weights as `quantize_rows` makes them: [out, in] int8, [out] float32.
+        bias: [out] float32, or None.
+    """
+
+    def __init__(self, rows: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
+        self._packed = torch.ops.onednn.qlinear_prepack(rows, None)
+        self._scale, self._bias = scale, bias
+        self._zero_points = torch.zeros(rows.shape[0], dtype=torch.int64)
+        self.nbytes = rows.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12)
+        rows = (x * (_LEVELS / largest)).round_().add_(_ZERO).to(torch.uint8)
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            rows, 1.0, _ZERO, self._packed, self._scale, self._zero_points,
+            None, 1.0, 0, torch.float32, "none", [], "",
+        )  # fmt: skip
+        y.mul_(largest / _LEVELS)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class FloatEmbedding:
+    """Token embeddings in the dtype they are given: [vocabulary, hidden]."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+        self.nbytes = table.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[rows] int64 → [rows, hidden]."""
+        return self._table[ids]
+
+
+class Int8Embedding:
+    """Token embeddings as `quantize_rows` makes them; rows come back as float32."""
+
+    def __init__(self, rows: Tensor, scale: Tensor) -> None:
+        self._rows, self._scale = rows, scale
+        self.nbytes = rows.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[rows] int64 → [rows, hidden] float32."""
+        return self._rows[ids] * self._scale[ids, None]

@@ -1,0 +1,67 @@
+"""Which token comes next: the likeliest, or one drawn from the likely ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to choose a token.
+
+    Attributes:
+        temperature: 0 takes the likeliest token; 1 draws from the model's own distribution.
+        top_k: draw only among this many likeliest tokens; 0 for all.
+        top_p: draw only among the likeliest tokens that together hold this much probability.
+        seed: makes the draws repeatable; None draws a fresh one.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 2:
+            raise ValueError(f"temperature is {self.temperature} and must lie between 0 and 2")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k} and must be 0 (all) or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p} and must lie above 0 and at most at 1")
+
+    def generator(self) -> torch.Generator:
+        """A source of draws for one answer."""
+        generator = torch.Generator()
+        if self.seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(self.seed)
+        return generator
+
+
+def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The distribution that is drawn from: [vocabulary] → [vocabulary] float32, summing to 1. Temperature above 0."""
+    scaled = logits / sampling.temperature
+    if sampling.top_k:
+        floor = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[-1]
+        scaled = scaled.masked_fill(scaled < floor, -torch.inf)
+    spread = scaled.softmax(-1)
+    if sampling.top_p < 1:
+        ordered, order = spread.sort(descending=True)
+        before = ordered.cumsum(-1) - ordered
+        spread = spread.index_fill(0, order[before >= sampling.top_p], 0.0)
+        spread = spread / spread.sum()
+    return spread
+
+
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """One token id from the logits [vocabulary] of the next position."""
+    if sampling.temperature == 0:
+        return int(logits.argmax())
+    return int(torch.multinomial(probabilities(logits.cpu(), sampling), 1, generator=generator))

@@ -1,0 +1,130 @@
+"""Text to token ids and back, built from a GGUF header or a tokenizer.json.
+
+Text that people say or type never becomes a control token: `encode` knows no control tokens, `encode_template` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.decoders import DecodeStream
+
+from model.gguf_file import BadModelFile
+
+_CONTROL, _USER_DEFINED = 3, 4
+"""GGUF token types that are matched whole in a template."""
+
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _split_by(pattern: str) -> list[pre_tokenizers.PreTokenizer]:
+    return [
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+
+
+_PRE_TOKENIZERS = {
+    "qwen2": lambda: _split_by(_QWEN2),
+    "llama-bpe": lambda: _split_by(_LLAMA3),
+    "smollm": lambda: [
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ],
+}
+"""How each GGUF `tokenizer.ggml.pre` splits text before BPE."""
+
+
+class TextTokenizer:
+    """A byte-level BPE tokenizer.
+
+    Args:
+        full: a tokenizer that knows its control tokens.
+    """
+
+    def __init__(self, full: Tokenizer) -> None:
+        self._full = full
+        self._plain = Tokenizer.from_str(full.to_str())
+        self._plain.encode_special_tokens = True
+
+    @staticmethod
+    def from_gguf(metadata: Mapping[str, Any]) -> TextTokenizer:
+        """Build from a GGUF header.
+
+        Raises:
+            BadModelFile: a kind of tokenizer that is not known.
+        """
+        kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+        if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
+            raise BadModelFile(
+                f"this GGUF has a {kind!r} tokenizer with pre-tokenizer {pre!r}; known are 'gpt2' with {sorted(_PRE_TOKENIZERS)}"
+            )
+        tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+        merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
+        full = Tokenizer(models.BPE({token: n for n, token in enumerate(tokens)}, merges))
+        if pre == "qwen2":
+            full.normalizer = normalizers.NFC()
+        full.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())
+        full.decoder = decoders.ByteLevel()
+        kinds = metadata.get("tokenizer.ggml.token_type", [])
+        whole = [
+            AddedToken(token, special=kind == _CONTROL, normalized=False)
+            for token, kind in zip(tokens, kinds, strict=False)
+            if kind in (_CONTROL, _USER_DEFINED)
+        ]
+        full.add_tokens(whole)
+        return TextTokenizer(full)
+
+    @staticmethod
+    def from_folder(folder: Path) -> TextTokenizer:
+        """Build from `tokenizer.json` in a checkpoint's folder.
+
+        Raises:
+            BadModelFile: the file is missing or damaged.
+        """
+        path = folder / "tokenizer.json"
+        if not path.exists():
+            raise BadModelFile(f"{folder} has no tokenizer.json: fetch the checkpoint's tokenizer too")
+        try:
+            return TextTokenizer(Tokenizer.from_file(str(path)))
+        except Exception as error:  # the Rust side raises bare Exception
+            raise BadModelFile(f"{path} cannot be read ({error}): fetch it again") from None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text; what looks like a control token is spelled out as ordinary text."""
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def encode_template(self, text: str) -> list[int]:
+        """Token ids of a piece of a chat template, in which control tokens are control tokens."""
+        return list(self._full.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, without control tokens."""
+        return str(self._full.decode(list(ids), skip_special_tokens=True))
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token by its exact spelling, or None."""
+        found = self._full.token_to_id(token)
+        return None if found is None else int(found)
+
+    def stream(self) -> TextStream:
+        """A fresh incremental decoder."""
+        return TextStream(self._full)
+
+
+class TextStream:
+    """Token ids in, text out, as soon as it forms whole characters."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is still missing bytes."""
+        return self._stream.step(self._tokenizer, token) or ""

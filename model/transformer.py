@@ -1,0 +1,175 @@
+"""One dense decoder for Llama and Qwen2: token ids and a cache in, logits out, in plain torch.
+
+Sources: Llama (arXiv 2302.13971), Qwen2 (arXiv 2407.10671); tested against transformers' LlamaForCausalLM and
+Qwen2ForCausalLM on random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.attention import attend, causal_mask
+from model.cache import KeyValueCache
+from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear
+from model.prepared import PreparedWeights
+from model.weights import Checkpoint, DecoderConfig
+
+Precision = Literal["int8", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attention_norm: Tensor
+    query_key_value: Linear
+    output: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Decoder:
+    """A decoder with its weights on one device.
+
+    Args:
+        checkpoint: where the weights come from.
+        device: where they go.
+        precision: `int8` (CPU only), `float32` or `bfloat16`.
+
+    Raises:
+        BadModelFile: the checkpoint lacks a tensor or holds one of the wrong shape.
+        ValueError: int8 was asked for off the CPU.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, device: torch.device, precision: Precision) -> None:
+        if precision == "int8" and device.type != "cpu":
+            raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
+        self.config: DecoderConfig = checkpoint.config
+        self.device = device
+        self.precision = precision
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self._checkpoint: Checkpoint | None = checkpoint
+        self._prepared = PreparedWeights(checkpoint) if precision == "int8" else None
+        self._embedding = self._embed("embed_tokens.weight")
+        self._layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
+        self._norm = self._vector("norm.weight")
+        head = "lm_head.weight" if checkpoint.has("lm_head.weight") else "embed_tokens.weight"
+        self._head = self._linear([head])
+        self._cos, self._sin = self._rotations(checkpoint.rope_factors())
+        if self._prepared is not None:
+            self._prepared.save()
+        self._checkpoint = self._prepared = None
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache that fits this decoder."""
+        return KeyValueCache(self.config, self.dtype, self.device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights that one pass reads; the embedding table is only looked up."""
+        layers = (
+            part for layer in self._layers for part in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
+        )
+        return sum(part.nbytes for part in layers) + self._head.nbytes
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
+        """Read `tokens` behind those that `cache` holds, and add them to it.
+
+        Args:
+            tokens: ids of the new tokens, at least one.
+            logits: for which of them to predict the next token.
+
+        Returns:
+            [rows, vocabulary] float32: every row, the last one only, or none (for reading ahead).
+        """
+        past, rows = len(cache.tokens), len(tokens)
+        cache.reserve(rows)
+        mask = causal_mask(rows, past, self.device) if rows > 1 else None
+        cos, sin = self._cos[past : past + rows], self._sin[past : past + rows]
+        x = self._embedding(torch.tensor(tokens, device=self.device))
+        for number, layer in enumerate(self._layers):
+            x = x + self._attention(layer, number, x, cache, mask, cos, sin)
+            x = x + self._mlp(layer, x)
+        cache.commit(tokens)
+        kept = x if logits == "all" else x[-1:] if logits == "last" else x[:0]
+        if kept.shape[0] == 0:
+            return torch.empty(0, self.config.vocab_size)
+        return self._head(self._normalize(kept, self._norm)).float()
+
+    def _attention(
+        self,
+        layer: _Layer,
+        number: int,
+        x: Tensor,
+        cache: KeyValueCache,
+        mask: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+    ) -> Tensor:
+        c = self.config
+        mixed = layer.query_key_value(self._normalize(x, layer.attention_norm))
+        query, key, value = mixed.view(-1, c.heads + 2 * c.kv_heads, c.head_dim).split_with_sizes(
+            (c.heads, c.kv_heads, c.kv_heads), dim=1
+        )
+        keys, values = cache.write(number, _rotate(key, cos, sin), value)
+        return layer.output(attend(_rotate(query, cos, sin), keys, values, mask))
+
+    def _mlp(self, layer: _Layer, x: Tensor) -> Tensor:
+        gate, up = layer.gate_up(self._normalize(x, layer.mlp_norm)).chunk(2, dim=-1)
+        return layer.down(torch.nn.functional.silu(gate).mul_(up))
+
+    def _normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)
+
+    def _layer(self, name: str) -> _Layer:
+        return _Layer(
+            attention_norm=self._vector(f"{name}.input_layernorm.weight"),
+            query_key_value=self._linear([f"{name}.self_attn.{part}_proj.weight" for part in "qkv"]),
+            output=self._linear([f"{name}.self_attn.o_proj.weight"]),
+            mlp_norm=self._vector(f"{name}.post_attention_layernorm.weight"),
+            gate_up=self._linear([f"{name}.mlp.gate_proj.weight", f"{name}.mlp.up_proj.weight"]),
+            down=self._linear([f"{name}.mlp.down_proj.weight"]),
+        )
+
+    def _linear(self, names: list[str]) -> Linear:
+        """One product for several projections of the same input, side by side."""
+        assert self._checkpoint is not None
+        biases = [name.removesuffix("weight") + "bias" for name in names]
+        bias = None
+        if self._checkpoint.has(biases[0]):
+            bias = torch.cat([self._checkpoint.tensor(name) for name in biases]).to(self.device, self.dtype)
+        if self._prepared is not None:
+            return Int8Linear(*self._prepared.rows(names), bias)
+        weight = torch.cat([self._checkpoint.tensor(name) for name in names])
+        return FloatLinear(weight.to(self.device, self.dtype), bias)
+
+    def _embed(self, name: str) -> Int8Embedding | FloatEmbedding:
+        assert self._checkpoint is not None
+        if self._prepared is not None:
+            return Int8Embedding(*self._prepared.rows([name]))
+        return FloatEmbedding(self._checkpoint.tensor(name).to(self.device, self.dtype))
+
+    def _vector(self, name: str) -> Tensor:
+        assert self._checkpoint is not None
+        return self._checkpoint.tensor(name).to(self.device, self.dtype)
+
+    def _rotations(self, factors: Tensor | None) -> tuple[Tensor, Tensor]:
+        """cos and sin for every position, [context, 1, head_dim] (RoFormer, arXiv 2104.09864, halves rotated)."""
+        c = self.config
+        frequency = c.rope_theta ** -(torch.arange(0, c.head_dim, 2, dtype=torch.float32) / c.head_dim)
+        if factors is not None:
+            frequency = frequency / factors
+        angles = torch.arange(c.context_length, dtype=torch.float32)[:, None] * frequency
+        both = torch.cat((angles, angles), dim=-1)[:, None, :]
+        return both.cos().to(self.device, self.dtype), both.sin().to(self.device, self.dtype)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn [rows, heads, head_dim] by the angles of their positions."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin

@@ -1,0 +1,306 @@
+"""Opens a checkpoint, GGUF or safetensors, and hands out its shape, its tensors and its tokenizer by one set of names.
+
+Names are those of Hugging Face's Llama without the leading `model.`: `layers.0.self_attn.q_proj.weight`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from model.gguf_file import BadModelFile, GGUFFile
+from model.tokenizer import TextTokenizer
+
+FAMILIES = ("llama", "qwen2")
+"""Backbones that `transformer.py` computes, by their `model_type`."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The shape of a dense decoder."""
+
+    family: str
+    vocab_size: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    context_length: int
+    """Tokens the model was trained to see."""
+    rope_theta: float
+    norm_eps: float
+
+
+class Checkpoint(Protocol):
+    """A model's files, opened."""
+
+    config: DecoderConfig
+    path: Path
+    """The file or folder it was opened from."""
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds the tensor called `name`."""
+        ...
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor called `name`, float32 on the CPU. Raises BadModelFile when it is missing."""
+        ...
+
+    def rope_factors(self) -> torch.Tensor | None:
+        """Divisors [head_dim / 2] of the rotary frequencies, or None where they are plain."""
+        ...
+
+    def tokenizer(self) -> TextTokenizer:
+        """The checkpoint's tokenizer."""
+        ...
+
+    def chat_template(self) -> str | None:
+        """The Jinja chat template it was trained with, if it has one."""
+        ...
+
+    def stop_tokens(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        ...
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a `.gguf` file or a folder with `config.json` and safetensors.
+
+    Raises:
+        BadModelFile: missing, damaged, or of a family that is not known.
+    """
+    if path.is_dir():
+        return SafetensorsCheckpoint(path)
+    if not path.exists():
+        raise BadModelFile(f"there is no model file at {path}")
+    if path.suffix == ".gguf":
+        return GGUFCheckpoint(path)
+    raise BadModelFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors")
+
+
+def _known_family(family: object, path: Path) -> str:
+    if family not in FAMILIES:
+        raise BadModelFile(f"{path} is a {family!r} model; known families are {', '.join(FAMILIES)}")
+    return str(family)
+
+
+_GGUF_NAMES = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def _gguf_name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("layers."):
+        _, layer, part = stem.split(".", 2)
+        return f"blk.{layer}.{_GGUF_NAMES[part]}.{kind}"
+    return f"{_GGUF_NAMES[stem]}.{kind}"
+
+
+class GGUFCheckpoint:
+    """A checkpoint in one GGUF file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = GGUFFile(path)
+        self._metadata = self._file.metadata
+        family = _known_family(self._metadata.get("general.architecture"), path)
+        try:
+            self.config = self._config(family)
+        except KeyError as error:
+            raise BadModelFile(f"{path} lacks the metadata {error}: it is not a complete {family} model") from None
+
+    def _config(self, family: str) -> DecoderConfig:
+        def value(key: str) -> Any:
+            return self._metadata[f"{family}.{key}"]
+
+        hidden, heads = int(value("embedding_length")), int(value("attention.head_count"))
+        return DecoderConfig(
+            family=family,
+            vocab_size=len(self._metadata["tokenizer.ggml.tokens"]),
+            hidden=hidden,
+            layers=int(value("block_count")),
+            heads=heads,
+            kv_heads=int(self._metadata.get(f"{family}.attention.head_count_kv", heads)),
+            head_dim=int(self._metadata.get(f"{family}.attention.key_length", hidden // heads)),
+            intermediate=int(value("feed_forward_length")),
+            context_length=int(value("context_length")),
+            rope_theta=float(self._metadata.get(f"{family}.rope.freq_base", 10_000.0)),
+            norm_eps=float(value("attention.layer_norm_rms_epsilon")),
+        )
+
+    def has(self, name: str) -> bool:
+        return _gguf_name(name) in self._file.tensor_names
+
+    def tensor(self, name: str) -> torch.Tensor:
+        try:
+            values = self._file.tensor(_gguf_name(name))
+        except KeyError:
+            raise BadModelFile(f"{self.path} has no tensor {_gguf_name(name)}: it is not a complete model") from None
+        if self.config.family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            return _halves_from_pairs(values, self.config.head_dim)
+        return values
+
+    def rope_factors(self) -> torch.Tensor | None:
+        return self._file.tensor("rope_freqs.weight") if "rope_freqs.weight" in self._file.tensor_names else None
+
+    def tokenizer(self) -> TextTokenizer:
+        return TextTokenizer.from_gguf(self._metadata)
+
+    def chat_template(self) -> str | None:
+        template = self._metadata.get("tokenizer.chat_template")
+        return None if template is None else str(template)
+
+    def stop_tokens(self) -> frozenset[int]:
+        keys = ("eos_token_id", "eot_token_id", "eom_token_id")
+        return frozenset(
+            int(self._metadata[f"tokenizer.ggml.{key}"]) for key in keys if f"tokenizer.ggml.{key}" in self._metadata
+        )
+
+
+def _halves_from_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Undo llama.cpp's reordering of Llama's query and key rows, which rotates neighbouring pairs where
+    Hugging Face rotates the two halves of a head (convert_hf_to_gguf.py, LlamaModel.permute)."""
+    rows, columns = weight.shape
+    return weight.view(rows // head_dim, head_dim // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+class SafetensorsCheckpoint:
+    """A checkpoint in a folder as `save_pretrained` writes it: one file, or shards with an index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self._settings = self._json("config.json")
+        family = _known_family(self._settings.get("model_type"), folder)
+        try:
+            self.config = self._config(family)
+        except KeyError as error:
+            raise BadModelFile(f"{folder / 'config.json'} lacks {error}") from None
+        self._refuse_unknown_rope()
+        self._shards = self._find_shards()
+
+    def _config(self, family: str) -> DecoderConfig:
+        said = self._settings
+        hidden, heads = int(said["hidden_size"]), int(said["num_attention_heads"])
+        return DecoderConfig(
+            family=family,
+            vocab_size=int(said["vocab_size"]),
+            hidden=hidden,
+            layers=int(said["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(said.get("num_key_value_heads") or heads),
+            head_dim=int(said.get("head_dim") or hidden // heads),
+            intermediate=int(said["intermediate_size"]),
+            context_length=int(said["max_position_embeddings"]),
+            rope_theta=float(self._rope().get("rope_theta") or said.get("rope_theta") or 10_000.0),
+            norm_eps=float(said["rms_norm_eps"]),
+        )
+
+    def _rope(self) -> dict[str, Any]:
+        """transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` or nothing."""
+        return self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
+
+    def _refuse_unknown_rope(self) -> None:
+        kind = self._rope().get("rope_type") or self._rope().get("type") or "default"
+        if kind not in ("default", "llama3"):
+            raise BadModelFile(f"{self.path} scales its rotary positions by {kind!r}; known are 'default' and 'llama3'")
+        if self._settings.get("use_sliding_window"):
+            raise BadModelFile(f"{self.path} uses sliding-window attention, which is not supported")
+
+    def _find_shards(self) -> dict[str, Path]:
+        index = self.path / "model.safetensors.index.json"
+        if index.exists():
+            names = self._json(index.name)["weight_map"]
+            return {_bare(name): self.path / shard for name, shard in names.items()}
+        path = self.path / "model.safetensors"
+        if not path.exists():
+            raise BadModelFile(f"{self.path} holds neither model.safetensors nor an index of shards")
+        try:
+            with safe_open(path, "pt") as file:
+                return {_bare(name): path for name in file.keys()}  # noqa: SIM118 - not a mapping
+        except SafetensorError as error:
+            raise BadModelFile(f"{path} is damaged ({error}): fetch it again") from None
+
+    def has(self, name: str) -> bool:
+        return name in self._shards
+
+    def tensor(self, name: str) -> torch.Tensor:
+        if name not in self._shards:
+            raise BadModelFile(f"{self.path} has no tensor {name}: it is not a complete {self.config.family} model")
+        try:
+            with safe_open(self._shards[name], "pt") as file:
+                stored = name if name.startswith("lm_head") else f"model.{name}"
+                stored_tensor: torch.Tensor = file.get_tensor(stored)
+                return stored_tensor.to(torch.float32)
+        except (SafetensorError, FileNotFoundError) as error:
+            raise BadModelFile(f"{self._shards[name]} cannot be read ({error}): fetch it again") from None
+
+    def rope_factors(self) -> torch.Tensor | None:
+        rope = self._rope()
+        if (rope.get("rope_type") or rope.get("type")) != "llama3":
+            return None
+        return _llama3_factors(self.config, rope)
+
+    def tokenizer(self) -> TextTokenizer:
+        return TextTokenizer.from_folder(self.path)
+
+    def chat_template(self) -> str | None:
+        own = self.path / "chat_template.jinja"
+        if own.exists():
+            return own.read_text(encoding="utf-8")
+        path = self.path / "tokenizer_config.json"
+        template = self._json(path.name).get("chat_template") if path.exists() else None
+        return template if isinstance(template, str) else None
+
+    def stop_tokens(self) -> frozenset[int]:
+        ids: set[int] = set()
+        for name in ("generation_config.json", "config.json"):
+            if (self.path / name).exists():
+                said = self._json(name).get("eos_token_id")
+                ids.update(said if isinstance(said, list) else [] if said is None else [said])
+        return frozenset(ids)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            loaded = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BadModelFile(f"{self.path} has no {name}: it is not a checkpoint's folder") from None
+        except ValueError as error:
+            raise BadModelFile(f"{path} is not valid JSON ({error}): fetch it again") from None
+        if not isinstance(loaded, dict):
+            raise BadModelFile(f"{path} holds no JSON object")
+        return loaded
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("model.")
+
+
+def _llama3_factors(config: DecoderConfig, rope: dict[str, Any]) -> torch.Tensor:
+    """Llama 3.1's stretching of the slow rotary frequencies (transformers, modeling_rope_utils, `llama3`)."""
+    frequency = config.rope_theta ** -(torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim)
+    wavelength = 2 * torch.pi / frequency
+    factor = float(rope["factor"])
+    low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+    original = float(rope["original_max_position_embeddings"])
+    smooth = ((original / wavelength - low) / (high - low)).clamp(0, 1)
+    return 1 / ((1 - smooth) / factor + smooth)

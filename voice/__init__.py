@@ -1,0 +1,1 @@
+"""Sound and turns: hearing, speaking and turn-taking. Knows no sockets and no language model."""

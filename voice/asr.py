@@ -1,0 +1,238 @@
+"""Transcription on faster-whisper with a short encoder window: partials while the user speaks, one final text.
+
+`WhisperModel.transcribe` pads every clip to 30 s; here the features are cut to the speech plus a margin and go
+straight to `encode` and `generate`. Timestamps stay on: on a short window they are what stops the decoder from
+saying the sentence again (docs/benchmarks.md has the word error rates of both).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from faster_whisper import WhisperModel
+from faster_whisper.tokenizer import Tokenizer
+
+from voice.audio import HEARING_RATE, Samples
+
+_MARGIN_S = 1.0
+"""Silence behind the speech in the encoder's window; with less, the last word is often lost."""
+
+_SHORTEST_WINDOW_S = 3
+"""Whisper was trained on 30 s windows and breaks down on very short ones."""
+
+_LONGEST_S = 28.0
+"""Whisper's positions end at 30 s; speech and margin must fit."""
+
+_SETTLE_AFTER_S = 20.0
+"""An utterance longer than this is transcribed in pieces, cut where Whisper itself ends a segment."""
+
+_TOKENS_PER_SECOND = 10
+"""Nobody speaks faster. Bounds what a runaway decoder can say."""
+
+_FASTEST_WORDS_PER_SECOND = 4.5
+"""Above this pace a phrase that comes twice was most likely said once."""
+
+_END_SLACK_S = 0.7
+"""A segment that closes this near the end of the speech is the last one; what follows was invented."""
+
+_SILENT_PROBABILITY, _SILENT_LOGPROB = 0.6, -0.6
+"""Whisper's own rule for windows without speech (transcribe.py, `no_speech_threshold`), with a stricter
+log-probability because a voice detector has been asked already."""
+
+_TIMESTAMP_S = 0.02
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch that Whisper put timestamps around. Seconds from the start of the audio given."""
+
+    text: str
+    start_s: float
+    end_s: float
+    closed: bool
+    """Whether the closing timestamp was said; without one `end_s` is the end of the audio."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What has been understood so far: `stable` only grows, `unstable` may still change."""
+
+    stable: str
+    unstable: str
+
+    @property
+    def text(self) -> str:
+        """Both together."""
+        return f"{self.stable} {self.unstable}".strip()
+
+
+class Recognizer:
+    """A loaded Whisper. Blocking, and safe to share between threads.
+
+    Args:
+        folder: a CTranslate2 Whisper model.
+        device: `cpu` or `cuda`.
+        threads: processor threads for one transcription.
+        language: ISO code of what is spoken.
+    """
+
+    def __init__(self, folder: Path, *, device: str = "cpu", threads: int = 2, language: str = "en") -> None:
+        precision = "int8" if device == "cpu" else "int8_float16"
+        self._model = WhisperModel(str(folder), device=device, compute_type=precision, cpu_threads=threads)
+        self._tokenizer = Tokenizer(
+            self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language=language
+        )
+        self._suppressed = [-1]
+
+    def transcribe(self, audio: Samples) -> list[Segment]:
+        """What is said in `audio`, [T] float32 at 16 kHz of at most 28 s (longer audio is cut there). Silence
+        gives no segments."""
+        audio = audio[: int(_LONGEST_S * HEARING_RATE)]
+        seconds = len(audio) / HEARING_RATE
+        if not seconds:
+            return []
+        encoded = self._model.encode(self._features(audio))
+        result = self._model.model.generate(
+            encoded,
+            [self._tokenizer.sot_sequence],
+            beam_size=1,
+            max_length=16 + math.ceil(_TOKENS_PER_SECOND * seconds),
+            return_scores=True,
+            return_no_speech_prob=True,
+            suppress_tokens=self._suppressed,
+        )[0]
+        if result.no_speech_prob > _SILENT_PROBABILITY and result.scores[0] < _SILENT_LOGPROB:
+            return []
+        return self._segments(result.sequences_ids[0], seconds)
+
+    def _features(self, audio: Samples) -> np.ndarray:
+        window = max(_SHORTEST_WINDOW_S, math.ceil(len(audio) / HEARING_RATE + _MARGIN_S))
+        padded = np.zeros(window * HEARING_RATE, np.float32)
+        padded[: len(audio)] = audio
+        features: np.ndarray = self._model.feature_extractor(padded)[..., : window * 100]
+        return features
+
+    def _segments(self, ids: list[int], seconds: float) -> list[Segment]:
+        """Cut the token stream at its timestamps, up to the segment that closes near the end of the speech."""
+        segments: list[Segment] = []
+        words: list[int] = []
+        start = 0.0
+        for token in ids:
+            if token < self._tokenizer.timestamp_begin:
+                if token < self._tokenizer.eot:
+                    words.append(token)
+                continue
+            at = (token - self._tokenizer.timestamp_begin) * _TIMESTAMP_S
+            if not words:
+                start = at
+                continue
+            segments.append(self._segment(words, start, at, closed=True))
+            words, start = [], at
+            if at >= seconds - _END_SLACK_S:
+                break
+        if words and start < seconds:
+            segments.append(self._segment(words, start, seconds, closed=False))
+        return [segment for segment in segments if segment.text and segment.start_s < seconds]
+
+    def _segment(self, words: list[int], start: float, end: float, *, closed: bool) -> Segment:
+        text = self._tokenizer.decode(words).strip()
+        hasty = len(text.split()) > _FASTEST_WORDS_PER_SECOND * (end - start)
+        return Segment(without_loops(text, strict=hasty or not closed), start, end, closed)
+
+
+class Utterance:
+    """One user turn being transcribed: audio in, partials out, one final text. `add` may be called while another
+    thread transcribes.
+
+    Args:
+        recognizer: the shared Whisper.
+    """
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        self._recognizer = recognizer
+        self._blocks: list[Samples] = []
+        self._settled: list[str] = []
+        self._settled_until = 0
+        self._stable: list[str] = []
+        self._before: list[str] = []
+
+    def add(self, samples: Samples) -> None:
+        """Take more of the turn's audio, at 16 kHz."""
+        self._blocks.append(samples)
+
+    @property
+    def samples(self) -> int:
+        """Samples taken so far."""
+        return sum(len(block) for block in self._blocks)
+
+    def partial(self) -> Partial:
+        """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,
+        Macháček et al., arXiv 2307.14743)."""
+        words = self._words()
+        agreed = _common_prefix(words, self._before)
+        self._before = words
+        if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
+            self._stable = agreed
+        rest = words[len(self._stable) :] if _same(words[: len(self._stable)], self._stable) else []
+        return Partial(" ".join(self._stable), " ".join(rest))
+
+    def final(self, until: int | None = None) -> str:
+        """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing."""
+        return " ".join(self._words(until))
+
+    def _words(self, until: int | None = None) -> list[str]:
+        audio = np.concatenate(self._blocks)[self._settled_until : until] if self._blocks else np.zeros(0, np.float32)
+        while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
+            audio = audio[self._settle(audio) :]
+        tail = [segment.text for segment in self._recognizer.transcribe(audio)]
+        return " ".join([*self._settled, *tail]).split()
+
+    def _settle(self, audio: Samples) -> int:
+        """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""
+        piece = audio[: int(_SETTLE_AFTER_S * HEARING_RATE)]
+        segments = self._recognizer.transcribe(piece)
+        whole = [s for s in segments if s.closed and s.end_s < _SETTLE_AFTER_S - _END_SLACK_S] or segments
+        done = int(whole[-1].end_s * HEARING_RATE) if whole else len(piece)
+        done = max(done, HEARING_RATE)  # always on, even if Whisper puts everything into the first instant
+        self._settled += [segment.text for segment in whole]
+        self._settled_until += done
+        return done
+
+
+def without_loops(text: str, *, strict: bool = False) -> str:
+    """Cut a phrase that is said over and over, as a runaway decoder does, to its first saying.
+
+    Args:
+        strict: two sayings of a phrase of three or more words are a loop already: for text that the decoder never
+            closed, or that came faster than people speak. Otherwise people may repeat themselves: three sayings, or six of a single word.
+    """
+    words = text.split()
+    plain = [_bare(word) for word in words]
+    for length in range(1, len(words) // 2 + 1):
+        needed = 6 if length == 1 else 2 if strict and length >= 3 else 3
+        for start in range(len(words) - length * needed + 1):
+            unit = plain[start : start + length]
+            if all(plain[start + n * length : start + (n + 1) * length] == unit for n in range(1, needed)):
+                return " ".join(words[: start + length])
+    return text
+
+
+def _bare(word: str) -> str:
+    return re.sub(r"[^\w']", "", word.lower())
+
+
+def _same(a: list[str], b: list[str]) -> bool:
+    return [_bare(word) for word in a] == [_bare(word) for word in b]
+
+
+def _common_prefix(new: list[str], old: list[str]) -> list[str]:
+    count = 0
+    for a, b in zip(new, old, strict=False):
+        if _bare(a) != _bare(b):
+            break
+        count += 1
+    return new[:count]

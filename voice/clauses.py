@@ -1,0 +1,186 @@
+"""A stream of text in, speakable clauses out: the first as early as it can sound right, later ones at pauses.
+
+The clauses joined together are the text, letter for letter; `speakable` says how one is read aloud.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FIRST_WORDS = 3
+"""Words of a first clause without punctuation: about a second of speech, which is as long as the next clause takes
+to be thought and synthesized."""
+
+_COMMA_WORDS = 6
+"""Later clauses end at a comma only from this many words on; shorter ones make the voice sound breathless."""
+
+_LONGEST_WORDS = 24
+"""A clause is cut here even without punctuation: eight seconds of speech take half a second to synthesize."""
+
+_LEANING = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "this",
+        "that",
+        "these",
+        "those",
+        "my",
+        "your",
+        "his",
+        "her",
+        "its",
+        "our",
+        "their",
+        "some",
+        "any",
+        "no",
+        "every",
+        "of",
+        "to",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "with",
+        "about",
+        "into",
+        "over",
+        "and",
+        "or",
+        "but",
+        "so",
+        "because",
+        "if",
+        "when",
+        "while",
+        "as",
+        "than",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "am",
+        "do",
+        "does",
+        "did",
+        "has",
+        "have",
+        "had",
+        "will",
+        "would",
+        "can",
+        "could",
+        "should",
+        "may",
+        "might",
+        "must",
+        "not",
+        "very",
+        "i",
+        "you",
+        "he",
+        "she",
+        "it",
+        "we",
+        "they",
+        "there",
+        "who",
+        "which",
+        "what",
+        "how",
+    ]
+)
+"""Words that lean on the next one: no clause ends after them without punctuation."""
+
+_ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|no|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
+_STRONG = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
+_WEAK = re.compile(r"[,;:—–][\"')\]]*(?=\s)")
+_WORD = re.compile(r"\S+(?=\s)")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A piece of an answer that is spoken in one breath.
+
+    Attributes:
+        text: as written, with its spaces.
+        ends_sentence: whether the voice pauses behind it.
+    """
+
+    text: str
+    ends_sentence: bool
+
+
+class ClauseSplitter:
+    """Splits one answer."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._first = True
+
+    def push(self, text: str) -> list[Clause]:
+        """Take the next committed text; returns the clauses that it completes."""
+        self._text += text
+        clauses = []
+        while (cut := self._cut()) is not None:
+            clauses.append(self._take(cut))
+        return clauses
+
+    def flush(self) -> list[Clause]:
+        """The rest, at the end of the answer."""
+        return [self._take(len(self._text))] if self._text else []
+
+    def _take(self, cut: int) -> Clause:
+        text, self._text = self._text[:cut], self._text[cut:]
+        self._first = self._first and not speakable(text)
+        return Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
+
+    def _cut(self) -> int | None:
+        """Where the next clause ends, or None while that is open. A mark counts only once the letter behind it is
+        there: `3.` may become `3.5`."""
+        cuts = [m.end() for m in _STRONG.finditer(self._text) if not _ABBREVIATION.search(self._text[: m.end()])][:1]
+        least = 1 if self._first else _COMMA_WORDS
+        cuts += [m.end() for m in _WEAK.finditer(self._text) if len(self._text[: m.end()].split()) >= least][:1]
+        words = list(_WORD.finditer(self._text))
+        if self._first:
+            bare = (re.sub(r"[^\w']", "", w.group().lower()) for w in words)
+            cuts += [
+                w.end()
+                for n, (w, b) in enumerate(zip(words, bare, strict=True), 1)
+                if n >= _FIRST_WORDS and b not in _LEANING
+            ][:1]
+        if len(words) >= _LONGEST_WORDS:
+            cuts.append(words[_LONGEST_WORDS - 1].end())
+        usable = [cut for cut in cuts if self._text[:cut].strip()]
+        return min(usable, default=None)
+
+
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_MARKUP = re.compile(r"[*_#`~|<>{}\\]+")
+_BULLET = re.compile(r"^\s*(?:[-•+]|\d+[.)])\s+", re.MULTILINE)
+_PICTURE = re.compile("[\U0001f000-\U0001faff\u2190-\u2bff\ufe0f\u200d]+")
+_SAID = {
+    "%": " percent",
+    "&": " and ",
+    "=": " equals ",
+    "+": " plus ",
+    "°C": " degrees Celsius",
+    "°F": " degrees Fahrenheit",
+}
+
+
+def speakable(text: str) -> str:
+    """How `text` is read aloud: markdown, links and pictures taken out, signs turned to words."""
+    text = _PICTURE.sub(" ", _BULLET.sub("", _LINK.sub(r"\1", text)))
+    for sign, said in _SAID.items():
+        text = text.replace(sign, said)
+    text = " ".join(_MARKUP.sub(" ", text).split())
+    text = re.sub(r"\s+([,.;:!?])", r"\1", text)
+    return text if re.search(r"\w", text) else ""

@@ -1,0 +1,34 @@
+"""Every timing constant of a conversation, each with its reason. All in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long the stages of a turn wait.
+
+    Attributes:
+        onset_ms: voiced sound before the user counts as speaking. Two detector windows: one alone is often a click.
+        barge_in_ms: the same while the assistant answers. Longer, because stopping for a cough is worse than
+            stopping a tenth of a second late; four windows keep the stop within 200 ms of the first word.
+        onset_gap_ms: unvoiced sound that ends a run of voiced sound before it counted as speaking.
+        end_silence_ms: silence after which the turn is over. The Realtime protocol's own default; with nothing but
+            silence to go by, less cuts people off in the middle of a sentence.
+        prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
+        longest_turn_ms: a turn is ended here even if sound goes on (a radio, a fan that sounds like speech).
+        shortest_commit_ms: less audio than this cannot be committed by hand (the Realtime protocol's rule).
+        partial_every_ms: new speech before another partial transcript is made.
+        playback_slack_ms: how much later than our own estimate the client may finish playing: network and its buffer.
+    """
+
+    onset_ms: int = 64
+    barge_in_ms: int = 128
+    onset_gap_ms: int = 96
+    end_silence_ms: int = 500
+    prefix_ms: int = 300
+    longest_turn_ms: int = 120_000
+    shortest_commit_ms: int = 100
+    partial_every_ms: int = 320
+    playback_slack_ms: int = 300

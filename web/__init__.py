@@ -1,0 +1,1 @@
+"""The microphone page, shipped as package data and served at `/`."""
