@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from voice.audio import Samples
 from voice.history import Item
 from voice.timeline import Timeline
 from voice.turn import Phase
+
+NO_SAMPLES: Samples = np.zeros(0, np.float32)
+"""Nothing to hear."""
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ class Session:
         self._partial_samples = 0
         self._understanding: set[asyncio.Task[None]] = set()
         self._answer: Answer | None = None
+        self._wanted: Settings | None = None
         self._timeline = Timeline(_new_id("turn"))
         self._played_out: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -175,8 +176,11 @@ class Session:
         self._apply(Withdrawn())
         self._input.clear()
 
-    def respond(self) -> None:
+    def respond(self, settings: Settings | None = None) -> None:
         """Answer the conversation as it stands.
+
+        Args:
+            settings: for this answer only; the session's own when not given.
 
         Raises:
             Refused: an answer is under way.
@@ -186,6 +190,7 @@ class Session:
                 "conversation_already_has_active_response",
                 f"{self._answer.response_id} is still in progress: wait for its response.done or cancel it",
             )
+        self._wanted = settings
         self._apply(AnswerWanted())
 
     def cancel(self, response_id: str | None = None) -> None:
@@ -301,24 +306,25 @@ class Session:
     def _start_answer(self) -> None:
         if self._played_out is not None:
             self._played_out.cancel()
-        self._answer = Answer(
+        settings, self._wanted = self._wanted or self.settings, None
+        answer = Answer(
             response_id=_new_id("resp"),
-            item=Item(_new_id("item"), "assistant", spoken=self.settings.speak),
+            item=Item(_new_id("item"), "assistant", spoken=settings.speak),
             timeline=self._timeline,
             stages=self._stages,
             emit=self._emit,
             clock=self._clock,
-            speed=self.settings.speed,
+            speed=settings.speed,
         )
         self._timeline = Timeline(_new_id("turn"))  # an answer that no turn asked for has a timeline of its own
-        self._answer.task = self._spawn(self._run_answer(self._answer))
-
-    async def _run_answer(self, answer: Answer) -> None:
-        await asyncio.gather(*self._understanding)
-        messages = self.history.messages(self.settings.instructions)
+        self._answer = answer
         previous = self.history.add(answer.item)
         self._emit(events.AnswerStarted(answer.response_id, answer.item, previous))
-        await answer.run(self._brain, messages, self.settings.max_tokens)
+        answer.task = self._spawn(self._run_answer(answer, settings))
+
+    async def _run_answer(self, answer: Answer, settings: Settings) -> None:
+        await asyncio.gather(*self._understanding)
+        await answer.run(self._brain, self.history.messages(settings.instructions), settings.max_tokens)
         slack = self.settings.rules.timing.playback_slack_ms / 1000 if answer.item.audio_ms else 0
         wait = max(0.0, answer.played_until + slack - self._clock())
         self._played_out = asyncio.get_running_loop().call_later(wait, self._apply, PlayedOut())

@@ -1,0 +1,219 @@
+"""The `rejoinder` command. Each command says what is wrong in one sentence and exits with 1; 2 is for wrong usage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from model import catalog
+from model.gguf_file import BadModelFile
+from model.store import ModelUnavailable, Store
+from server.loading import DEFAULT_MODEL, DEFAULT_VOICE, Bars, Choice
+
+app = typer.Typer(
+    help="A voice assistant that you run yourself.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+models_app = typer.Typer(help="The models on this machine.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+class PrecisionOption(str, Enum):
+    """Number format of the language model's weights."""
+
+    int8 = "int8"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class UserError(Exception):
+    """Something that the person at the command line can put right; the message says how."""
+
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="A name from `rejoinder models list`, a GGUF file or a safetensors folder.")
+]
+VoiceOption = Annotated[
+    str, typer.Option("--voice", help="A name from `rejoinder models list`, or a Piper .onnx file.")
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+PrecisionChoice = Annotated[
+    PrecisionOption | None, typer.Option("--precision", help="int8 on the CPU and bfloat16 on a GPU unless said.")
+]
+
+
+@app.callback()
+def _logging(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what happens.")] = False) -> None:
+    handler = RichHandler(console=_err, show_path=False, rich_tracebacks=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", datefmt="[%X]", handlers=[handler])
+    logging.getLogger("rejoinder").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for every one of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
+    model: ModelOption = DEFAULT_MODEL,
+    voice: VoiceOption = DEFAULT_VOICE,
+    device: DeviceOption = "auto",
+    precision: PrecisionChoice = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_self_signed: Annotated[
+        bool, typer.Option(help="Make a certificate, for trying the page from another device.")
+    ] = False,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(envvar="REJOINDER_API_KEY", help="A key that clients must have; may be repeated."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="A page elsewhere that may connect, like https://example.org.")
+    ] = None,
+    max_conversations: Annotated[int, typer.Option(min=1, max=1024, help="More at once are turned away.")] = 16,
+) -> None:
+    """Serve the page at / and the Realtime protocol at /v1/realtime."""
+    from server.serving import Serving, run
+
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
+    if tls_cert is not None and tls_self_signed:
+        raise typer.BadParameter("give a certificate or --tls-self-signed, not both")
+    choice = Choice(model, voice, device, precision.value if precision else None)
+    serving = Serving(
+        host,
+        port,
+        tls_cert,
+        tls_key,
+        tls_self_signed,
+        frozenset(api_key or ()),
+        frozenset(allow_origin or ()),
+        max_conversations,
+    )
+    with _sentences():
+        run(choice, serving, _err)
+
+
+@app.command()
+def ask(
+    text: Annotated[str | None, typer.Argument(help="The question, written.")] = None,
+    wav: Annotated[Path | None, typer.Option(help="The question, spoken: a WAV file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to put the spoken answer, a WAV file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: ModelOption = DEFAULT_MODEL,
+    voice: VoiceOption = DEFAULT_VOICE,
+    device: DeviceOption = "auto",
+    precision: PrecisionChoice = None,
+) -> None:
+    """Ask one question, without a server."""
+    from server.ask import Question, run
+
+    if (text is None) == (wav is None):
+        raise typer.BadParameter("give a question as text or with --wav FILE, one of the two")
+    choice = Choice(model, voice, device, precision.value if precision else None)
+    with _sentences():
+        asyncio.run(run(Question(text, wav, out, as_json), choice, _out, _err))
+
+
+@app.command()
+def talk(
+    headphones: Annotated[
+        bool, typer.Option(help="You wear headphones: the microphone stays open while the assistant speaks.")
+    ] = False,
+    microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
+    loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
+    model: ModelOption = DEFAULT_MODEL,
+    voice: VoiceOption = DEFAULT_VOICE,
+    device: DeviceOption = "auto",
+    precision: PrecisionChoice = None,
+) -> None:
+    """Talk through this machine's microphone and loudspeaker."""
+    from server.loading import load_engine, load_voice_stages
+    from voice.talk import Devices, Talk
+
+    choice = Choice(model, voice, device, precision.value if precision else None)
+    with _sentences():
+        devices = Devices.find(microphone, loudspeaker)
+        stages, engine = load_voice_stages(choice, _err), load_engine(choice, _err)
+        _out.print("Speak when you like; Ctrl-C ends." + ("" if headphones else " I listen while I am silent."))
+        asyncio.run(Talk(engine.conversation(), stages, devices, full_duplex=headphones, say=_out.print).run())
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """Name the models, their authors and licences, and whether they are here."""
+    store = Store()
+    table = Table("name", "what", "size", "authors", "licence", "here")
+    for model in catalog.MODELS:
+        size = f"{model.size / 1e6:,.0f} MB"
+        table.add_row(model.name, model.title, size, model.authors, model.licence, store.available(model))
+    _out.print(table)
+
+
+@models_app.command("pull")
+def models_pull(name: Annotated[str, typer.Argument(help="A name from `rejoinder models list`.")]) -> None:
+    """Assemble a model in the cache and check it."""
+    with _sentences(), Bars(_err) as report:
+        folder = Store().pull(_known(name), report)
+    _out.print(f"{name} is in {folder}")
+
+
+@models_app.command("verify")
+def models_verify(
+    name: Annotated[str | None, typer.Argument(help="One model; all that are here when not given.")] = None,
+) -> None:
+    """Read every byte of the models that are here and compare checksums."""
+    store, wrong = Store(), False
+    with _sentences():
+        chosen = [_known(name)] if name else [m for m in catalog.MODELS if (store.folder / m.name).exists()]
+    if not chosen:
+        _out.print("no model is in the cache yet: `rejoinder models pull NAME` puts one there")
+    for model in chosen:
+        with Bars(_err) as report:
+            checks = store.check(model, report)
+        for check in checks:
+            wrong = wrong or check.state != "ok"
+            _out.print(f"{model.name}/{check.file.name}: {check.state}", soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _known(name: str) -> catalog.Model:
+    try:
+        return catalog.find(name)
+    except LookupError as error:
+        raise UserError(str(error)) from None
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """What a person can put right is said in a sentence, without a traceback."""
+    try:
+        yield
+    except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
+        _err.print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+        if os.environ.get("REJOINDER_TRACEBACK"):
+            raise
+        raise typer.Exit(1) from None
+
+
+def main() -> None:
+    """Entry point of the `rejoinder` command."""
+    app()

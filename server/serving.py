@@ -1,0 +1,131 @@
+"""`rejoinder serve`: takes the port, loads the models, then answers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from rich.console import Console
+
+from model.store import cache_folder
+from server.app import ServerState, build_app
+from server.loading import Choice, load_engine, load_voice_stages
+from server.tls import addresses, self_signed
+
+_log = logging.getLogger("rejoinder.server")
+
+_BIGGEST_FRAME = 16 << 20
+"""Bytes of one websocket frame before the connection is closed. Events above 1 MiB get an error event; a frame this
+big is not even read to its end."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How to listen, and for whom."""
+
+    host: str
+    port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_self_signed: bool
+    api_keys: frozenset[str]
+    origins: frozenset[str]
+    most_conversations: int
+
+
+def run(choice: Choice, serving: Serving, console: Console) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        OSError: the port cannot be had; said before any model is loaded.
+        ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
+    """
+    taken = _take_port(serving.host, serving.port)
+    certificate, key = _certificate(serving)
+    stages, engine = load_voice_stages(choice, console), load_engine(choice, console)
+    state = ServerState(engine, stages, choice.model, serving.api_keys, serving.origins, serving.most_conversations)
+    config = uvicorn.Config(
+        build_app(state),
+        ws="websockets-sansio",
+        ws_max_size=_BIGGEST_FRAME,
+        ws_per_message_deflate=False,  # base64 audio hardly shrinks, and deflating it costs more than sending it
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+    )
+    server = _Server(config, lambda: _greet(serving, taken, console))
+    try:
+        server.run(sockets=[taken])
+    finally:
+        engine.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, saying so once it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _take_port(host: str, port: int) -> socket.socket:
+    """A socket that holds the port but does not listen yet."""
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise OSError(f"{host!r} is no address of this machine ({error}): choose another --host") from None
+    taken = socket.socket(family, kind, proto)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(where)
+    except OSError as error:
+        taken.close()
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(
+                f"port {port} on {host} is in use: stop what uses it, or choose another with --port"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise OSError(f"port {port} needs more rights: choose one above 1023 with --port") from None
+        raise OSError(
+            f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port"
+        ) from None
+    return taken
+
+
+def _certificate(serving: Serving) -> tuple[str | None, str | None]:
+    if serving.tls_self_signed:
+        certificate, key = self_signed(cache_folder() / "tls")
+        return str(certificate), str(key)
+    for path in (serving.tls_cert, serving.tls_key):
+        if path is not None and not path.exists():
+            raise OSError(f"there is no TLS file at {path}")
+    return (
+        None if serving.tls_cert is None else str(serving.tls_cert),
+        None if serving.tls_key is None else str(serving.tls_key),
+    )
+
+
+def _greet(serving: Serving, taken: socket.socket, console: Console) -> None:
+    secure = serving.tls_self_signed or serving.tls_cert is not None
+    scheme, port = ("https" if secure else "http"), taken.getsockname()[1]
+    everywhere = serving.host in ("0.0.0.0", "::", "")
+    hosts = ["localhost", *addresses()] if everywhere else [serving.host]
+    for host in hosts:
+        console.print(f"Ready: {scheme}://{host}:{port}/", highlight=False)
+    if everywhere and not secure:
+        console.print("Other devices get no microphone on http: add --tls-self-signed, or a certificate.")
+    if everywhere and not serving.api_keys:
+        console.print("Anyone who reaches this port can talk to it: --api-key lets in only who has the key.")

@@ -1,0 +1,79 @@
+"""A certificate for trying the page from another device: browsers give the microphone only to secure pages."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_DAYS = 397
+"""The longest that browsers accept."""
+
+_RENEW_DAYS = 7
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for this machine's names and addresses, kept in `folder` so that a browser which
+    accepted it once need not be asked again.
+
+    Returns:
+        Paths of the certificate and of its key.
+    """
+    certificate, key = folder / "self-signed.pem", folder / "self-signed.key"
+    names = _names()
+    if certificate.exists() and key.exists() and _still_good(certificate, names):
+        return certificate, key
+    folder.mkdir(parents=True, exist_ok=True)
+    private = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rejoinder")])
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(who)
+        .issuer_name(who)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=_DAYS - 1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    key.touch(mode=0o600)
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    return certificate, key
+
+
+def addresses() -> list[str]:
+    """This machine's own IPv4 addresses, as other devices see them."""
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    except OSError:
+        return []
+    return sorted(str(address) for address in found if not str(address).startswith("127."))
+
+
+def _names() -> list[x509.GeneralName]:
+    hosts = [x509.DNSName(name) for name in sorted({"localhost", socket.gethostname()})]
+    return [*hosts, *(x509.IPAddress(ipaddress.ip_address(address)) for address in ["127.0.0.1", *addresses()])]
+
+
+def _still_good(path: Path, names: list[x509.GeneralName]) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    return left.days > _RENEW_DAYS and list(held) == names
