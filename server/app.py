@@ -197,7 +197,7 @@ def _why_not(socket: WebSocket, offered: list[str], state: ServerState) -> Error
         message = "this server wants an API key: send it as `Authorization: Bearer KEY`"
         return ErrorDetail(code="invalid_api_key", message=message)
     if len(state.connections) >= state.most_conversations:
-        message = f"{state.most_conversations} conversations are under way, which is the most this server takes: try again later"
+        message = f"{state.most_conversations} conversations are under way, the most this server takes: try again later"
         return ErrorDetail(type="server_error", code="too_many_conversations", message=message)
     return None
 

@@ -7,14 +7,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.table import Table
+from rich.table import Column, Table
 
 from model import catalog
 from model.gguf_file import BadModelFile
@@ -34,7 +34,7 @@ _out = Console()
 _err = Console(stderr=True)
 
 
-class PrecisionOption(str, Enum):
+class PrecisionOption(StrEnum):
     """Number format of the language model's weights."""
 
     int8 = "int8"
@@ -160,7 +160,7 @@ def talk(
 def models_list() -> None:
     """Name the models, their authors and licences, and whether they are here."""
     store = Store()
-    table = Table("name", "what", "size", "authors", "licence", "here")
+    table = Table(Column("name", no_wrap=True), "what", "size", "authors", "licence", "here")
     for model in catalog.MODELS:
         size = f"{model.size / 1e6:,.0f} MB"
         table.add_row(model.name, model.title, size, model.authors, model.licence, store.available(model))

@@ -1,4 +1,4 @@
-"""The types of the OpenAI Realtime protocol (GA names), as far as Rejoinder speaks it, and its own `rejoinder.*` events.
+"""The types of the OpenAI Realtime protocol (GA names), as far as Rejoinder speaks it.
 
 Types only: `realtime.py` says what they mean. Source: the openai-python SDK's `types/realtime`.
 """

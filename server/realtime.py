@@ -73,7 +73,7 @@ class RealtimeConversation:
         try:
             if len(text) > MAX_EVENT_BYTES:
                 raise BadEvent(
-                    f"this event has {len(text)} bytes and {MAX_EVENT_BYTES} are the most: send audio in smaller pieces",
+                    f"this event has {len(text)} bytes, {MAX_EVENT_BYTES} are the most: send audio in smaller pieces",
                     code="event_too_large",
                 )
             said = _parse(text)

@@ -39,9 +39,9 @@ _FASTEST_WORDS_PER_SECOND = 4.5
 _END_SLACK_S = 0.7
 """A segment that closes this near the end of the speech is the last one; what follows was invented."""
 
-_SILENT_PROBABILITY, _SILENT_LOGPROB = 0.6, -0.6
-"""Whisper's own rule for windows without speech (transcribe.py, `no_speech_threshold`), with a stricter
-log-probability because a voice detector has been asked already."""
+_SILENT_PROBABILITY, _SILENT_LOGPROB = 0.5, -0.9
+"""Above the one and below the other at once, words were invented from noise. On 239 recordings of speech no
+transcript came near both; on silence, noise, hum, tones and clicks nearly every one lay beyond both."""
 
 _TIMESTAMP_S = 0.02
 
@@ -227,7 +227,8 @@ def without_loops(text: str, *, strict: bool = False) -> str:
 
     Args:
         strict: two sayings of a phrase of three or more words are a loop already: for text that the decoder never
-            closed, or that came faster than people speak. Otherwise people may repeat themselves: three sayings, or six of a single word.
+            closed, or that came faster than people speak. Otherwise people may repeat themselves: three sayings, or
+            six of a single word.
     """
     words = text.split()
     plain = [_bare(word) for word in words]

@@ -167,7 +167,8 @@ class Session:
         if held < least:
             raise Refused(
                 "input_audio_buffer_commit_empty",
-                f"the input audio buffer holds {held} ms of audio and at least {least} ms are needed: append audio first",
+                f"the input audio buffer holds {held} ms of audio and at least {least} ms "
+                "are needed: append audio first",
             )
         self._apply(HandedOver(self._input.end_ms))
 

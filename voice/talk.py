@@ -35,7 +35,8 @@ def _sounddevice() -> Any:
         import sounddevice
     except OSError:
         raise NoDevice(
-            "PortAudio is missing: install it (Debian and Ubuntu: apt install libportaudio2; macOS: brew install portaudio)"
+            "PortAudio is missing: install it (Debian and Ubuntu: apt install libportaudio2; "
+            "macOS: brew install portaudio)"
         ) from None
     return sounddevice
 

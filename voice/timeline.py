@@ -1,4 +1,4 @@
-"""The stamps of one turn, from the user's last spoken sample to the first heard one, and percentiles over many turns."""
+"""The stamps of one turn, from the user's last spoken sample to the first heard one; percentiles over many."""
 
 from __future__ import annotations
 

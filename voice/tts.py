@@ -1,4 +1,4 @@
-"""Clause to sound: Piper, on a thread of its own, with the silence around each clause cut to what a listener expects."""
+"""Clause to sound: Piper, with the silence around each clause cut to what a listener expects."""
 
 from __future__ import annotations
 

@@ -1,0 +1,196 @@
+"""The engine: streaming, cancelling between passes, and reading only what is new."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.chat import ChatTemplate, TextMessage
+from model.engine import Conversation, Engine, LoadedModel, Progress, PromptTooLong, load_model
+from model.gguf_file import BadModelFile
+from model.sampling import Sampling
+from model.transformer import Decoder
+
+SYSTEM = TextMessage("system", "the capital of France")
+HELLO = TextMessage("user", "hello to you")
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_qwen2: Path) -> Iterator[Engine]:
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    yield engine
+    engine.close()
+
+
+async def all_of(conversation: Conversation, *messages: TextMessage, **options: object) -> list[Progress]:
+    return [progress async for progress in conversation.reply(messages, **options)]  # type: ignore[arg-type]
+
+
+def text_of(progresses: list[Progress]) -> str:
+    return "".join(progress.committed for progress in progresses)
+
+
+def greedy(model: LoadedModel, messages: list[TextMessage], count: int) -> list[int]:
+    """The slow, obvious way: the whole text again for every token."""
+    ids = model.template.encode(messages)
+    said: list[int] = []
+    for _ in range(count):
+        logits = model.decoder.forward(ids + said, model.decoder.new_cache(), logits="last")
+        said.append(int(logits[-1].argmax()))
+        if said[-1] in model.stop_tokens:
+            break
+    return said
+
+
+async def test_a_reply_is_what_greedy_decoding_gives_one_token_at_a_time(engine: Engine) -> None:
+    progresses = await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=40)
+    expected = greedy(engine.model, [SYSTEM, HELLO], 40)
+    stream = engine.model.tokenizer.stream()
+    assert text_of(progresses) == "".join(stream.push(t) for t in expected if t not in engine.model.stop_tokens)
+    assert [progress.step for progress in progresses] == list(range(1, len(expected) + 1))
+    assert progresses[-1].finished == ("stop" if expected[-1] in engine.model.stop_tokens else "length")
+
+
+async def test_the_next_turn_reads_only_what_is_new(engine: Engine) -> None:
+    conversation = engine.conversation()
+    first = await all_of(conversation, SYSTEM, HELLO, max_tokens=5)
+    read = len(engine.model.template.encode([SYSTEM, HELLO]))
+    again = [SYSTEM, HELLO, TextMessage("assistant", text_of(first)), TextMessage("user", "to you")]
+    second = await all_of(conversation, *again, max_tokens=5)
+    assert first[0].cached_tokens == 0
+    assert second[0].cached_tokens >= read - 1
+    fresh = await all_of(engine.conversation(), *again, max_tokens=5)
+    assert text_of(second) == text_of(fresh)
+
+
+async def test_reading_ahead_leaves_nothing_to_read(engine: Engine) -> None:
+    conversation = engine.conversation()
+    conversation.prepare([SYSTEM, HELLO])
+    wanted = len(engine.model.template.encode([SYSTEM, HELLO], answer=False))
+    while conversation.cached_tokens < wanted:  # noqa: ASYNC110 - nothing tells when reading ahead is done
+        await asyncio.sleep(0.005)
+    progresses = await all_of(conversation, SYSTEM, HELLO, max_tokens=2)
+    assert progresses[0].prompt_tokens - progresses[0].cached_tokens <= 12  # the assistant's opening
+
+
+async def test_leaving_a_reply_stops_it_and_the_cache_stays_right(engine: Engine) -> None:
+    conversation = engine.conversation()
+    async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=200):
+        if progress.step == 3:
+            break
+    again = await all_of(conversation, SYSTEM, HELLO, max_tokens=20)
+    assert text_of(again) == text_of(await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=20))
+
+
+async def test_cancelling_ends_the_reply_between_two_steps(engine: Engine) -> None:
+    conversation = engine.conversation()
+    steps = 0
+    async for _ in conversation.reply([SYSTEM, HELLO], max_tokens=400):
+        steps += 1
+        conversation.cancel()
+    assert steps < 100
+
+
+async def test_two_conversations_are_answered_in_turn(engine: Engine) -> None:
+    order: list[str] = []
+
+    async def run(name: str) -> str:
+        conversation, text = engine.conversation(), ""
+        async for progress in conversation.reply([SYSTEM, TextMessage("user", name)], max_tokens=30):
+            order.append(name)
+            text += progress.committed
+        return text
+
+    both = await asyncio.gather(run("hello"), run("Paris"))
+    assert 0 < order.index("Paris") < len(order) // 2
+    alone = [
+        text_of(await all_of(engine.conversation(), SYSTEM, TextMessage("user", n), max_tokens=30))
+        for n in ("hello", "Paris")
+    ]
+    assert both == alone
+
+
+async def test_sampled_replies_repeat_with_their_seed(engine: Engine) -> None:
+    sampling = Sampling(temperature=1.2, seed=11)
+    texts = [
+        text_of(await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=25, sampling=sampling)) for _ in "ab"
+    ]
+    assert texts[0] == texts[1]
+    assert texts[0] != text_of(await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=25))
+
+
+async def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine: Engine) -> None:
+    long = TextMessage("user", "hello to you " * 400)
+    with pytest.raises(PromptTooLong, match=rf"needs \d+ tokens.*holds {engine.context}"):
+        await all_of(engine.conversation(), SYSTEM, long)
+    assert await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=2)
+
+
+async def test_an_outgrown_conversation_keeps_its_instructions_and_its_newest_message(engine: Engine) -> None:
+    turns = [TextMessage("user" if n % 2 == 0 else "assistant", f"hello to you {n} " * 8) for n in range(9)]
+    (progress, *_) = await all_of(engine.conversation(), SYSTEM, *turns, max_tokens=2)
+    assert engine.context // 4 < progress.prompt_tokens <= engine.context * 7 // 8
+
+
+async def test_a_failure_in_one_request_leaves_the_others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, calls = Decoder.forward, 0
+
+    def flaky(self: Decoder, *args: object, **options: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise RuntimeError("out of memory")
+        return forward(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Decoder, "forward", flaky)
+    outcomes = await asyncio.gather(
+        *(all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=10) for _ in range(3)), return_exceptions=True
+    )
+    assert sum(isinstance(outcome, RuntimeError) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, list) for outcome in outcomes) == 2
+
+
+def test_what_cannot_be_loaded_is_said_by_the_constructor(tmp_path: Path, tiny_qwen2: Path) -> None:
+    with pytest.raises(BadModelFile, match="there is no model file"):
+        Engine(lambda: load_model(tmp_path / "none.gguf"))
+    with pytest.raises(ValueError, match="choose auto, cpu, cuda"):
+        load_model(tiny_qwen2, device="toaster")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="no CUDA device"):
+            load_model(tiny_qwen2, device="cuda")
+
+
+async def test_a_template_that_refuses_is_the_requests_error(engine: Engine, tiny_qwen2: Path) -> None:
+    picky = load_model(tiny_qwen2, device="cpu", precision="float32")
+    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", picky.tokenizer)
+    refusing = Engine(lambda: LoadedModel(picky.decoder, picky.tokenizer, template, picky.stop_tokens))
+    with pytest.raises(ValueError, match="roles must alternate"):
+        await all_of(refusing.conversation(), HELLO)
+    refusing.close()
+
+
+def test_int8_weights_are_kept_for_the_next_start_and_a_damaged_file_is_made_again(
+    tmp_path: Path, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from model import prepared
+    from model.weights import open_checkpoint
+
+    monkeypatch.setattr(prepared, "_WORTH_KEEPING", 0)
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+
+    def logits() -> torch.Tensor:
+        decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
+        return decoder.forward([1, 2, 3], decoder.new_cache(), logits="all")
+
+    first = logits()
+    (kept,) = (tmp_path / "prepared").glob("*.safetensors")
+    made = kept.stat().st_mtime_ns
+    assert torch.equal(logits(), first)
+    assert kept.stat().st_mtime_ns == made
+    kept.write_bytes(b"nonsense")
+    assert torch.equal(logits(), first)
+    assert kept.stat().st_size > 1000

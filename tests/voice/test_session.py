@@ -1,0 +1,313 @@
+"""Whole conversations on a virtual clock, with fakes for the stages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from tests.fakes import FakeBrain, FakeRecognizer, FakeVoice, LoudnessDetector, fake_stages, virtually
+from voice import events, session
+from voice.history import Item
+from voice.session import Refused, Session, Settings
+from voice.timing import Timing
+from voice.turn import TurnRules
+
+BLOCK_S = 0.02
+E = TypeVar("E")
+
+
+@pytest.fixture(autouse=True)
+def _loudness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
+
+
+class Table:
+    """A session and everything it said."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.brain, self.recognizer, self.voice = FakeBrain(), FakeRecognizer(), FakeVoice()
+        self.happened: list[tuple[float, events.SessionEvent]] = []
+        self.loop = asyncio.get_running_loop()
+        stages = fake_stages(self.recognizer, self.voice)
+        self.session = Session(self.brain, stages, self.note, settings, clock=self.loop.time)
+
+    def note(self, event: events.SessionEvent) -> None:
+        self.happened.append((self.loop.time(), event))
+
+    async def hear(self, seconds: float, loudness: float, rate: int = 16_000) -> None:
+        for _ in range(round(seconds / BLOCK_S)):
+            await asyncio.sleep(BLOCK_S)
+            self.session.append(np.full(int(rate * BLOCK_S), loudness, np.float32), rate)
+
+    async def ask(self, silence: float = 2.0) -> None:
+        await self.hear(1.0, 0.5)
+        await self.hear(silence, 0.0)
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for _, event in self.happened if isinstance(event, kind)]
+
+    def time_of(self, kind: type[object], which: int = 0) -> float:
+        return [at for at, event in self.happened if isinstance(event, kind)][which]
+
+
+def table(work: Callable[[Table], Coroutine[Any, Any, None]], settings: Settings | None = None) -> Table:
+    async def run() -> Table:
+        laid = Table(settings)
+        await work(laid)
+        await laid.session.close()
+        return laid
+
+    return virtually(run)
+
+
+def test_a_spoken_question_gets_a_spoken_answer() -> None:
+    t = table(lambda t: t.ask(3.0))
+    order = [
+        type(event).__name__ for _, event in t.happened if not isinstance(event, events.PhaseChanged | events.Drafted)
+    ]
+    unique = list(dict.fromkeys(order))
+    assert unique == [
+        "SpeechStarted", "PartialTranscript", "SpeechStopped", "InputCommitted", "FinalTranscript",
+        "AnswerStarted", "AnswerText", "AnswerAudio", "AnswerDone",
+    ]  # fmt: skip
+    assert "".join(e.text for e in t.all(events.AnswerText)) == "The capital of France is Paris."
+    assert sum(len(e.samples) for e in t.all(events.AnswerAudio)) == 6 * 2400
+    (done,) = t.all(events.AnswerDone)
+    assert (done.status, done.reason) == ("completed", None)
+    phases = [e.phase for e in t.all(events.PhaseChanged)]
+    assert phases == ["user_speaking", "thinking", "answering", "listening"]
+
+
+def test_the_timeline_is_the_time_that_passed() -> None:
+    t = table(lambda t: t.ask(3.0))
+    (done,) = t.all(events.AnswerDone)
+    stages = done.timeline.stages_ms()
+    assert stages["end_of_turn"] == pytest.approx(500, abs=40)
+    assert stages["first_token"] == pytest.approx(20, abs=1)
+    assert stages["first_clause"] == pytest.approx(80, abs=1)  # the fifth word shows that the fourth is whole
+    assert done.timeline.latency_ms() == pytest.approx(sum(stages.values()), abs=0.5)
+    assert (done.timeline.steps, done.timeline.tokens, done.timeline.cached_tokens) == (6, 6, 20)
+
+
+def test_only_the_speech_is_transcribed_not_the_silence_that_ended_it() -> None:
+    t = table(lambda t: t.ask())
+    assert t.recognizer.heard_s[-1] == pytest.approx(1.1, abs=0.07)
+
+
+@pytest.mark.parametrize("rate", [8_000, 24_000, 48_000])
+def test_a_microphone_may_run_at_any_usual_rate(rate: int) -> None:
+    async def work(t: Table) -> None:
+        await t.hear(1.0, 0.5, rate)
+        await t.hear(2.0, 0.0, rate)
+
+    t = table(work)
+    assert t.recognizer.heard_s[-1] == pytest.approx(1.1, abs=0.07)
+    assert len(t.all(events.AnswerDone)) == 1
+
+
+def test_speaking_over_the_answer_stops_it_and_history_keeps_what_was_heard() -> None:
+    async def work(t: Table) -> None:
+        t.brain.words = ["One", " two", " three", " four.", *(f" word{n}" for n in range(40))]
+        t.brain.pace = 0.1
+        await t.hear(1.0, 0.5)
+        await t.hear(1.8, 0.0)  # the answer is heard from about 1 s into this
+        await t.ask(12.0)
+
+    t = table(work)
+    first, second = t.all(events.AnswerDone)
+    assert (first.status, first.reason) == ("cancelled", "turn_detected")
+    interrupted = t.time_of(events.SpeechStarted, 1)
+    assert t.time_of(events.AnswerDone) == interrupted
+    assert t.brain.cancelled == 2  # by the interruption, and when the conversation closed
+    sent_before = [
+        at for at, e in t.happened if isinstance(e, events.AnswerAudio) and e.response_id == first.response_id
+    ]
+    assert max(sent_before) <= interrupted
+    heard = first.item.heard
+    assert heard and first.item.text.startswith(heard) and len(heard) < len(first.item.text)
+    assert [m.content for m in t.brain.prompts[1] if m.role == "assistant"] == [heard.strip()]
+    assert second.status == "completed"
+
+
+def test_an_answer_that_was_sent_whole_is_still_cut_while_it_plays() -> None:
+    async def work(t: Table) -> None:
+        t.brain.words = ["Here", " are", " ten", " words", " that", " take", " one", " second", " to", " say."]
+        t.brain.pace = 0.0
+        await t.hear(1.0, 0.5)
+        await t.hear(0.9, 0.0)
+        await t.ask(3.0)
+
+    t = table(work)
+    assert t.all(events.AnswerDone)[0].status == "completed"
+    heard = [m.content for m in t.brain.prompts[1] if m.role == "assistant"]
+    assert heard and heard[0] != "Here are ten words that take one second to say."
+
+
+def test_the_clients_own_count_of_what_was_heard_is_the_one_that_counts() -> None:
+    async def work(t: Table) -> None:
+        await t.ask(3.0)
+        t.session.truncate(t.all(events.AnswerDone)[0].item.id, 410)
+        await t.ask(3.0)
+
+    t = table(work)
+    assert [m.content for m in t.brain.prompts[1] if m.role == "assistant"] == ["The capital of France"]
+
+
+def test_going_on_speaking_after_a_pause_gets_one_answer_to_both_parts() -> None:
+    async def work(t: Table) -> None:
+        t.brain.pace = 0.5
+        await t.hear(1.0, 0.5)
+        await t.hear(0.7, 0.0)
+        await t.hear(1.0, 0.5)
+        await t.hear(6.0, 0.0)
+
+    t = table(work)
+    assert [e.status for e in t.all(events.AnswerDone)] == ["cancelled", "completed"]
+    assert not [e for e in t.all(events.AnswerAudio) if e.response_id == t.all(events.AnswerDone)[0].response_id]
+    assert [m.role for m in t.brain.prompts[-1]] == ["system", "user", "user"]
+
+
+def test_sound_without_words_is_not_answered() -> None:
+    async def work(t: Table) -> None:
+        t.recognizer.text = ""
+        await t.ask()
+
+    t = table(work)
+    assert [e.text for e in t.all(events.FinalTranscript)] == [""]
+    assert not t.all(events.AnswerStarted)
+    assert t.session.state.phase == "listening"
+
+
+def test_push_to_talk_needs_no_silence() -> None:
+    async def work(t: Table) -> None:
+        await t.hear(1.0, 0.5)
+        t.session.commit()
+        t.session.respond()
+        await asyncio.sleep(2)
+
+    t = table(work, Settings(detect_turns=False))
+    assert not t.all(events.SpeechStarted)
+    (done,) = t.all(events.AnswerDone)
+    assert done.status == "completed"
+    assert t.recognizer.heard_s == [1.0]
+    assert [m.role for m in t.brain.prompts[0]] == ["system", "user"]
+
+
+def test_too_little_audio_cannot_be_committed() -> None:
+    async def work(t: Table) -> None:
+        await t.hear(0.06, 0.5)
+        with pytest.raises(Refused, match="holds 60 ms of audio and at least 100 ms are needed") as refused:
+            t.session.commit()
+        assert refused.value.code == "input_audio_buffer_commit_empty"
+        t.session.clear()
+        with pytest.raises(Refused, match="holds 0 ms"):
+            t.session.commit()
+
+    table(work, Settings(detect_turns=False))
+
+
+def test_audio_that_is_never_handed_over_is_bounded() -> None:
+    rules = TurnRules(Timing(longest_turn_ms=2000))
+
+    async def work(t: Table) -> None:
+        with pytest.raises(Refused, match="at most 2 s: commit or clear") as refused:
+            await t.hear(5.0, 0.5)
+        assert refused.value.code == "input_audio_buffer_full"
+
+    table(work, Settings(detect_turns=False, rules=rules))
+
+
+def test_silence_for_an_hour_holds_no_more_audio_than_for_a_minute() -> None:
+    async def work(t: Table) -> None:
+        for _ in range(3600):
+            t.session.append(np.zeros(16_000, np.float32), 16_000)
+        assert t.session._input.held_ms < 4000
+
+    table(work)
+
+
+def test_one_answer_at_a_time() -> None:
+    async def work(t: Table) -> None:
+        t.session.history.add(Item("q", "user", "Hello", spoken=False))
+        t.session.respond()
+        with pytest.raises(Refused, match="still in progress"):
+            t.session.respond()
+        with pytest.raises(Refused, match="no such response"):
+            t.session.cancel("resp_other")
+        t.session.cancel()
+        with pytest.raises(Refused, match="no such response"):
+            t.session.cancel()
+        t.session.respond()
+        await asyncio.sleep(3)
+
+    t = table(work)
+    assert [e.status for e in t.all(events.AnswerDone)] == ["cancelled", "completed"]
+
+
+def test_a_written_answer_is_not_spoken() -> None:
+    async def work(t: Table) -> None:
+        t.session.respond(Settings(speak=False, max_tokens=3))
+        await asyncio.sleep(1)
+
+    t = table(work)
+    assert [e.text for e in t.all(events.AnswerText)] == ["The", " capital", " of"]
+    assert not t.all(events.AnswerAudio)
+    (done,) = t.all(events.AnswerDone)
+    assert (done.status, done.reason, done.item.text) == ("incomplete", "max_output_tokens", "The capital of")
+
+
+def test_drafts_are_shown_and_never_remembered() -> None:
+    t = table(lambda t: t.ask(3.0))
+    assert {e.draft for e in t.all(events.Drafted)} == {"…"}
+    assert all("…" not in item.text for item in t.session.history.items)
+
+
+@pytest.mark.parametrize("broken", ["brain", "voice"])
+def test_a_stage_that_fails_fails_its_answer_and_the_next_one_works(broken: str) -> None:
+    async def work(t: Table) -> None:
+        getattr(t, broken).failing = True
+        await t.ask(3.0)
+        getattr(t, broken).failing = False
+        await t.ask(3.0)
+
+    t = table(work)
+    assert [(e.status, e.reason) for e in t.all(events.AnswerDone)] == [
+        ("failed", f"the {broken} broke"),
+        ("completed", None),
+    ]
+
+
+def test_a_turn_that_cannot_be_transcribed_is_said_and_the_next_one_works() -> None:
+    async def work(t: Table) -> None:
+        t.recognizer.failing = True
+        await t.ask()
+        t.recognizer.failing = False
+        await t.ask(3.0)
+
+    t = table(work)
+    assert [e.reason for e in t.all(events.TranscriptionFailed)] == [
+        "the turn could not be transcribed: the recognizer broke"
+    ]
+    assert len(t.all(events.AnswerDone)) == 1
+
+
+def test_the_instructions_are_read_ahead() -> None:
+    async def work(t: Table) -> None:
+        t.session.configure(Settings(instructions="Be brief."))
+
+    t = table(work)
+    assert [prepared[0].content for prepared in t.brain.prepared][-1] == "Be brief."
+
+
+def test_closing_in_the_middle_of_an_answer_leaves_nothing_running() -> None:
+    async def work(t: Table) -> None:
+        t.brain.pace = 10
+        await t.ask()
+        await t.session.close()
+        assert not t.session._tasks
+
+    table(work)

@@ -1,0 +1,266 @@
+"""The turn machine on a virtual clock: windows of 32 ms, loud or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voice.timing import Timing
+from voice.turn import (
+    Action,
+    AnswerUnwanted,
+    AnswerWanted,
+    Assistant,
+    BeginTurn,
+    DropTurn,
+    EndTurn,
+    Event,
+    HandedOver,
+    PlayedOut,
+    StartAnswer,
+    StopAnswer,
+    TurnRules,
+    TurnState,
+    Understood,
+    User,
+    Withdrawn,
+    step,
+)
+from voice.vad import WINDOW_MS, Frame
+
+RULES = TurnRules()
+TIMING = RULES.timing
+
+
+@dataclass
+class Talk:
+    """Drives the machine along the audio clock."""
+
+    rules: TurnRules = RULES
+    state: TurnState = field(default_factory=TurnState)
+    now: int = 0
+
+    def tell(self, event: Event) -> list[Action]:
+        self.state, actions = step(self.state, event, self.rules)
+        return actions
+
+    def hear(self, ms: int, probability: float) -> list[Action]:
+        """`ms` of sound, to the next whole window."""
+        actions: list[Action] = []
+        for _ in range(-(-ms // WINDOW_MS)):
+            actions += self.tell(Frame(probability, self.now, self.now + WINDOW_MS))
+            self.now += WINDOW_MS
+        return actions
+
+    def speech(self, ms: int) -> list[Action]:
+        return self.hear(ms, 0.9)
+
+    def silence(self, ms: int) -> list[Action]:
+        return self.hear(ms, 0.01)
+
+    def answered(self) -> Talk:
+        """Up to the assistant's answer."""
+        self.speech(640)
+        self.silence(TIMING.end_silence_ms)
+        assert self.tell(Understood(1, said=True)) == [StartAnswer()]
+        return self
+
+
+def test_silence_is_listening() -> None:
+    talk = Talk()
+    assert talk.silence(10_000) == []
+    assert talk.state.phase == "listening"
+
+
+def test_speech_begins_a_turn_where_it_began_not_where_it_was_noticed() -> None:
+    talk = Talk()
+    talk.silence(320)
+    assert talk.speech(320) == [BeginTurn(1, 320)]
+    assert talk.state.phase == "user_speaking"
+
+
+def test_a_click_is_not_speech() -> None:
+    talk = Talk()
+    for _ in range(20):
+        assert talk.speech(WINDOW_MS) == []
+        assert talk.silence(TIMING.onset_gap_ms + 2 * WINDOW_MS) == []
+
+
+def test_silence_after_speech_ends_the_turn_at_the_last_voiced_window() -> None:
+    talk = Talk()
+    talk.speech(640)
+    assert talk.silence(TIMING.end_silence_ms - WINDOW_MS) == []
+    assert talk.silence(WINDOW_MS) == [EndTurn(1, 640)]
+    assert talk.state.phase == "thinking"
+
+
+def test_a_pause_inside_a_sentence_does_not_end_the_turn() -> None:
+    talk = Talk()
+    talk.speech(640)
+    assert talk.silence(TIMING.end_silence_ms - 2 * WINDOW_MS) == []
+    assert talk.speech(640) == []
+    assert EndTurn(1, talk.now) in talk.silence(1000)
+
+
+def test_soft_speech_keeps_a_turn_going_but_does_not_begin_one() -> None:
+    soft = RULES.threshold - 0.1
+    talk = Talk()
+    assert talk.hear(2000, soft) == []
+    talk.speech(320)
+    assert talk.hear(2000, soft) == []
+    assert talk.state.user is User.SPEAKING
+
+
+def test_an_endless_sound_ends_the_turn_at_its_limit() -> None:
+    talk = Talk(replace(RULES, timing=Timing(longest_turn_ms=5000)))
+    (begun, ended, *_) = talk.speech(5100)
+    assert (begun, ended) == (BeginTurn(1, 0), EndTurn(1, 5024))
+
+
+def test_words_are_answered_and_no_words_are_not() -> None:
+    assert Talk().answered().state.phase == "answering"
+    talk = Talk()
+    talk.speech(320)
+    talk.silence(600)
+    assert talk.tell(Understood(1, said=False)) == []
+    assert talk.state.phase == "listening"
+
+
+def test_after_the_answer_was_played_the_machine_listens() -> None:
+    talk = Talk().answered()
+    assert talk.tell(PlayedOut()) == []
+    assert talk.state.phase == "listening"
+
+
+def test_the_user_speaking_over_the_answer_stops_it_at_once() -> None:
+    talk = Talk().answered()
+    began = talk.now
+    assert talk.speech(TIMING.barge_in_ms - WINDOW_MS) == []
+    assert talk.speech(WINDOW_MS) == [BeginTurn(2, began), StopAnswer("turn_detected")]
+    assert talk.now - began <= 160
+
+
+def test_a_cough_shorter_than_a_word_does_not_stop_the_answer() -> None:
+    talk = Talk().answered()
+    assert talk.speech(TIMING.barge_in_ms - WINDOW_MS) == []
+    assert talk.silence(1000) == []
+    assert talk.state.phase == "answering"
+
+
+def test_an_interruption_is_a_turn_like_any_other() -> None:
+    talk = Talk().answered()
+    talk.speech(640)
+    assert talk.silence(512) == [EndTurn(2, talk.now - 512)]
+    assert talk.tell(Understood(2, said=True)) == [StartAnswer()]
+
+
+def test_speech_that_goes_on_while_the_words_are_found_takes_the_answer_back() -> None:
+    talk = Talk()
+    talk.speech(640)
+    talk.silence(512)
+    assert talk.speech(640) == [BeginTurn(2, 1152)]
+    assert talk.tell(Understood(1, said=True)) == []
+    assert talk.state.phase == "user_speaking"
+
+
+def test_where_answers_are_not_interrupted_speech_is_still_a_turn() -> None:
+    talk = Talk(replace(RULES, interrupt_response=False)).answered()
+    began = talk.now
+    assert talk.speech(320) == [BeginTurn(2, began)]
+    talk.silence(512)
+    assert talk.state.assistant is Assistant.ANSWERING
+
+
+def test_where_answers_are_not_created_the_client_asks() -> None:
+    talk = Talk(replace(RULES, create_response=False))
+    talk.speech(320)
+    talk.silence(512)
+    assert talk.tell(Understood(1, said=True)) == []
+    assert talk.tell(AnswerWanted()) == [StartAnswer()]
+
+
+def test_push_to_talk_ends_a_turn_by_hand_and_waits_to_be_asked() -> None:
+    talk = Talk()
+    assert talk.tell(HandedOver(1500)) == [EndTurn(1, 1500, by_hand=True)]
+    assert talk.tell(Understood(1, said=True)) == []
+    assert talk.tell(AnswerWanted()) == [StartAnswer()]
+
+
+def test_handing_over_in_the_middle_of_detected_speech_ends_that_turn() -> None:
+    talk = Talk()
+    talk.speech(320)
+    assert talk.tell(HandedOver(320)) == [EndTurn(1, 320, by_hand=True)]
+    assert talk.state.user is User.QUIET
+
+
+def test_clearing_drops_the_speech_under_way() -> None:
+    talk = Talk()
+    talk.speech(320)
+    assert talk.tell(Withdrawn()) == [DropTurn()]
+    assert talk.tell(Withdrawn()) == []
+    assert talk.silence(1000) == []
+
+
+def test_cancelling_stops_the_answer_and_only_an_answer() -> None:
+    talk = Talk().answered()
+    assert talk.tell(AnswerUnwanted()) == [StopAnswer("client_cancelled")]
+    assert talk.tell(AnswerUnwanted()) == []
+    assert talk.state.phase == "listening"
+
+
+@pytest.mark.parametrize("silence", [200, 300, 800, 2000])
+def test_the_wait_is_the_one_that_was_asked_for(silence: int) -> None:
+    talk = Talk(replace(RULES, timing=Timing(end_silence_ms=silence)))
+    talk.speech(320)
+    (ended,) = talk.silence(silence)
+    assert isinstance(ended, EndTurn)
+    assert talk.now - ended.at_ms < silence + WINDOW_MS
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("hear"), st.sampled_from([0.0, 0.4, 0.9]), st.integers(1, 40)),
+    st.sampled_from([AnswerWanted(), AnswerUnwanted(), PlayedOut(), Withdrawn(), "understood", "handed over"]).map(
+        lambda event: ("tell", event, 0)
+    ),
+)
+
+
+@given(st.lists(EVENTS, max_size=60), st.booleans(), st.booleans())
+def test_whatever_happens_turns_begin_and_end_in_order(
+    events: list[tuple[str, object, int]], create: bool, interrupt: bool
+) -> None:
+    talk = Talk(replace(RULES, create_response=create, interrupt_response=interrupt))
+    open_turn, last_ended, answering = None, 0, False
+    for kind, what, count in events:
+        if kind == "hear":
+            actions = talk.hear(count * WINDOW_MS, float(what))  # type: ignore[arg-type]
+        elif what == "understood":
+            actions = talk.tell(Understood(talk.state.turn, said=True))
+        elif what == "handed over":
+            actions = talk.tell(HandedOver(talk.now))
+        else:
+            actions = talk.tell(what)  # type: ignore[arg-type]
+        for action in actions:
+            match action:
+                case BeginTurn(turn, at_ms):
+                    assert open_turn is None and turn == last_ended + 1 and at_ms <= talk.now
+                    open_turn = turn
+                case EndTurn(turn, at_ms, by_hand):
+                    assert turn == open_turn or (by_hand and open_turn is None)
+                    assert at_ms <= talk.now
+                    open_turn, last_ended = None, turn
+                case DropTurn():
+                    assert open_turn is not None
+                    last_ended, open_turn = open_turn, None
+                case StartAnswer():
+                    answering = True
+                case StopAnswer():
+                    assert answering
+                    answering = False
+        if what == PlayedOut():
+            answering = False
+        assert (talk.state.user is User.SPEAKING) == (open_turn is not None)
+        assert answering == (talk.state.assistant is Assistant.ANSWERING)
