@@ -79,7 +79,8 @@ class Answer:
         if self.task is not None:
             self.task.cancel()
         unheard_ms = max(0.0, self.played_until - self._clock()) * 1000
-        if self.item.spoken and (unheard_ms or not self.done):
+        known = self.item.heard_ms is not None  # by the player's own count, which is better than ours
+        if self.item.spoken and not known and (unheard_ms or not self.done):
             self.item.heard_ms = max(0.0, self.item.audio_ms - unheard_ms)
         self._finish("cancelled", reason)
 

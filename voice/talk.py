@@ -33,7 +33,7 @@ class NoDevice(OSError):
 def _sounddevice() -> Any:
     try:
         import sounddevice
-    except OSError:
+    except (OSError, ImportError):
         raise NoDevice(
             "PortAudio is missing: install it (Debian and Ubuntu: apt install libportaudio2; "
             "macOS: brew install portaudio)"
