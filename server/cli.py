@@ -217,3 +217,7 @@ def _sentences() -> Iterator[None]:
 def main() -> None:
     """Entry point of the `rejoinder` command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

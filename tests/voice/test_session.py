@@ -111,11 +111,12 @@ def test_a_microphone_may_run_at_any_usual_rate(rate: int) -> None:
 
 def test_speaking_over_the_answer_stops_it_and_history_keeps_what_was_heard() -> None:
     async def work(t: Table) -> None:
-        t.brain.words = ["One", " two", " three", " four.", *(f" word{n}" for n in range(40))]
-        t.brain.pace = 0.1
+        t.brain.words = ["One", " two", " three", " four.", *(f" word{n}" for n in range(150))]
+        t.brain.pace = 0.02
         await t.hear(1.0, 0.5)
         await t.hear(1.8, 0.0)  # the answer is heard from about 1 s into this
-        await t.ask(12.0)
+        t.brain.words = ["Fine."]
+        await t.ask(4.0)
 
     t = table(work)
     first, second = t.all(events.AnswerDone)

@@ -1,0 +1,156 @@
+"""The real weights: what the language model says, and what the ears hear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import pytest
+import torch
+
+from model.chat import TextMessage
+from model.engine import Engine, load_model
+from model.transformer import Decoder
+from model.weights import open_checkpoint
+from tests.e2e.conftest import say, transcribe
+from voice.asr import Recognizer, Utterance
+from voice.audio import HEARING_RATE, SPEAKING_RATE, resample
+from voice.persona import INSTRUCTIONS
+from voice.tts import Voice
+from voice.vad import Silero, SpeechDetector, bundled_silero
+
+PROMPT = "Explain in a few paragraphs how a bicycle stays upright, and who found that out."
+COUNT = 200
+
+
+def test_the_same_200_greedy_tokens_as_transformers(language_model: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = open_checkpoint(language_model)
+    prompt = load_prompt(language_model)
+    theirs = AutoModelForCausalLM.from_pretrained(
+        language_model.parent, gguf_file=language_model.name, dtype=torch.float32
+    )
+    with torch.inference_mode():
+        whole = theirs.generate(
+            torch.tensor([prompt]), max_new_tokens=COUNT, do_sample=False, repetition_penalty=1.0, eos_token_id=None
+        )
+        expected = whole[0, len(prompt) :].tolist()
+    del theirs
+    decoder = Decoder(checkpoint, torch.device("cpu"), "float32")
+    cache = decoder.new_cache()
+    decoder.forward(prompt[:-1], cache, logits="none")
+    said, token = [], prompt[-1]
+    for _ in range(COUNT):
+        token = int(decoder.forward([token], cache, logits="last")[-1].argmax())
+        said.append(token)
+    assert said == expected
+
+
+def load_prompt(path: Path) -> list[int]:
+    from model.chat import ChatTemplate
+
+    checkpoint = open_checkpoint(path)
+    tokenizer = checkpoint.tokenizer()
+    return ChatTemplate(checkpoint.chat_template() or "", tokenizer).encode([TextMessage("user", PROMPT)])
+
+
+def test_the_tokenizer_is_transformers_own(language_model: Path) -> None:
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(language_model.parent, gguf_file=language_model.name)
+    ours = open_checkpoint(language_model).tokenizer()
+    for text in (INSTRUCTIONS, "Don't — 12,345.67 €!\n\n  def f(x):\n\treturn x", "naïve 日本語 🙂", "I'll we've  \n"):
+        assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.decode(ours.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [("What is the capital of France?", "Paris"), ("How many days are in a week?", "seven|7"), ("Say hello.", "ello")],
+)
+async def test_int8_answers_in_one_or_two_short_sentences_without_markdown(
+    language_model: Path, question: str, word: str
+) -> None:
+    engine = Engine(lambda: load_model(language_model, device="cpu"))
+    try:
+        messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", question)]
+        text = "".join([p.committed async for p in engine.conversation().reply(messages, max_tokens=120)])
+    finally:
+        engine.close()
+    assert any(option in text for option in word.split("|"))
+    assert len(text.split()) < 45
+    assert not set("*#`") & set(text)
+
+
+SENTENCES = [
+    "What time does the museum open on Sunday morning?",
+    "Please remind me to call my sister tomorrow evening.",
+    "How do I get from the station to the old town by bus?",
+    "I would like a table for four people at half past seven.",
+    "Could you tell me what the weather will be like next week?",
+]
+
+
+def test_the_short_window_hears_what_the_long_one_hears(recognizer: Recognizer, voice: Voice) -> None:
+    heard = {"short": [], "long": []}
+    for sentence in SENTENCES:
+        sound = resample(say(voice, sentence), SPEAKING_RATE, HEARING_RATE)
+        heard["short"].append(" ".join(segment.text for segment in recognizer.transcribe(sound)))
+        segments, _ = recognizer._model.transcribe(sound, language="en", beam_size=1, temperature=0)
+        heard["long"].append(" ".join(segment.text.strip() for segment in segments))
+    plain = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.ReduceToListOfListOfWords()])
+    errors = {
+        name: jiwer.wer(SENTENCES, texts, reference_transform=plain, hypothesis_transform=plain)
+        for name, texts in heard.items()
+    }
+    assert errors["short"] <= errors["long"]
+    assert errors["short"] < 0.1
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize("name", ["silence", "noise", "hum"])
+def test_no_words_are_invented_where_nothing_is_said(recognizer: Recognizer, name: str, seconds: float) -> None:
+    count, rng = int(seconds * HEARING_RATE), np.random.default_rng(5)
+    sound = {
+        "silence": np.zeros(count),
+        "noise": 0.02 * rng.standard_normal(count),
+        "hum": 0.1 * np.sin(2 * np.pi * 50 * np.arange(count) / HEARING_RATE),
+    }[name]
+    assert recognizer.transcribe(sound.astype(np.float32)) == []
+
+
+def test_partials_grow_into_the_sentence(recognizer: Recognizer, voice: Voice) -> None:
+    sound = resample(say(voice, SENTENCES[2], after=0.3), SPEAKING_RATE, HEARING_RATE)
+    utterance, stable = Utterance(recognizer), ""
+    for start in range(0, len(sound), HEARING_RATE // 3):
+        utterance.add(sound[start : start + HEARING_RATE // 3])
+        partial = utterance.partial()
+        assert partial.stable.startswith(stable) or partial.stable.lower().startswith(stable.lower())
+        stable = partial.stable
+    assert len(stable.split()) > 6
+    assert "station" in utterance.final()
+
+
+def test_a_long_monologue_is_transcribed_to_its_end(recognizer: Recognizer, voice: Voice) -> None:
+    sound = np.concatenate([say(voice, sentence, after=0.4) for sentence in SENTENCES * 3])
+    utterance = Utterance(recognizer)
+    utterance.add(resample(sound, SPEAKING_RATE, HEARING_RATE))
+    heard = utterance.final().lower()
+    assert len(sound) / SPEAKING_RATE > 40
+    assert heard.count("museum") == 3 and heard.count("weather") == 3
+
+
+def test_speech_is_detected_where_it_is(voice: Voice) -> None:
+    sound = resample(say(voice, SENTENCES[0], before=2.0, after=2.0), SPEAKING_RATE, HEARING_RATE)
+    frames = SpeechDetector(Silero(bundled_silero())).push(sound)
+    speech = [frame for frame in frames if frame.probability > 0.5]
+    end_ms = (len(sound) / HEARING_RATE - 2.0) * 1000
+    assert 1900 <= speech[0].start_ms <= 2150
+    assert end_ms - 350 <= speech[-1].end_ms <= end_ms + 100
+
+
+def test_the_voice_says_what_is_written(recognizer: Recognizer, voice: Voice) -> None:
+    heard = transcribe(recognizer, say(voice, "The museum opens at nine in the morning."), SPEAKING_RATE).lower()
+    assert "museum opens at" in heard and "morning" in heard

@@ -1,0 +1,222 @@
+"""The page in a real Chromium with a WAV file for a microphone, against the real server and models."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.async_api import Page, async_playwright, expect
+
+from tests.e2e.conftest import record, say, transcribe
+from voice.asr import Recognizer
+from voice.audio import SPEAKING_RATE, Samples
+from voice.tts import Voice
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--use-fake-ui-for-media-stream",
+    "--autoplay-policy=no-user-gesture-required",
+]
+
+# Keeps everything the server says, and taps what really leaves the page for the loudspeaker.
+TAP = """
+window.said = [];
+window.heard = [];
+window.spoken = [];
+const sendSound = rejoinder.realtime.sendSound.bind(rejoinder.realtime);
+rejoinder.realtime.sendSound = (block) => {
+  spoken.push([performance.now(), Math.max(...block.map(Math.abs)) / 32768]);
+  sendSound(block);
+};
+rejoinder.realtime.addEventListener('any', ({detail}) => said.push({at: performance.now(), ...detail}));
+const open = rejoinder.loudspeaker.open.bind(rejoinder.loudspeaker);
+rejoinder.loudspeaker.open = async () => {
+  await open();
+  const {context, node} = rejoinder.loudspeaker;
+  const code = `registerProcessor('tap', class extends AudioWorkletProcessor {
+    process([input]) { if (input[0]) this.port.postMessage(input[0].slice()); return true; } })`;
+  await context.audioWorklet.addModule('data:text/javascript,' + encodeURIComponent(code));
+  const tap = new AudioWorkletNode(context, 'tap');
+  tap.port.onmessage = ({data}) => heard.push({at: performance.now(), samples: data});
+  node.connect(tap);
+};
+"""
+HEARD = """() => heard.map(({at, samples}) => {
+  let loud = 0, text = '';
+  const pcm = new Int16Array(samples.length);
+  samples.forEach((s, n) => { pcm[n] = s * 32767; loud = Math.max(loud, Math.abs(s)); });
+  for (const byte of new Uint8Array(pcm.buffer)) text += String.fromCharCode(byte);
+  return [at, loud, btoa(text)];
+})"""
+
+
+@asynccontextmanager
+async def page_with(chromium: str, microphone: Path | None, server: str) -> AsyncIterator[Page]:
+    flags = list(FLAGS)
+    if microphone is not None:
+        flags += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop"]
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=flags)
+        context = await browser.new_context(bypass_csp=True)  # for the tap, which is no part of the page
+        page = await context.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        await page.goto(server)
+        await page.wait_for_function("window.rejoinder")
+        await page.evaluate(TAP)
+        yield page
+        await browser.close()
+        assert faults == []
+
+
+async def wait_for(page: Page, kind: str, count: int = 1, seconds: float = 60) -> list[dict[str, Any]]:
+    await page.wait_for_function(
+        "([kind, count]) => said.filter((event) => event.type === kind).length >= count",
+        arg=[kind, count],
+        timeout=seconds * 1000,
+    )
+    events: list[dict[str, Any]] = await page.evaluate(f"said.filter((event) => event.type === '{kind}')")
+    return events
+
+
+async def played(page: Page) -> tuple[list[float], list[float], Samples]:
+    """What left the page for the loudspeaker: time and loudness of each block, and all samples."""
+    blocks = await page.evaluate(HEARD)
+    pcm = b"".join(base64.b64decode(block[2]) for block in blocks)
+    return [b[0] for b in blocks], [b[1] for b in blocks], np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+
+
+async def test_a_spoken_question_gets_a_spoken_answer_and_the_page_shows_both(
+    chromium: str, server: str, microphone: Path, voice: Voice, recognizer: Recognizer
+) -> None:
+    record(microphone, say(voice, "What is the capital of France?", before=1.0, after=20.0))
+    async with page_with(chromium, microphone, server) as page:
+        await page.click("#start")
+        await wait_for(page, "response.done")
+        await expect(page.locator("#talk .user").first).to_contain_text("capital of France")
+        await expect(page.locator("#talk .assistant").first).to_contain_text("Paris")
+        await expect(page.locator("#talk .assistant .latency").first).to_contain_text("ms")
+        (turn,) = await wait_for(page, "rejoinder.turn")
+        await expect(page.locator("#phase")).to_have_text("Listening", timeout=20_000)
+        _, _, sound = await played(page)
+    assert "Paris" in transcribe(recognizer, sound, SPEAKING_RATE)
+    assert turn["latency_ms"] > 0 and set(turn["stages_ms"]) >= {"end_of_turn", "transcription", "synthesis"}
+
+
+async def test_speaking_over_the_answer_silences_it_and_cuts_the_history(
+    chromium: str, server: str, microphone: Path, voice: Voice
+) -> None:
+    question = say(voice, "Please tell me a long story about a dragon and a princess.", before=1.0, after=5.0)
+    record(microphone, np.concatenate((question, say(voice, "Stop, what is two plus two?", after=20.0))))
+    async with page_with(chromium, microphone, server) as page:
+        await page.click("#start")
+        (first, _) = await wait_for(page, "input_audio_buffer.speech_started", 2)
+        await wait_for(page, "conversation.item.truncated")
+        (retrieved,) = await wait_for(page, "conversation.item.retrieved")
+        (done, _) = await wait_for(page, "response.done", 2)
+        times, loud, _ = await played(page)
+        spoken = await page.evaluate("spoken")
+        await expect(page.locator("#talk .assistant .cut")).to_be_visible()
+    # The user's first sample: the microphone's first sound after the pause behind the question.
+    voiced = [at for at, level in spoken if level > 0.02 and at > first["at"]]
+    onset = next(b for a, b in pairwise(voiced) if b - a > 2000) - 20
+    assert any(level > 0.01 for at, level in zip(times, loud, strict=True) if onset - 1000 < at < onset)
+    silent_from = max(at for at, level in zip(times, loud, strict=True) if level > 1e-3 and at < onset + 1000)
+    assert silent_from - onset < 300
+    # The page shows, and the model remembers, the part that was heard and no more.
+    heard = retrieved["item"]["content"][0]["transcript"]
+    assert retrieved["item"]["id"] == done["response"]["output"][0]["id"]
+    seconds_heard = 0.01 * sum(level > 0.01 for at, level in zip(times, loud, strict=True) if at < onset) * 128 / 240
+    assert 1 <= len(heard.split()) < 5 * seconds_heard + 5
+
+
+async def test_push_to_talk_by_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
+    record(microphone, say(voice, "What is the capital of Italy?", before=1.5, after=20.0))
+    async with page_with(chromium, microphone, server) as page:
+        await page.click("summary")
+        await page.check("#push-to-talk")
+        await page.locator("h1").click()
+        await page.click("#start")
+        await wait_for(page, "session.updated")
+        await page.keyboard.down("Space")
+        await expect(page.locator("#phase")).to_have_text("You are speaking")
+        await page.wait_for_timeout(4000)
+        await page.keyboard.up("Space")
+        await wait_for(page, "response.done")
+        await expect(page.locator("#talk .user")).to_contain_text("Italy")
+        await expect(page.locator("#talk .assistant")).to_contain_text("Rome")
+        assert not await page.evaluate("said.some((event) => event.type === 'input_audio_buffer.speech_started')")
+
+
+async def test_mute_sends_silence_and_m_is_its_key(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
+    record(microphone, say(voice, "What is the capital of France?", before=3.0, after=10.0))
+    async with page_with(chromium, microphone, server) as page:
+        await page.click("#start")
+        await wait_for(page, "session.updated")
+        await page.keyboard.press("m")
+        await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "true")
+        await page.wait_for_timeout(6000)
+        assert not await page.evaluate("said.some((event) => event.type === 'input_audio_buffer.speech_started')")
+        await page.keyboard.press("m")
+        await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "false")
+
+
+async def test_a_lost_connection_is_said_and_comes_back_with_the_conversation(
+    chromium: str, server: str, microphone: Path, voice: Voice
+) -> None:
+    record(microphone, say(voice, "What is the capital of France?", before=1.0, after=30.0))
+    async with page_with(chromium, microphone, server) as page:
+        await page.click("#start")
+        await wait_for(page, "response.done")
+        await page.evaluate("rejoinder.realtime.socket.close()")
+        await expect(page.locator("#notice")).to_contain_text("connection to the server is lost")
+        await wait_for(page, "session.updated", 2)
+        await expect(page.locator("#notice")).to_be_hidden()
+        added = (await wait_for(page, "conversation.item.added", 4))[-2:]
+    assert [event["item"]["role"] for event in added] == ["user", "assistant"]
+    assert "Paris" in added[1]["item"]["content"][0]["text"]
+
+
+async def test_a_machine_without_a_microphone_is_told_so(chromium: str, server: str) -> None:
+    async with page_with(chromium, None, server) as page:
+        await page.click("#start")
+        await expect(page.locator("#notice")).to_contain_text("There is no microphone. Plug one in")
+        await expect(page.locator("#start")).to_have_text("Start talking")
+
+
+async def test_a_refused_microphone_is_said_to_be_refused(chromium: str, server: str) -> None:
+    async with page_with(chromium, None, server) as page:
+        refuse = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError') }"
+        await page.evaluate(f"() => {{ {refuse} }}")
+        await page.click("#start")
+        await expect(page.locator("#notice")).to_contain_text("The microphone was refused. Allow it")
+        await expect(page.locator("#phase")).to_have_text("Not started")
+
+
+async def test_an_insecure_page_says_that_it_gets_no_microphone(chromium: str, server: str) -> None:
+    async with page_with(chromium, None, server) as page:
+        await page.add_init_script("Object.defineProperty(window, 'isSecureContext', {value: false})")
+        await page.reload()
+        await expect(page.locator("#notice")).to_contain_text("not in a secure context")
+        await page.click("#start")
+        await expect(page.locator("#notice")).to_contain_text("--tls-self-signed")
+
+
+async def test_the_page_fits_a_phones_screen(chromium: str, server: str) -> None:
+    async with page_with(chromium, None, server) as page:
+        await page.set_viewport_size({"width": 360, "height": 640})
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360
+        box = await page.locator("#start").bounding_box()
+        assert box is not None and box["height"] >= 44 and box["y"] + box["height"] <= 640
