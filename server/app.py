@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import resource
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -76,6 +78,7 @@ def build_app(state: ServerState) -> ASGIApp:
             "model": state.model,
             "voice": state.stages.voice.name,
             "conversations": len(state.connections),
+            "peak_memory_mb": _peak_memory_mb(),
         }
         return JSONResponse(said)
 
@@ -96,6 +99,12 @@ def build_app(state: ServerState) -> ASGIApp:
         middleware=[Middleware(_PageHeaders)],
         lifespan=lifespan,
     )
+
+
+def _peak_memory_mb() -> int:
+    """The most memory that this process has held, resident."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1 << 20) if sys.platform == "darwin" else peak // (1 << 10)  # bytes there, kilobytes elsewhere
 
 
 class _PageHeaders:
