@@ -54,14 +54,15 @@ class ChatTemplate:
     Args:
         source: Jinja source.
         tokenizer: the same checkpoint's.
+        tokens: spellings that templates refer to by name, `bos_token` and the like.
 
     Raises:
         BadModelFile: the template cannot be compiled.
     """
 
-    def __init__(self, source: str, tokenizer: TextTokenizer) -> None:
+    def __init__(self, source: str, tokenizer: TextTokenizer, tokens: Mapping[str, str] | None = None) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = _refuse
+        environment.globals.update({"bos_token": "", "eos_token": "", **(tokens or {}), "raise_exception": _refuse})
         try:
             self._template = environment.from_string(source)
         except TemplateSyntaxError as error:

@@ -19,6 +19,8 @@ from typing import Any, Literal
 import torch
 
 from model.chat import CHATML, ChatTemplate, Message
+from model.gguf_file import BadModelFile
+from model.linear import int8_runs_here
 from model.sampling import Sampling, choose
 from model.tokenizer import TextTokenizer
 from model.transformer import Decoder, Precision
@@ -33,6 +35,10 @@ is the longest that another conversation has to wait for its next word."""
 DEFAULT_CONTEXT = 4096
 """Tokens that a conversation may span, unless the model was trained on fewer. A spoken turn is about 60 tokens, and
 the fp32 cache of the 0.5B takes 24 kB a token: an hour's talk in 100 MB."""
+
+
+_LETTERS_PER_TOKEN = 16
+"""No text has more letters to a token over any length; a longer conversation is shortened before it is encoded."""
 
 
 class PromptTooLong(ValueError):
@@ -84,13 +90,19 @@ def load_model(path: Path, *, device: str = "auto", precision: Precision | None 
 
     Raises:
         BadModelFile: the model cannot be read.
-        ValueError: the device is not there.
+        ValueError: the device is not there, or too small.
     """
     where = _device(device)
-    checkpoint = open_checkpoint(path)
-    decoder = Decoder(checkpoint, where, precision or ("int8" if where.type == "cpu" else "bfloat16"))
-    tokenizer = checkpoint.tokenizer()
-    template = ChatTemplate(checkpoint.chat_template() or CHATML, tokenizer)
+    default: Precision = "bfloat16" if where.type == "cuda" else "int8" if int8_runs_here() else "float32"
+    try:
+        checkpoint = open_checkpoint(path)
+        decoder = Decoder(checkpoint, where, precision or default)
+        tokenizer = checkpoint.tokenizer()
+        template = ChatTemplate(checkpoint.chat_template() or CHATML, tokenizer, checkpoint.template_tokens())
+    except (RuntimeError, KeyError, TypeError, ArithmeticError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise ValueError(f"{path.name} does not fit into the memory of {where}: choose a smaller model") from None
+        raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
     return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens())
 
 
@@ -114,9 +126,13 @@ class Engine:
     Args:
         load: makes the model; called on the engine's thread. Whatever it raises, the constructor raises.
         context: tokens that a conversation may span.
+        sampling: how tokens are chosen where a reply does not say; greedy when not given.
     """
 
-    def __init__(self, load: Callable[[], LoadedModel], context: int = DEFAULT_CONTEXT) -> None:
+    def __init__(
+        self, load: Callable[[], LoadedModel], context: int = DEFAULT_CONTEXT, sampling: Sampling | None = None
+    ) -> None:
+        self.sampling = sampling or Sampling()
         self._waiting: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -192,6 +208,7 @@ class Conversation:
         self._engine = engine
         self._cache = engine.model.decoder.new_cache()
         self._job: _Job | None = None
+        self._left_out = 0
 
     async def reply(
         self,
@@ -211,7 +228,7 @@ class Conversation:
             messages: the conversation, instructions first.
             tools: functions that may be called, in the chat template's form.
             max_tokens: the longest answer; what the context leaves when not given.
-            sampling: greedy when not given.
+            sampling: the engine's own when not given.
             deadline: when a speakable clause is wanted, on `time.monotonic`. One token a step leaves no choice of
                 schedule, so it is not read yet.
 
@@ -226,7 +243,7 @@ class Conversation:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrivals.put_nowait, item)
 
-        passes = self._passes(list(messages), tools, max_tokens, sampling or Sampling(), deliver)
+        passes = self._passes(list(messages), tools, max_tokens, sampling or self._engine.sampling, deliver)
         job = self._start(passes, deliver, lambda: deliver(None))
         try:
             while (item := await arrivals.get()) is not None:
@@ -300,29 +317,51 @@ class Conversation:
     def _encode(
         self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, answer: bool
     ) -> tuple[list[int], int]:
-        """Token ids of the prompt, and how many tokens the context leaves for an answer."""
+        """Token ids of the prompt, and how many tokens the context leaves for an answer. What was left out of one
+        prompt stays out of the next, so that the cache can be kept."""
         engine = self._engine
-        dropped = 0
+        if self._left_out >= _droppable(messages):
+            self._left_out = 0  # another, shorter conversation
+        letters = engine.context * _LETTERS_PER_TOKEN
+        while _droppable(messages) > self._left_out and _letters(_shortened(messages, self._left_out)) > letters:
+            self._left_out += 1  # it cannot fit: not worth encoding
         while True:
-            ids = engine.model.template.encode(messages, tools=tools, answer=answer)
+            kept = _shortened(messages, self._left_out)
+            ids = engine.model.template.encode(kept, tools=tools, answer=answer)
             left = engine.context - len(ids)
             if left >= engine.context // 8:  # room for an answer of some length
                 return ids, left
-            shorter = _without_oldest_turns(messages)
-            if len(shorter) == len(messages):
+            more = _droppable(messages) - self._left_out
+            if more == 0:
                 if left > 0:
                     return ids, left
                 raise PromptTooLong(
                     f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
                     f"context holds {engine.context}: shorten the message or the instructions"
                 )
-            dropped += len(messages) - len(shorter)
-            _log.info(
-                "the conversation has outgrown %d tokens: its %d oldest messages are left out",
-                engine.context,
-                dropped,
-            )
-            messages = shorter
+            # Half of the rest at once, so that this does not happen again at the next turn.
+            self._left_out += (more + 1) // 2
+            _log.info("a conversation has outgrown %d tokens: %d messages are left out", engine.context, self._left_out)
+
+
+def _leading(messages: list[Message]) -> int:
+    """How many messages at the beginning are instructions, which are never left out."""
+    return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
+
+
+def _droppable(messages: list[Message]) -> int:
+    """How many messages may be left out: all but the instructions and the newest."""
+    return max(0, len(messages) - _leading(messages) - 1)
+
+
+def _shortened(messages: list[Message], left_out: int) -> list[Message]:
+    """The conversation without the oldest `left_out` messages behind its instructions."""
+    leading = _leading(messages)
+    return messages[:leading] + messages[leading + left_out :]
+
+
+def _letters(messages: list[Message]) -> int:
+    return sum(len(message.content) for message in messages)
 
 
 def _warm_up(decoder: Decoder) -> None:
@@ -330,15 +369,6 @@ def _warm_up(decoder: Decoder) -> None:
     cache = decoder.new_cache()
     for rows in (PREFILL_CHUNK, 1, 1):
         decoder.forward([0] * rows, cache, logits="last")
-
-
-def _without_oldest_turns(messages: list[Message]) -> list[Message]:
-    """Leave out the older half of what may be left out, so that the cache is not read anew at every turn."""
-    leading = 0
-    while leading < len(messages) and messages[leading].role == "system":
-        leading += 1
-    droppable = len(messages) - 1 - leading
-    return messages[:leading] + messages[leading + (droppable + 1) // 2 :] if droppable > 0 else messages
 
 
 def _device(name: str) -> torch.device:

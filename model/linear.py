@@ -1,17 +1,18 @@
 """Matrix products with weights kept as floats, or as int8 with activations quantized row by row on the CPU.
 
-Each row has its own activation scale and the sums are exact integers, so a row's result does not depend on the rows
-beside it: several drafts can share a pass with the text they are checked against.
+Each row has its own activation scale and the sums are exact integers (`weight_levels` sees to that), so a row's
+result does not depend on the rows beside it: several drafts can share a pass with the text they are checked against.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-_LEVELS = 127.0
+_LEVELS = 127
 _ZERO = 128
 """Activations are stored as unsigned bytes around 128: the CPU's VNNI instructions multiply unsigned by signed."""
 
@@ -29,9 +30,33 @@ class Linear(Protocol):
         ...
 
 
+@cache
+def weight_levels() -> int:
+    """The largest int8 weight that this processor multiplies exactly, or 0 where int8 does not run at all.
+
+    Processors without VNNI add pairs of products in 16 bits, which overflows for large weights: 255 · 127 · 2. There
+    weights are kept to 6 bits and a sign. Found out by trying the worst case.
+    """
+    worst = torch.full((16, 64), 1.0)
+    for levels in (127, 63):
+        try:
+            rows = torch.full((16, 64), levels, dtype=torch.int8)
+            product = Int8Linear(rows, torch.full((16,), 1 / levels))
+            if torch.allclose(product(worst), torch.tensor(64.0), rtol=0.02):
+                return levels
+        except (RuntimeError, AttributeError, NotImplementedError):
+            return 0
+    return 0
+
+
+def int8_runs_here() -> bool:
+    """Whether this build of torch on this processor multiplies int8."""
+    return weight_levels() > 0
+
+
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Symmetric int8 with one scale per row: [rows, columns] float32 → ([rows, columns] int8, [rows] float32)."""
-    scale = (weight.abs().amax(dim=1) / _LEVELS).clamp_(min=1e-12)
+    scale = (weight.abs().amax(dim=1) / (weight_levels() or _LEVELS)).clamp_(min=1e-12)
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 
 

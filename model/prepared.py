@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.linear import quantize_rows
+from model.linear import quantize_rows, weight_levels
 from model.store import cache_folder
 from model.weights import Checkpoint
 
@@ -67,7 +67,11 @@ class PreparedWeights:
         partial = self._path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            for left in self._path.parent.glob("*.partial"):
+                left.unlink(missing_ok=True)  # a killed run's, or one that is under way and will warn
             save_file(self._made, partial)
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
             os.replace(partial, self._path)
         except (SafetensorError, OSError) as error:
             _log.warning("the prepared weights could not be kept (%s); the next start will make them again", error)
@@ -77,5 +81,8 @@ class PreparedWeights:
 
 def _fingerprint(path: Path) -> str:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    said = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    said = [
+        f"{weight_levels()} levels",
+        *(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files),
+    ]
     return hashlib.sha256("\n".join([_FORMAT, *said]).encode()).hexdigest()[:24]

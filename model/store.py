@@ -90,14 +90,13 @@ class Store:
     def pull(self, model: Model, report: Report = _silent) -> Path:
         """The folder that holds every file of `model`, checked; sources are tried in the order local folder,
         installed packages (they cost no network), hub."""
-        if self.local and all((self.local / model.name / file.name).exists() for file in model.files):
-            folder = self.local / model.name
+        folder = self._folder_of(model)
+        if folder != self.folder / model.name:
             for file in model.files:
-                wrong = _wrong(folder / file.name, file, report)
+                wrong = _wrong(folder / file.name, file, report, note=False)
                 if wrong:
                     raise ModelUnavailable(wrong)
             return folder
-        folder = self.folder / model.name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / ".lock"):
@@ -109,22 +108,28 @@ class Store:
 
     def check(self, model: Model, report: Report = _silent) -> list[Check]:
         """Look at each file of `model` that should be in the store, reading all of it."""
-        folder = self.folder / model.name
+        folder = self._folder_of(model)
         found = []
         for file in model.files:
             path = folder / file.name
-            state = "missing" if not path.exists() else _wrong(path, file, report, remembered=False) or "ok"
+            state = "missing" if not path.exists() else _wrong(path, file, report, note=False) or "ok"
             found.append(Check(file, path, state))
         return found
 
     def available(self, model: Model) -> str:
         """`ready`, `installed` (its packages are there), or `not here`."""
-        folder = self.folder / model.name
+        folder = self._folder_of(model)
         if all(_size(folder / file.name) == file.size for file in model.files):
             return "ready"
         if all(_part_paths(file) for file in model.files):
             return "installed"
         return "not here"
+
+    def _folder_of(self, model: Model) -> Path:
+        """Where the model is used from: the local folder if it holds all of it."""
+        if self.local and all((self.local / model.name / file.name).exists() for file in model.files):
+            return self.local / model.name
+        return self.folder / model.name
 
     def _ensure(self, model: Model, file: File, folder: Path, report: Report) -> None:
         path = folder / file.name
@@ -173,13 +178,13 @@ def _assemble(path: Path, file: File, blocks: Iterator[bytes], report: Report) -
         os.close(folder)
 
 
-def _wrong(path: Path, file: File, report: Report, *, remembered: bool = True) -> str | None:
-    """What is wrong with a file on disk, or None. A file that was found right once is read again only when its
-    size or its time has changed since: half a gigabyte is not hashed at every start."""
+def _wrong(path: Path, file: File, report: Report, *, note: bool = True) -> str | None:
+    """What is wrong with a file on disk, or None. With `note`, a file that was found right once
+    is read again only when its size or its time has changed since: half a gigabyte is not hashed at every start."""
     size = _size(path)
     if size != file.size:
         return f"{path} is {size} bytes and should be {file.size}: delete it and run `rejoinder models pull` again"
-    if remembered and _stamp(path) == _recall(path, file):
+    if note and _stamp(path) == _recall(path, file):
         return None
     digest, done = hashlib.sha256(), 0
     for block in _read_all([path]):
@@ -188,7 +193,8 @@ def _wrong(path: Path, file: File, report: Report, *, remembered: bool = True) -
         report(file.name, done, file.size)
     if digest.hexdigest() != file.sha256:
         return _mismatch(path, file, size, digest.hexdigest())
-    _remember(path, file)
+    if note:
+        _remember(path, file)
     return None
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.attention import attend, causal_mask
 from model.cache import KeyValueCache
-from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear
+from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
 from model.prepared import PreparedWeights
 from model.weights import Checkpoint, DecoderConfig
 
@@ -41,13 +41,16 @@ class Decoder:
         precision: `int8` (CPU only), `float32` or `bfloat16`.
 
     Raises:
-        BadModelFile: the checkpoint lacks a tensor or holds one of the wrong shape.
-        ValueError: int8 was asked for off the CPU.
+        BadModelFile: the checkpoint lacks a tensor.
+        RuntimeError: a tensor has another shape than the configuration says.
+        ValueError: int8 was asked for where it does not run.
     """
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device, precision: Precision) -> None:
         if precision == "int8" and device.type != "cpu":
             raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
+        if precision == "int8" and not int8_runs_here():
+            raise ValueError("this build of torch has no int8 products on this processor: choose float32")
         self.config: DecoderConfig = checkpoint.config
         self.device = device
         self.precision = precision

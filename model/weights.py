@@ -65,6 +65,10 @@ class Checkpoint(Protocol):
         """The Jinja chat template it was trained with, if it has one."""
         ...
 
+    def template_tokens(self) -> dict[str, str]:
+        """Spellings of the tokens that chat templates call `bos_token` and `eos_token`."""
+        ...
+
     def stop_tokens(self) -> frozenset[int]:
         """Ids that end an answer."""
         ...
@@ -169,6 +173,11 @@ class GGUFCheckpoint:
         template = self._metadata.get("tokenizer.chat_template")
         return None if template is None else str(template)
 
+    def template_tokens(self) -> dict[str, str]:
+        spelled = self._metadata["tokenizer.ggml.tokens"]
+        ids = {name: self._metadata.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
+        return {name: spelled[token] for name, token in ids.items() if token is not None}
+
     def stop_tokens(self) -> frozenset[int]:
         keys = ("eos_token_id", "eot_token_id", "eom_token_id")
         return frozenset(
@@ -269,6 +278,17 @@ class SafetensorsCheckpoint:
         path = self.path / "tokenizer_config.json"
         template = self._json(path.name).get("chat_template") if path.exists() else None
         return template if isinstance(template, str) else None
+
+    def template_tokens(self) -> dict[str, str]:
+        path = self.path / "tokenizer_config.json"
+        said = self._json(path.name) if path.exists() else {}
+        found = {}
+        for name in ("bos_token", "eos_token"):
+            token = said.get(name)
+            token = token.get("content") if isinstance(token, dict) else token  # transformers 4 wrote objects
+            if isinstance(token, str):
+                found[name] = token
+        return found
 
     def stop_tokens(self) -> frozenset[int]:
         ids: set[int] = set()

@@ -1,4 +1,4 @@
-"""The server: routes, who may come in, start-up and drain. One process, one port, every conversation on it."""
+"""The server: routes, and who may come in. One process, one port, every conversation on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import hmac
 import logging
 import resource
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -34,8 +32,7 @@ _log = logging.getLogger("rejoinder.server")
 _UNREAD_EVENTS = 4096
 """Events that wait for a client that does not read, before it is disconnected: some minutes of audio, 30 MB."""
 
-_DRAIN_SECONDS = 5.0
-"""How long conversations may go on after the server was told to stop."""
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 _KEY_PROTOCOL = "openai-insecure-api-key."
 """Browsers cannot set headers on a websocket; the Realtime protocol passes the key as a subprotocol instead."""
@@ -57,6 +54,7 @@ class ServerState:
         api_keys: keys that let a client in; empty lets everyone in.
         origins: pages elsewhere that may connect, besides our own.
         most_conversations: more than this at once are turned away.
+        local: whether the server listens on this machine only.
     """
 
     engine: Engine
@@ -65,6 +63,7 @@ class ServerState:
     api_keys: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     most_conversations: int = 16
+    local: bool = False
     connections: set[WebSocket] = field(default_factory=set)
 
 
@@ -85,11 +84,6 @@ def build_app(state: ServerState) -> ASGIApp:
     async def realtime(socket: WebSocket) -> None:
         await _serve_realtime(socket, state)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        await _drain(state)
-
     return Starlette(
         routes=[
             Route("/healthz", healthz),
@@ -97,7 +91,6 @@ def build_app(state: ServerState) -> ASGIApp:
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),
         ],
         middleware=[Middleware(_PageHeaders)],
-        lifespan=lifespan,
     )
 
 
@@ -133,7 +126,7 @@ async def _serve_realtime(socket: WebSocket, state: ServerState) -> None:
         await socket.close(1013 if turned_away.code == "too_many_conversations" else 1008, turned_away.code)
         return
     state.connections.add(socket)
-    waiting: asyncio.Queue[ServerEvent | None] = asyncio.Queue(_UNREAD_EVENTS)
+    waiting: asyncio.Queue[ServerEvent] = asyncio.Queue(_UNREAD_EVENTS)
     stalled = asyncio.Event()
 
     def send(event: ServerEvent) -> None:
@@ -158,7 +151,7 @@ async def _serve_realtime(socket: WebSocket, state: ServerState) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await conversation.close()
         state.connections.discard(socket)
-        await _close(socket, 1008 if stalled.is_set() else 1000)
+        await _close(socket, 1013 if stalled.is_set() else 1000)
 
 
 async def _read(socket: WebSocket, conversation: RealtimeConversation) -> None:
@@ -174,10 +167,10 @@ async def _read(socket: WebSocket, conversation: RealtimeConversation) -> None:
         return
 
 
-async def _write(socket: WebSocket, waiting: asyncio.Queue[ServerEvent | None]) -> None:
+async def _write(socket: WebSocket, waiting: asyncio.Queue[ServerEvent]) -> None:
     try:
-        while (event := await waiting.get()) is not None:
-            await socket.send_text(event.model_dump_json())
+        while True:
+            await socket.send_text((await waiting.get()).model_dump_json())
     except (WebSocketDisconnect, RuntimeError, OSError):
         return
 
@@ -187,12 +180,6 @@ async def _close(socket: WebSocket, code: int) -> None:
         await asyncio.wait_for(socket.close(code), timeout=1)
     except (TimeoutError, RuntimeError, WebSocketDisconnect, OSError):
         return  # gone already
-
-
-async def _drain(state: ServerState) -> None:
-    """Say goodbye to whoever is still connected."""
-    closing = [_close(socket, 1001) for socket in tuple(state.connections)]
-    await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), _DRAIN_SECONDS)
 
 
 def _why_not(socket: WebSocket, offered: list[str], state: ServerState) -> ErrorDetail | None:
@@ -216,7 +203,10 @@ def _same_site(socket: WebSocket, state: ServerState) -> bool:
     origin = socket.headers.get("origin")
     if origin is None or origin in state.origins or "*" in state.origins:
         return True
-    return urlsplit(origin).netloc == socket.headers.get("host")
+    page = urlsplit(origin)
+    if state.local and page.hostname not in _LOCAL_NAMES:
+        return False  # a name that somebody else's DNS points at this machine
+    return page.netloc == socket.headers.get("host")
 
 
 def _has_key(socket: WebSocket, offered: list[str], state: ServerState) -> bool:

@@ -69,7 +69,7 @@ async def _tell(question: Question, arrived: asyncio.Queue[events.SessionEvent],
                     raise BadAudio(f"no speech was found in {question.wav}")
                 heard = text
                 if not question.as_json:
-                    out.print(f"[dim]{text}[/dim]")
+                    out.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
             case events.TranscriptionFailed(reason=reason):
                 raise ValueError(reason)
             case events.AnswerText(text=text) if not question.as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -56,6 +57,9 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or 
 PrecisionChoice = Annotated[
     PrecisionOption | None, typer.Option("--precision", help="int8 on the CPU and bfloat16 on a GPU unless said.")
 ]
+TemperatureOption = Annotated[
+    float, typer.Option("--temperature", min=0, max=2, help="0 always takes the likeliest word; 1 draws freely.")
+]
 
 
 @app.callback()
@@ -75,6 +79,7 @@ def serve(
     voice: VoiceOption = DEFAULT_VOICE,
     device: DeviceOption = "auto",
     precision: PrecisionChoice = None,
+    temperature: TemperatureOption = 0.0,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     tls_self_signed: Annotated[
@@ -94,9 +99,14 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
+    for key in api_key or ():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", key):
+            raise typer.BadParameter(
+                "an API key may hold letters, digits and !#$%&'*+.^_`|~- only: browsers send no other"
+            )
     if tls_cert is not None and tls_self_signed:
         raise typer.BadParameter("give a certificate or --tls-self-signed, not both")
-    choice = Choice(model, voice, device, precision.value if precision else None)
+    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
     serving = Serving(
         host,
         port,
@@ -121,13 +131,14 @@ def ask(
     voice: VoiceOption = DEFAULT_VOICE,
     device: DeviceOption = "auto",
     precision: PrecisionChoice = None,
+    temperature: TemperatureOption = 0.0,
 ) -> None:
     """Ask one question, without a server."""
     from server.ask import Question, run
 
     if (text is None) == (wav is None):
         raise typer.BadParameter("give a question as text or with --wav FILE, one of the two")
-    choice = Choice(model, voice, device, precision.value if precision else None)
+    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
     with _sentences():
         asyncio.run(run(Question(text, wav, out, as_json), choice, _out, _err))
 
@@ -143,17 +154,22 @@ def talk(
     voice: VoiceOption = DEFAULT_VOICE,
     device: DeviceOption = "auto",
     precision: PrecisionChoice = None,
+    temperature: TemperatureOption = 0.0,
 ) -> None:
     """Talk through this machine's microphone and loudspeaker."""
     from server.loading import load_engine, load_voice_stages
     from voice.talk import Devices, Talk
 
-    choice = Choice(model, voice, device, precision.value if precision else None)
+    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
     with _sentences():
         devices = Devices.find(microphone, loudspeaker)
         stages, engine = load_voice_stages(choice, _err), load_engine(choice, _err)
         _out.print("Speak when you like; Ctrl-C ends." + ("" if headphones else " I listen while I am silent."))
-        asyncio.run(Talk(engine.conversation(), stages, devices, full_duplex=headphones, say=_out.print).run())
+        asyncio.run(Talk(engine.conversation(), stages, devices, full_duplex=headphones, say=_say).run())
+
+
+def _say(line: str) -> None:
+    _out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @models_app.command("list")
@@ -182,7 +198,11 @@ def models_verify(
     """Read every byte of the models that are here and compare checksums."""
     store, wrong = Store(), False
     with _sentences():
-        chosen = [_known(name)] if name else [m for m in catalog.MODELS if (store.folder / m.name).exists()]
+        chosen = (
+            [_known(name)]
+            if name
+            else [m for m in catalog.MODELS if store.available(m) == "ready" or (store.folder / m.name).exists()]
+        )
     if not chosen:
         _out.print("no model is in the cache yet: `rejoinder models pull NAME` puts one there")
     for model in chosen:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from model import catalog
 from model.engine import Engine, load_model
 from model.gguf_file import BadModelFile
+from model.sampling import Sampling
 from model.store import Report, Store
 from model.transformer import Precision
 from voice.stages import Stages, load_stages
@@ -18,6 +19,9 @@ from voice.stages import Stages, load_stages
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
 DEFAULT_MODEL = catalog.QWEN_05B.name
 DEFAULT_VOICE = catalog.JOE.name
+
+TOP_P = 0.9
+"""With a temperature, the unlikely tenth is never drawn: a small model says odd things there."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Choice:
     voice: str = DEFAULT_VOICE
     device: str = "auto"
     precision: Precision | None = None
+    temperature: float = 0.0
 
 
 class Bars:
@@ -60,7 +65,10 @@ def locate(name: str, console: Console, store: Store | None = None) -> Path:
 def load_engine(choice: Choice, console: Console) -> Engine:
     """The language model, warmed up. Raises ModelUnavailable, BadModelFile, ValueError."""
     path = locate(choice.model, console)
-    return Engine(lambda: load_model(path, device=choice.device, precision=choice.precision))
+    return Engine(
+        lambda: load_model(path, device=choice.device, precision=choice.precision),
+        sampling=Sampling(temperature=choice.temperature, top_p=TOP_P),
+    )
 
 
 def load_voice_stages(choice: Choice, console: Console) -> Stages:

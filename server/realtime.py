@@ -34,6 +34,9 @@ _log = logging.getLogger("rejoinder.server")
 MAX_EVENT_BYTES = 1 << 20
 """The largest client event: 16 s of 24 kHz audio. More at once would hold up the other conversations."""
 
+MAX_ITEMS, MAX_LETTERS = 2000, 1_000_000
+"""What a client may put into a conversation: some days of talk."""
+
 _SLICE_MS = 200
 """Audio taken in one go before other conversations get a turn."""
 
@@ -63,6 +66,7 @@ class RealtimeConversation:
         self._voice = stages.voice.name
         self._id = f"sess_{uuid.uuid4().hex[:20]}"
         self._config = SessionConfig(model=model)
+        self._wanted: tuple[SessionConfig, dict[str, str] | None] | None = None
         self._responses = ResponseWriter(send, f"conv_{uuid.uuid4().hex[:20]}")
         self.session = Session(brain, stages, self._on_session_event, self._settings(self._config))
         send(event("session.created", session=self._session_object()))
@@ -133,6 +137,7 @@ class RealtimeConversation:
             raise BadEvent(str(error), param="audio") from None
         rate = self._config.audio.input.format.rate
         size = _SLICE_MS * rate // 1000
+        await self.session.room()
         for start in range(0, len(samples), size):
             self.session.append(samples[start : start + size], rate)
             await asyncio.sleep(0)
@@ -156,6 +161,14 @@ class RealtimeConversation:
 
     def _create_item(self, said: protocol.ItemCreate) -> None:
         text = "".join(part.text for part in said.item.content)
+        held = self.session.history.items
+        if len(held) >= MAX_ITEMS or sum(len(item.text) for item in held) + len(text) > MAX_LETTERS:
+            raise BadEvent(
+                f"the conversation holds {len(held)} items, and {MAX_ITEMS} with {MAX_LETTERS} letters are the most: "
+                "delete some first",
+                code="conversation_too_long",
+                param="item",
+            )
         item_id = said.item.id or f"item_{uuid.uuid4().hex[:20]}"
         item = Item(item_id, said.item.role, text, spoken=False, complete=True)
         try:
@@ -184,8 +197,11 @@ class RealtimeConversation:
     def _respond(self, wanted: protocol.ResponseConfig) -> None:
         given = wanted.model_dump(exclude_none=True, include={"instructions", "output_modalities", "max_output_tokens"})
         config = self._config.model_copy(update=given)
-        self._responses.metadata = wanted.metadata
-        self.session.respond(self._settings(config))
+        self._wanted = (config, wanted.metadata)
+        try:
+            self.session.respond(self._settings(config))
+        finally:
+            self._wanted = None
 
     def _settings(self, config: SessionConfig) -> Settings:
         detection = config.audio.input.turn_detection
@@ -253,7 +269,8 @@ class RealtimeConversation:
             case events.PhaseChanged() if self._wants("rejoinder.phase"):
                 send(event("rejoinder.phase", phase=happened.phase))
             case events.AnswerStarted():
-                self._responses.start(happened, self._config)
+                config, metadata = self._wanted or (self._config, None)
+                self._responses.start(happened, config, metadata)
             case events.AnswerText():
                 self._responses.text(happened)
             case events.AnswerAudio():

@@ -35,22 +35,24 @@ def item_object(item: Item) -> dict[str, Any]:
 
 
 class ResponseWriter:
-    """Writes the responses of one conversation, one at a time.
-
-    Attributes:
-        metadata: the client's own, for the next response; echoed.
-    """
+    """Writes the responses of one conversation, one at a time."""
 
     def __init__(self, send: Callable[[ServerEvent], None], conversation_id: str) -> None:
-        self.metadata: dict[str, str] | None = None
         self._send, self._conversation_id = send, conversation_id
         self._response: dict[str, Any] = {}
         self._where: dict[str, Any] = {}
         self._transcript = ""
         self._resampler = Resampler(SPEAKING_RATE, SPEAKING_RATE)
 
-    def start(self, started: events.AnswerStarted, config: SessionConfig) -> None:
-        """`response.created` up to `response.content_part.added`."""
+    def start(
+        self, started: events.AnswerStarted, config: SessionConfig, metadata: dict[str, str] | None = None
+    ) -> None:
+        """`response.created` up to `response.content_part.added`.
+
+        Args:
+            config: what holds for this response.
+            metadata: the client's own, echoed.
+        """
         item = started.item
         output = config.audio.output
         self._response = {
@@ -63,10 +65,9 @@ class ResponseWriter:
             "output_modalities": ["audio" if item.spoken else "text"],
             "max_output_tokens": config.max_output_tokens,
             "audio": {"output": {"format": output.format.model_dump(), "voice": output.voice}},
-            "metadata": self.metadata,
+            "metadata": metadata,
             "usage": None,
         }
-        self.metadata = None
         self._transcript = ""
         self._resampler = Resampler(SPEAKING_RATE, output.format.rate)
         self._where = {"response_id": started.response_id, "output_index": 0}
@@ -105,7 +106,8 @@ class ResponseWriter:
         outer = {"response_id": where["response_id"], "output_index": 0}
         self._send(event("response.output_item.done", item=item, **outer))
         self._send(event("conversation.item.done", item=item))
-        self._response |= {
+        self._response = {
+            **self._response,  # a copy: `response.created` may still wait to be written
             "status": done.status,
             "status_details": _details(done),
             "output": [item],

@@ -48,7 +48,9 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
     taken = _take_port(serving.host, serving.port)
     certificate, key = _certificate(serving)
     stages, engine = load_voice_stages(choice, console), load_engine(choice, console)
-    state = ServerState(engine, stages, choice.model, serving.api_keys, serving.origins, serving.most_conversations)
+    state = ServerState(
+        engine, stages, choice.model, serving.api_keys, serving.origins, serving.most_conversations, _is_local(taken)
+    )
     config = uvicorn.Config(
         build_app(state),
         ws="websockets-sansio",
@@ -103,6 +105,10 @@ def _take_port(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port"
         ) from None
     return taken
+
+
+def _is_local(taken: socket.socket) -> bool:
+    return str(taken.getsockname()[0]) in ("127.0.0.1", "::1")
 
 
 def _certificate(serving: Serving) -> tuple[str | None, str | None]:

@@ -17,6 +17,9 @@ _DAYS = 397
 
 _RENEW_DAYS = 7
 
+_NOBODY = "192.0.2.1"
+"""An address that is reserved for documentation (RFC 5737)."""
+
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
     """A self-signed certificate for this machine's names and addresses, kept in `folder` so that a browser which
@@ -56,12 +59,14 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
 
 
 def addresses() -> list[str]:
-    """This machine's own IPv4 addresses, as other devices see them."""
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
-    except OSError:
-        return []
-    return sorted(str(address) for address in found if not str(address).startswith("127."))
+    """This machine's IPv4 address as other devices see it, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_NOBODY, 9))  # sends nothing; the kernel only says which address it would send from
+        except OSError:
+            return []
+        address = str(probe.getsockname()[0])
+    return [] if address.startswith("127.") else [address]
 
 
 def _names() -> list[x509.GeneralName]:

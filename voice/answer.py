@@ -17,6 +17,10 @@ from voice.timeline import Timeline
 
 _log = logging.getLogger("rejoinder.voice")
 
+_LONGEST_AHEAD_S = 30.0
+"""Sound sent ahead of its playing. More would only be thrown away when the user interrupts, and clients buffer no
+endless amount: our page two minutes."""
+
 _BLOCK_MS = 100
 """Sound in one event: the first can be played at once, and a client that stops wastes little."""
 
@@ -29,7 +33,9 @@ class Answer:
         timeline: stamped as the stages pass.
         emit: told everything that happens.
         clock: seconds, monotonic.
+        sounding: called when the first sound has been sent.
         speed: pace of the voice.
+        not_before: when what was sent before this answer will have been played.
 
     Attributes:
         done: whether all of it was sent, or it was stopped.
@@ -44,14 +50,16 @@ class Answer:
         timeline: Timeline,
         stages: Stages,
         emit: Callable[[events.SessionEvent], None],
+        sounding: Callable[[], None],
         clock: Callable[[], float],
         speed: float,
+        not_before: float,
     ) -> None:
         self.response_id, self.item, self.timeline = response_id, item, timeline
         self.done = False
-        self.played_until = 0.0
+        self.played_until = not_before
         self.task: asyncio.Task[None] | None = None
-        self._stages, self._emit, self._clock, self._speed = stages, emit, clock, speed
+        self._stages, self._emit, self._sounding, self._clock, self._speed = stages, emit, sounding, clock, speed
         self._finished: str | None = None
 
     async def run(self, brain: Brain, messages: Sequence[Message], max_tokens: int | None) -> None:
@@ -101,6 +109,8 @@ class Answer:
                 progress.cached_tokens,
             )
             self._finished = progress.finished
+            if self.done:
+                return
             self._emit(events.Drafted(self.response_id, progress.committed, progress.draft, progress.step))
             take(progress.committed)
 
@@ -136,7 +146,10 @@ class Answer:
     async def _speak(self, clauses: asyncio.Queue[Clause | None]) -> None:
         loop = asyncio.get_running_loop()
         while (clause := await clauses.get()) is not None:
+            await asyncio.sleep(self.played_until - self._clock() - _LONGEST_AHEAD_S)
             sound = await loop.run_in_executor(self._stages.speaking, self._stages.voice.say, clause, self._speed)
+            if self.done:
+                return  # stopped while the clause was being spoken
             start_ms = self.item.audio_ms
             length_ms = len(sound) * 1000 / SPEAKING_RATE
             self.item.spans.append(Span(clause.text, start_ms, start_ms + length_ms))
@@ -148,4 +161,6 @@ class Answer:
             self.played_until = max(self.played_until, self._clock()) + length_ms / 1000
             for block in blocks(sound, _BLOCK_MS * SPEAKING_RATE // 1000):
                 self._emit(events.AnswerAudio(self.response_id, self.item.id, block))
+            if "first_sent" not in self.timeline.stamps:
+                self._sounding()
             self.timeline.stamp("first_sent", self._clock())

@@ -72,12 +72,6 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
     return Resampler(source, target).push(samples, last=True)
 
 
-def first_audible(samples: Samples) -> int | None:
-    """Index of the first sample that can be heard, or None when there is none."""
-    loud = np.flatnonzero(np.abs(samples) >= _AUDIBLE)
-    return int(loud[0]) if loud.size else None
-
-
 def trim(samples: Samples, rate: int, *, lead_ms: float, tail_ms: float) -> Samples:
     """Cut the silence at both ends to at most `lead_ms` and `tail_ms`; all-silent audio becomes empty."""
     loud = np.flatnonzero(np.abs(samples) >= _AUDIBLE)

@@ -67,7 +67,7 @@ class Brain(Protocol):
         ...
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Read ahead while the user still speaks."""
+        """Read ahead: called when the user begins to speak."""
         ...
 
     def cancel(self) -> None:

@@ -18,6 +18,9 @@ _COMMA_WORDS = 6
 _LONGEST_WORDS = 24
 """A clause is cut here even without punctuation: eight seconds of speech take half a second to synthesize."""
 
+_LONGEST_LETTERS = 240
+"""A clause is cut here whatever it is made of, a web address or a run of signs."""
+
 _LEANING = frozenset(
     [
         "a",
@@ -158,6 +161,8 @@ class ClauseSplitter:
             ][:1]
         if len(words) >= _LONGEST_WORDS:
             cuts.append(words[_LONGEST_WORDS - 1].end())
+        if len(self._text) > _LONGEST_LETTERS:
+            cuts.append(_LONGEST_LETTERS)
         usable = [cut for cut in cuts if self._text[:cut].strip()]
         return min(usable, default=None)
 
@@ -178,6 +183,7 @@ _SAID = {
 
 def speakable(text: str) -> str:
     """How `text` is read aloud: markdown, links and pictures taken out, signs turned to words."""
+    text = re.sub(r"([^\w\s.])\1{2,}", r"\1", text)
     text = _PICTURE.sub(" ", _BULLET.sub("", _LINK.sub(r"\1", text)))
     for sign, said in _SAID.items():
         text = text.replace(sign, said)

@@ -86,11 +86,6 @@ class History:
         """The item with this id. Raises UnknownItem."""
         return self._items[self._index(item_id)]
 
-    def before(self, item_id: str) -> str | None:
-        """Id of the item in front of this one, or None. Raises UnknownItem."""
-        at = self._index(item_id)
-        return self._items[at - 1].id if at else None
-
     def delete(self, item_id: str) -> None:
         """Take an item out. Raises UnknownItem."""
         del self._items[self._index(item_id)]
@@ -103,8 +98,10 @@ class History:
             ValueError: not an answer, or shorter than that.
         """
         item = self.get(item_id)
-        if item.role != "assistant":
-            raise ValueError(f"item {item_id!r} is a {item.role} message: only an assistant's audio can be truncated")
+        if item.role != "assistant" or not item.spoken:
+            raise ValueError(
+                f"item {item_id!r} is no spoken answer: only the audio of an assistant's message can be truncated"
+            )
         if heard_ms > item.audio_ms:
             raise ValueError(f"item {item_id!r} has {item.audio_ms:.0f} ms of audio, less than {heard_ms:.0f} ms")
         item.heard_ms = heard_ms

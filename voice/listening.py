@@ -8,8 +8,8 @@ import numpy as np
 
 from voice.audio import HEARING_RATE, Samples
 
-_ARRIVALS = 256
-"""Blocks whose time of arrival is remembered: five seconds of 20 ms blocks, more than any wait for an end of turn."""
+_ARRIVALS = 512
+"""Blocks whose time of arrival is remembered: ten seconds of 20 ms blocks, the longest wait for an end of turn."""
 
 _PER_MS = HEARING_RATE // 1000
 
@@ -48,7 +48,7 @@ class InputBuffer:
 
     def since(self, at_ms: int) -> Samples:
         """The audio held from `at_ms` on."""
-        wanted = self._end - at_ms * _PER_MS
+        wanted = max(0, self._end - at_ms * _PER_MS)
         return self._joined()[max(0, self._held - wanted) :].copy()
 
     def keep_last(self, length_ms: int) -> None:
@@ -56,6 +56,11 @@ class InputBuffer:
         if self.held_ms > 2 * length_ms:
             self._sound = self._joined()[-length_ms * _PER_MS :].copy()
             self._held = len(self._sound)
+
+    def forget_before(self, at_ms: int) -> None:
+        """Forget what came before `at_ms`."""
+        self._sound, self._blocks = self.since(at_ms), []
+        self._held = len(self._sound)
 
     def clear(self) -> None:
         """Forget everything; the audio clock goes on."""

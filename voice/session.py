@@ -32,6 +32,7 @@ from voice.turn import (
     DropTurn,
     EndTurn,
     Event,
+    FirstSound,
     HandedOver,
     PlayedOut,
     StartAnswer,
@@ -47,11 +48,14 @@ from voice.vad import SpeechDetector
 
 _log = logging.getLogger("rejoinder.voice")
 
+_PENDING_TURNS = 4
+"""Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
+
 _TAIL_MS = 100
 """Sound kept behind the last voiced window for transcription: soft last consonants."""
 
 
-class Refused(Exception):
+class Refused(ValueError):
     """A request that makes no sense now; `code` is the Realtime protocol's name for it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -107,7 +111,7 @@ class Session:
         self._utterance_ms = 0
         self._item_id = ""
         self._partial: asyncio.Task[None] | None = None
-        self._partial_samples = 0
+        self._partial_samples = self._partial_voiced_ms = 0
         self._understanding: set[asyncio.Task[None]] = set()
         self._answer: Answer | None = None
         self._wanted: Settings | None = None
@@ -148,20 +152,33 @@ class Session:
         self._input.add(heard, self._clock())
         if self._utterance is not None:
             self._utterance.add(heard)
+        # The detector always hears, so that its windows stay on the audio clock.
+        frames = self._detector.push(heard)
         if not self.settings.detect_turns:
             return
-        for frame in self._detector.push(heard):
+        for frame in frames:
             self._apply(frame)
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
         self._consider_partial()
 
+    async def room(self) -> None:
+        """Wait until more audio can be taken: sound that comes much faster than real time is held back here, so
+        that its transcription does not keep other conversations waiting."""
+        while len(self._understanding) >= _PENDING_TURNS:
+            await asyncio.wait(set(self._understanding), return_when=asyncio.FIRST_COMPLETED)
+
     def commit(self) -> None:
         """The user's turn is over (push-to-talk).
 
         Raises:
-            Refused: there is next to no audio.
+            Refused: there is next to no audio, or earlier turns still wait to be transcribed.
         """
+        if len(self._understanding) >= _PENDING_TURNS:
+            raise Refused(
+                "too_many_pending_turns",
+                f"{len(self._understanding)} turns still wait to be transcribed: wait for their transcripts",
+            )
         least = self.settings.rules.timing.shortest_commit_ms
         held = self._input.end_ms - self._utterance_ms if self._utterance else self._input.held_ms
         if held < least:
@@ -247,6 +264,8 @@ class Session:
         self._partial_samples = 0
         self._item_id = _new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_ms))
+        if self._answer is None or self._answer.done:
+            self._brain.prepare(self.history.messages(self.settings.instructions))
 
     def _end_turn(self, action: EndTurn) -> None:
         utterance, start_ms = self._utterance, self._utterance_ms
@@ -266,13 +285,13 @@ class Session:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))
         end_ms = action.at_ms if action.by_hand else action.at_ms + _TAIL_MS
-        self._input.clear()
-        task = self._spawn(self._understand(action.turn, utterance, end_ms - start_ms, item, self._timeline))
+        self._input.forget_before(end_ms)
+        task = self._spawn(self._understand(action, utterance, end_ms - start_ms, item, self._timeline))
         self._understanding.add(task)
         task.add_done_callback(self._understanding.discard)
 
     async def _understand(
-        self, turn: int, utterance: Utterance, length_ms: int, item: Item, timeline: Timeline
+        self, ended: EndTurn, utterance: Utterance, length_ms: int, item: Item, timeline: Timeline
     ) -> None:
         loop = asyncio.get_running_loop()
         samples = min(length_ms * HEARING_RATE // 1000, utterance.samples)
@@ -281,21 +300,27 @@ class Session:
         except Exception as error:
             _log.exception("a turn could not be transcribed")
             self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
-            self._apply(Understood(turn, said=False))
+            self._understood(ended, said=False)
             return
         item.complete = True
         timeline.stamp("transcript_final", self._clock())
         self._emit(events.FinalTranscript(item.id, item.text, samples / HEARING_RATE))
-        self._apply(Understood(turn, said=bool(item.text)))
+        self._understood(ended, said=bool(item.text))
+
+    def _understood(self, ended: EndTurn, *, said: bool) -> None:
+        if not ended.by_hand:
+            self._apply(Understood(ended.turn, said))
 
     def _consider_partial(self) -> None:
         utterance = self._utterance
         if utterance is None or (self._partial is not None and not self._partial.done()):
             return
+        if self.state.last_voiced_ms == self._partial_voiced_ms:
+            return  # silence since the last one: the final text should not have to wait for another
         wanted = self.settings.rules.timing.partial_every_ms * HEARING_RATE // 1000
         if utterance.samples - self._partial_samples < wanted:
             return
-        self._partial_samples = utterance.samples
+        self._partial_samples, self._partial_voiced_ms = utterance.samples, self.state.last_voiced_ms
         self._partial = self._spawn(self._make_partial(utterance, self._item_id))
 
     async def _make_partial(self, utterance: Utterance, item_id: str) -> None:
@@ -314,8 +339,10 @@ class Session:
             timeline=self._timeline,
             stages=self._stages,
             emit=self._emit,
+            sounding=lambda: self._apply(FirstSound()),
             clock=self._clock,
             speed=settings.speed,
+            not_before=self._answer.played_until if self._answer else 0.0,
         )
         self._timeline = Timeline(_new_id("turn"))  # an answer that no turn asked for has a timeline of its own
         self._answer = answer
@@ -324,7 +351,8 @@ class Session:
         answer.task = self._spawn(self._run_answer(answer, settings))
 
     async def _run_answer(self, answer: Answer, settings: Settings) -> None:
-        await asyncio.gather(*self._understanding)
+        if self._understanding:
+            await asyncio.wait(set(self._understanding))  # unlike gather, this does not cancel them with us
         await answer.run(self._brain, self.history.messages(settings.instructions), settings.max_tokens)
         slack = self.settings.rules.timing.playback_slack_ms / 1000 if answer.item.audio_ms else 0
         wait = max(0.0, answer.played_until + slack - self._clock())

@@ -30,19 +30,18 @@ class Stages:
     speaking: Executor
 
 
-def load_stages(recognizer: Path, voice: Path, *, device: str = "cpu", language: str = "en") -> Stages:
+def load_stages(recognizer: Path, voice: Path) -> Stages:
     """Load the models and run each once, so that the first user does not wait for it.
 
     Args:
         recognizer: a CTranslate2 Whisper's folder.
         voice: a Piper voice's `.onnx` file.
-        device: where Whisper runs, `cpu` or `cuda`.
 
     Raises:
         BadAudio: a model cannot be read.
     """
     stages = Stages(
-        Recognizer(recognizer, device=device, language=language),
+        Recognizer(recognizer),
         Silero(bundled_silero()),
         Voice(voice),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-hearing"),

@@ -136,7 +136,7 @@ class Talk:
         self._answer_item = ""
 
     async def run(self) -> None:
-        """Talk until cancelled or interrupted. Raises NoDevice when a device fails."""
+        """Talk until cancelled or interrupted. Raises NoDevice when a device cannot be opened."""
         sounddevice = _sounddevice()
         loop = asyncio.get_running_loop()
         session = Session(self._brain, self._stages, self._on_event)
@@ -182,12 +182,12 @@ class Talk:
                     item = self._session.history.get(self._answer_item)
                     self._session.truncate(item.id, max(0.0, item.audio_ms - dropped_ms))
             case events.FinalTranscript(text=text) if text:
-                self._say(f"[bold]you[/bold] {text}")
+                self._say(f"you: {text}")
             case events.AnswerStarted(item=item):
                 self._answer_item = item.id
             case events.AnswerAudio(samples=samples):
                 self._player.add(samples)
             case events.AnswerDone(item=item, timeline=timeline):
                 latency = timeline.latency_ms()
-                took = f" [dim]{latency:.0f} ms[/dim]" if latency is not None else ""
-                self._say(f"[bold]rejoinder[/bold] {item.heard.strip()}{took}")
+                took = f" ({latency:.0f} ms)" if latency is not None else ""
+                self._say(f"rejoinder: {item.heard.strip()}{took}")

@@ -18,8 +18,9 @@ from voice.vad import Frame
 
 StopReason = Literal["turn_detected", "client_cancelled"]
 
-_HYSTERESIS = 0.15
-"""Once the user speaks, a window counts as speech down to this much below the threshold (Silero's own advice)."""
+_HYSTERESIS, _FLOOR = 0.15, 0.01
+"""Once the user speaks, a window counts as speech down to this much below the threshold, but never below the floor
+(Silero's own advice)."""
 
 
 class User(Enum):
@@ -68,6 +69,9 @@ class TurnState:
         voiced_ms: how much voiced sound there has been since.
         started_ms: where the user's newest speech began.
         last_voiced_ms: end of the last voiced window.
+        awaited: the turn whose words are being found out, or None.
+        unanswered: the user said something that nobody has answered yet.
+        sounding: some of the answer under way has been sent.
     """
 
     user: User = User.QUIET
@@ -77,6 +81,9 @@ class TurnState:
     voiced_ms: int = 0
     started_ms: int = 0
     last_voiced_ms: int = 0
+    awaited: int | None = None
+    unanswered: bool = False
+    sounding: bool = False
 
     @property
     def phase(self) -> Phase:
@@ -109,7 +116,7 @@ class Withdrawn:
 
 @dataclass(frozen=True)
 class Understood:
-    """The words of turn `turn` are known; `said` is whether there were any."""
+    """The words of turn `turn`, which silence ended, are known; `said` is whether there were any."""
 
     turn: int
     said: bool
@@ -126,11 +133,16 @@ class AnswerUnwanted:
 
 
 @dataclass(frozen=True)
+class FirstSound:
+    """The first sound of the answer under way has been sent."""
+
+
+@dataclass(frozen=True)
 class PlayedOut:
     """The answer under way was spoken and has been played to its end, or has failed."""
 
 
-Event = Frame | HandedOver | Withdrawn | Understood | AnswerWanted | AnswerUnwanted | PlayedOut
+Event = Frame | HandedOver | Withdrawn | Understood | AnswerWanted | AnswerUnwanted | FirstSound | PlayedOut
 
 
 # Actions.
@@ -178,22 +190,23 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Step:
     """What `event` changes, and what is to be done about it."""
     match event:
         case Frame():
-            return (
-                _quiet_frame(state, event, rules) if state.user is User.QUIET else _speaking_frame(state, event, rules)
-            )
+            hear = _quiet_frame if state.user is User.QUIET else _speaking_frame
+            return hear(state, event, rules)
         case HandedOver():
             return _handed_over(state, event)
         case Withdrawn():
-            dropped: list[Action] = [DropTurn()] if state.user is User.SPEAKING else []
-            return replace(state, user=User.QUIET, onset_ms=None, voiced_ms=0), dropped
+            return _withdrawn(state, rules)
         case Understood():
-            return _understood(state, event, rules)
+            awaited = None if event.turn == state.awaited else state.awaited
+            return _next(replace(state, awaited=awaited, unanswered=state.unanswered or event.said), rules)
         case AnswerWanted():
-            return replace(state, assistant=Assistant.ANSWERING), [StartAnswer()]
+            return _answer(state)
         case AnswerUnwanted():
-            return _stop(state, "client_cancelled")
+            return _stop(replace(state, unanswered=False), "client_cancelled")
+        case FirstSound():
+            return replace(state, sounding=True), []
         case PlayedOut():
-            return replace(state, assistant=Assistant.IDLE), []
+            return _next(replace(state, assistant=Assistant.IDLE), rules)
 
 
 def _quiet_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
@@ -211,40 +224,48 @@ def _quiet_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
     begun = replace(heard, user=User.SPEAKING, turn=state.turn + 1, started_ms=onset, onset_ms=None, voiced_ms=0)
     if not rules.interrupt_response:
         return begun, [BeginTurn(begun.turn, onset)]
-    stopped, actions = _stop(begun, "turn_detected")
+    # An answer of which nothing was heard answers nothing: should the interruption hold no words, it is begun anew.
+    lost = state.assistant is Assistant.ANSWERING and not state.sounding
+    stopped, actions = _stop(replace(begun, unanswered=state.unanswered or lost), "turn_detected")
     return stopped, [BeginTurn(begun.turn, onset), *actions]
 
 
 def _speaking_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
-    if frame.probability >= rules.threshold - _HYSTERESIS:
+    if frame.probability >= max(rules.threshold - _HYSTERESIS, _FLOOR):
         state = replace(state, last_voiced_ms=frame.end_ms)
     silent = frame.end_ms - state.last_voiced_ms >= rules.timing.end_silence_ms
     endless = frame.end_ms - state.started_ms >= rules.timing.longest_turn_ms
-    return _end_turn(state, state.last_voiced_ms) if silent or endless else (state, [])
+    if not silent and not endless:
+        return state, []
+    assistant = state.assistant if state.assistant is Assistant.ANSWERING else Assistant.THINKING
+    ended = replace(state, user=User.QUIET, assistant=assistant, awaited=state.turn)
+    return ended, [EndTurn(state.turn, state.last_voiced_ms)]
 
 
 def _handed_over(state: TurnState, event: HandedOver) -> Step:
-    if state.user is User.SPEAKING:
-        return _end_turn(state, event.at_ms, by_hand=True)
-    begun = replace(state, turn=state.turn + 1, started_ms=event.at_ms, onset_ms=None, voiced_ms=0)
-    return _end_turn(begun, event.at_ms, by_hand=True)
+    """The client asks for the answer to such a turn itself."""
+    turn = state.turn if state.user is User.SPEAKING else state.turn + 1
+    ended = replace(state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0)
+    return ended, [EndTurn(turn, event.at_ms, by_hand=True)]
 
 
-def _end_turn(state: TurnState, at_ms: int, *, by_hand: bool = False) -> Step:
-    # A turn that was handed over by hand is answered when the client asks for it. And where answers are not
-    # interrupted, one may still be under way; it goes on.
-    waits = by_hand or state.assistant is Assistant.ANSWERING
-    assistant = state.assistant if waits else Assistant.THINKING
-    ended = replace(state, user=User.QUIET, assistant=assistant, onset_ms=None, voiced_ms=0)
-    return ended, [EndTurn(state.turn, at_ms, by_hand)]
+def _withdrawn(state: TurnState, rules: TurnRules) -> Step:
+    dropped: list[Action] = [DropTurn()] if state.user is User.SPEAKING else []
+    after, actions = _next(replace(state, user=User.QUIET, onset_ms=None, voiced_ms=0), rules)
+    return after, [*dropped, *actions]
 
 
-def _understood(state: TurnState, event: Understood, rules: TurnRules) -> Step:
-    if event.turn != state.turn or state.assistant is not Assistant.THINKING:
-        return state, []  # the user has spoken again since, or something else is being answered
-    if not event.said or not rules.create_response:
-        return replace(state, assistant=Assistant.IDLE), []
-    return replace(state, assistant=Assistant.ANSWERING), [StartAnswer()]
+def _next(state: TurnState, rules: TurnRules) -> Step:
+    """Once both sides are quiet and all words are known: answer what has not been answered, or listen."""
+    if state.user is User.SPEAKING or state.assistant is Assistant.ANSWERING or state.awaited is not None:
+        return state, []
+    if state.unanswered and rules.create_response:
+        return _answer(state)
+    return replace(state, assistant=Assistant.IDLE, unanswered=False), []
+
+
+def _answer(state: TurnState) -> Step:
+    return replace(state, assistant=Assistant.ANSWERING, unanswered=False, sounding=False), [StartAnswer()]
 
 
 def _stop(state: TurnState, reason: StopReason) -> Step:

@@ -4,6 +4,8 @@ import { Realtime, decodePcm } from "./realtime.js";
 import { Loudspeaker, Microphone } from "./sound.js";
 import { Transcript } from "./transcript.js";
 
+const TAIL_MS = 200; // sound that is still on its way through the microphone when the key is let go
+
 const PHASES = {
   off: "Not started", connecting: "Connecting…", listening: "Listening", user_speaking: "You are speaking",
   thinking: "Thinking", answering: "Answering", lost: "Connection lost",
@@ -12,11 +14,12 @@ const PHASES = {
 const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"));
 const loudspeaker = new Loudspeaker();
-const microphone = new Microphone(onBlock);
+const microphone = new Microphone(onBlock, onUnplugged);
 const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
 
 let running = false;
 let held = false; // push-to-talk: the key or button is down
+let releasing; // push-to-talk: timer of the tail that is still sent after it was let go
 let responding = false; // a response is in progress on the server
 let firstSound; // when the first sound of an answer arrived: { itemId, at }
 const playingMs = new Map(); // item id → ms from arrival of its first sound to the ear
@@ -45,7 +48,12 @@ function notice(text = "") {
 function onBlock(block) {
   const loudest = block.reduce((most, sample) => Math.max(most, Math.abs(sample)), 0);
   $("level").style.width = `${Math.min(100, Math.sqrt(loudest / 32768) * 100)}%`;
-  if (!pushToTalk() || held) realtime.sendSound(block);
+  if (!pushToTalk() || held || releasing) realtime.sendSound(block);
+}
+
+async function onUnplugged() {
+  await stop();
+  notice("The microphone is gone. Plug it in again or choose another one, then start again.");
 }
 
 async function start() {
@@ -71,9 +79,12 @@ async function start() {
 }
 
 async function stop() {
-  running = held = responding = false;
+  running = responding = false;
+  letGo();
+  const [cut] = await Promise.all([loudspeaker.clear(), microphone.close()]);
+  for (const { itemId, heardMs } of cut) transcript.forgetUnheard(itemId, heardMs);
   realtime.close();
-  await Promise.all([microphone.close(), loudspeaker.close()]);
+  await loudspeaker.close();
   $("start").textContent = "Start talking";
   $("mute").disabled = true;
   $("hold").hidden = true;
@@ -91,10 +102,10 @@ async function listMicrophones() {
 
 /** Stop the answer's sound at once and tell the server how much of it was heard. */
 async function fallSilent() {
-  const cut = await loudspeaker.clear();
-  if (!cut) return;
-  realtime.send("conversation.item.truncate", { item_id: cut.itemId, content_index: 0, audio_end_ms: cut.heardMs });
-  realtime.send("conversation.item.retrieve", { item_id: cut.itemId });
+  for (const { itemId, heardMs } of await loudspeaker.clear()) {
+    realtime.send("conversation.item.truncate", { item_id: itemId, content_index: 0, audio_end_ms: heardMs });
+    realtime.send("conversation.item.retrieve", { item_id: itemId });
+  }
 }
 
 function mute() {
@@ -104,7 +115,8 @@ function mute() {
 }
 
 function press() {
-  if (!running || !pushToTalk() || held) return;
+  if (!running || !pushToTalk() || held || !realtime.open) return;
+  letGo();
   held = true;
   if (responding) realtime.send("response.cancel");
   fallSilent();
@@ -115,11 +127,19 @@ function press() {
 
 function release() {
   if (!held) return;
-  held = false;
-  realtime.send("input_audio_buffer.commit");
-  realtime.send("response.create");
-  $("hold").setAttribute("aria-pressed", "false");
+  letGo();
   phase("thinking");
+  releasing = setTimeout(() => {
+    releasing = undefined;
+    realtime.send("input_audio_buffer.commit");
+  }, TAIL_MS);
+}
+
+function letGo() {
+  held = false;
+  clearTimeout(releasing);
+  releasing = undefined;
+  $("hold").setAttribute("aria-pressed", "false");
 }
 
 function showLatency(itemId) {
@@ -152,6 +172,9 @@ on("rejoinder.transcript", ({ item_id, stable, unstable }) => transcript.show(it
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
   if (text) transcript.show(item_id, "user", text);
   else transcript.remove(item_id);
+  if (!pushToTalk() || held) return;
+  if (text) realtime.send("response.create");
+  else phase("listening"); // the key was held and nothing was said
 });
 on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(error.message));
 on("response.created", () => { responding = true; });
@@ -168,6 +191,7 @@ on("rejoinder.draft", ({ response_id, committed, draft }) => {
 });
 on("response.output_audio_transcript.delta", ({ response_id, delta }) => {
   const answer = answers.get(response_id);
+  if (!answer) return;
   answer.spoken += delta;
   showAnswer(answer);
 });
@@ -190,12 +214,14 @@ on("rejoinder.turn", (turn) => {
   showLatency(turn.item_id);
 });
 on("error", ({ error }) => {
+  if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only touched
   // Both sides may stop an answer at the same moment; that it is over already is no news.
-  if (!["response_cancel_not_active", "item_not_found"].includes(error.code)) notice(error.message);
+  else if (!["response_cancel_not_active", "item_not_found"].includes(error.code)) notice(error.message);
 });
 on("lost", ({ refused, reason, retryMs }) => {
   phase("lost");
-  responding = held = false;
+  responding = false;
+  letGo();
   if (refused) {
     if (!$("notice").textContent) notice(`The server refused the connection (${reason || "no reason given"}).`);
     stop();

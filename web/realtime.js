@@ -15,22 +15,35 @@ export class Realtime extends EventTarget {
 
   connect() {
     this.wanted = true;
+    clearTimeout(this.timer);
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const key = this.apiKey();
     const protocols = key ? ["realtime", `openai-insecure-api-key.${key}`] : ["realtime"];
-    this.socket = new WebSocket(`${scheme}://${location.host}/v1/realtime`, protocols);
-    this.socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
-    this.socket.onclose = (close) => this.lost(close);
+    let socket;
+    try {
+      socket = new WebSocket(`${scheme}://${location.host}/v1/realtime`, protocols);
+    } catch {
+      this.wanted = false;
+      this.tell("lost", { refused: true, reason: "the API key has letters that no key has" });
+      return;
+    }
+    // An older socket may still close, or even speak, after a new one was opened.
+    const current = (take) => (event) => { if (socket === this.socket) take(event); };
+    socket.onmessage = current(({ data }) => this.receive(JSON.parse(data)));
+    socket.onclose = current((close) => this.lost(close));
+    this.socket = socket;
+    this.greeted = false;
   }
 
   close() {
     this.wanted = false;
     clearTimeout(this.timer);
     this.socket?.close();
+    this.socket = undefined;
   }
 
   get open() {
-    return this.socket?.readyState === WebSocket.OPEN && this.greeted === this.socket;
+    return this.socket?.readyState === WebSocket.OPEN && this.greeted;
   }
 
   send(type, fields = {}) {
@@ -50,24 +63,29 @@ export class Realtime extends EventTarget {
   receive(event) {
     if (event.type === "session.created") {
       this.retryMs = FIRST_RETRY_MS;
-      this.greeted = this.socket;
+      this.greeted = true;
       this.configure();
       for (const item of this.history()) this.send("conversation.item.create", { item });
     }
-    this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
-    this.dispatchEvent(new CustomEvent("any", { detail: event }));
+    this.tell(event.type, event);
+    this.tell("any", event);
   }
 
   lost({ code, reason }) {
+    this.socket = undefined;
     if (!this.wanted) return;
     const refused = code === 1008;
-    this.dispatchEvent(new CustomEvent("lost", { detail: { refused, reason, retryMs: this.retryMs } }));
+    this.tell("lost", { refused, reason, retryMs: this.retryMs });
     if (refused) {
       this.wanted = false;
       return;
     }
     this.timer = setTimeout(() => this.connect(), this.retryMs);
     this.retryMs = Math.min(2 * this.retryMs, LONGEST_RETRY_MS);
+  }
+
+  tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 

@@ -4,8 +4,9 @@ const SPEAKING_RATE = 24000;
 
 /** The microphone. `onblock` gets Int16Array blocks of 20 ms at `rate` Hz. */
 export class Microphone {
-  constructor(onblock) {
+  constructor(onblock, onended) {
     this.onblock = onblock;
+    this.onended = onended; // it was unplugged
     this.muted = false;
   }
 
@@ -23,6 +24,7 @@ export class Microphone {
     } catch (error) {
       throw new Error(refusal(error));
     }
+    for (const track of this.stream.getAudioTracks()) track.onended = this.onended;
     const [context, source] = await this.connect();
     this.context = context;
     const node = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0 });
@@ -80,6 +82,8 @@ export class Loudspeaker {
     this.pushed = 0;
     this.played = 0;
     this.items = new Map(); // item id → { start, end } in samples pushed
+    this.silenced = new Set(); // items that were cut: nothing more of them is played
+    this.clearing = [];
     this.onstart = () => {};
   }
 
@@ -97,31 +101,34 @@ export class Loudspeaker {
     if (type === "started") this.onstart();
     if (type === "cleared") {
       this.pushed = played;
-      this.cleared?.();
+      for (const resolve of this.clearing.splice(0)) resolve();
     }
   }
 
   play(itemId, pcm) {
+    if (this.silenced.has(itemId)) return; // was under way when its answer was stopped
     if (!this.items.has(itemId)) this.items.set(itemId, { start: this.pushed });
     this.pushed += pcm.length;
     this.items.get(itemId).end = this.pushed;
     this.node.port.postMessage(pcm, [pcm.buffer]);
   }
 
-  /** Fall silent now. Resolves with the item that was cut and how many ms of it were heard, or with nothing. */
+  /** Fall silent now. Resolves with the items that were not heard to their end, and how many ms of each were. */
   async clear() {
-    if (!this.node) return undefined;
+    if (!this.node) return [];
     await new Promise((resolve) => {
-      this.cleared = resolve;
+      this.clearing.push(resolve);
       this.node.port.postMessage("clear");
     });
+    const cut = [];
     for (const [itemId, { start, end }] of this.items) {
-      if (this.played >= start && this.played < end) {
-        this.items.delete(itemId);
-        return { itemId, heardMs: Math.floor(((this.played - start) * 1000) / SPEAKING_RATE) };
-      }
+      if (end <= this.played) continue;
+      const heard = Math.max(0, this.played - start);
+      cut.push({ itemId, heardMs: Math.floor((heard * 1000) / SPEAKING_RATE) });
+      this.silenced.add(itemId);
     }
-    return undefined;
+    this.items.clear();
+    return cut;
   }
 
   /** Milliseconds between a sample leaving the page and reaching the ear, as far as the browser knows. */
@@ -132,6 +139,7 @@ export class Loudspeaker {
   async close() {
     await this.context?.close();
     this.node = this.context = undefined;
+    this.hear({ type: "cleared", played: 0 });
     this.items.clear();
     this.pushed = this.played = 0;
   }

@@ -5,6 +5,8 @@ const STAGE_NAMES = {
   synthesis: "voice", sending: "sending", playing: "playing",
 };
 
+const WORDS_PER_SECOND = 2.7; // of the voice, to guess what was heard
+
 export class Transcript {
   constructor(list, empty) {
     Object.assign(this, { list, empty });
@@ -47,6 +49,14 @@ export class Transcript {
     if (!entry) return;
     this.show(itemId, entry.role, heard);
     entry.element.firstChild.classList.add("cut");
+  }
+
+  /** The page stopped in the middle of an answer: without a server to ask, words count as evenly spread. */
+  forgetUnheard(itemId, heardMs) {
+    const entry = this.entries.get(itemId);
+    if (!entry) return;
+    const words = entry.text.split(" ");
+    this.cut(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
   }
 
   /** The latency of a turn and the stages it is made of, both in ms. */

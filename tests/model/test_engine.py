@@ -136,6 +136,23 @@ async def test_an_outgrown_conversation_keeps_its_instructions_and_its_newest_me
     assert engine.context // 4 < progress.prompt_tokens <= engine.context * 7 // 8
 
 
+async def test_what_was_left_out_stays_out_so_that_the_cache_is_kept(engine: Engine) -> None:
+    turns = [TextMessage("user" if n % 2 == 0 else "assistant", f"hello to you {n} " * 8) for n in range(9)]
+    conversation = engine.conversation()
+    first = await all_of(conversation, SYSTEM, *turns, max_tokens=2)
+    said = TextMessage("assistant", text_of(first))
+    (again, *_) = await all_of(conversation, SYSTEM, *turns, said, TextMessage("user", "Paris"), max_tokens=2)
+    assert again.cached_tokens > again.prompt_tokens * 0.8
+    (anew, *_) = await all_of(conversation, SYSTEM, HELLO, max_tokens=2)
+    assert anew.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
+
+
+async def test_an_endless_conversation_is_shortened_before_it_is_encoded(engine: Engine) -> None:
+    turns = [TextMessage("user", "x" * 100_000) for _ in range(30)]
+    (progress, *_) = await all_of(engine.conversation(), SYSTEM, *turns, HELLO, max_tokens=2)
+    assert progress.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
+
+
 async def test_a_failure_in_one_request_leaves_the_others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     forward, calls = Decoder.forward, 0
 

@@ -14,7 +14,7 @@ from model.attention import attend, causal_mask
 from model.cache import KeyValueCache
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
-from model.linear import Int8Linear, quantize_rows
+from model.linear import Int8Linear, quantize_rows, weight_levels
 from model.sampling import Sampling, choose, probabilities
 from model.tokenizer import TextTokenizer
 from model.weights import DecoderConfig, open_checkpoint
@@ -100,7 +100,7 @@ def test_greedy_takes_the_likeliest_and_a_seed_repeats_its_draws() -> None:
 
 
 @given(
-    logits=st.lists(st.floats(-8, 8), min_size=2, max_size=12),
+    logits=st.lists(st.integers(-80, 80).map(lambda n: n / 10), min_size=2, max_size=12, unique=True),
     top_k=st.integers(0, 12),
     top_p=st.floats(0.05, 1.0),
 )
@@ -146,6 +146,23 @@ def test_a_template_that_refuses_or_cannot_be_read_says_so(tiny_qwen2: Path) -> 
     picky = ChatTemplate("{{ raise_exception('no system role') }}", tokenizer)
     with pytest.raises(ValueError, match="no system role"):
         picky.encode([TextMessage("system", "x")])
+
+
+def test_templates_know_the_tokens_they_name(tiny_qwen2: Path) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    source = "{{ bos_token + messages[0].content }}{{ eos_token }}"
+    template = ChatTemplate(source, tokenizer, {"bos_token": "<|endoftext|>"})
+    assert template.encode([TextMessage("user", "to")]) == [
+        tokenizer.token_id("<|endoftext|>"),
+        *tokenizer.encode("to"),
+    ]
+
+
+def test_int8_products_are_exact_in_the_worst_case_on_this_processor() -> None:
+    levels = weight_levels()
+    assert levels in (63, 127)
+    product = Int8Linear(*quantize_rows(torch.ones(8, 512)))
+    assert torch.allclose(product(torch.ones(1, 512)), torch.tensor(512.0), rtol=1e-3)
 
 
 def test_text_streams_whole_characters_only(tiny_qwen2: Path) -> None:

@@ -203,6 +203,18 @@ async def test_pages_from_elsewhere_may_not_use_a_visitors_browser() -> None:
                 assert kind == ("session.created" if welcome else "error")
 
 
+async def test_a_strange_name_for_this_machine_opens_no_local_server() -> None:
+    with serving(local=True) as where:
+        port = int(where.split(":")[1])
+        for name, welcome in (("127.0.0.1", True), ("localhost", True), ("evil.example", False)):
+            address = f"{name}:{port}"
+            async with connect(
+                f"ws://{address}/v1/realtime", host="127.0.0.1", port=port, origin=f"http://{address}"
+            ) as client:
+                kind = json.loads(await client.recv())["type"]
+                assert kind == ("session.created" if welcome else "error")
+
+
 async def test_a_self_signed_certificate_serves_the_page_and_is_kept(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     assert key.stat().st_mode & 0o077 == 0
@@ -248,7 +260,14 @@ def test_the_command_line_says_what_is_wrong_in_a_sentence(arguments: list[str],
 
 @pytest.mark.parametrize(
     "arguments",
-    [["ask"], ["ask", "hi", "--wav", "x.wav"], ["serve", "--tls-cert", "x"], ["serve", "--port", "70000"], ["dance"]],
+    [
+        ["ask"],
+        ["ask", "hi", "--wav", "x.wav"],
+        ["serve", "--tls-cert", "x"],
+        ["serve", "--port", "70000"],
+        ["serve", "--api-key", "a/b="],
+        ["dance"],
+    ],
 )
 def test_wrong_usage_is_told_apart(arguments: list[str]) -> None:
     assert run(*arguments)[0] == 2

@@ -304,6 +304,45 @@ def test_a_bad_event_is_an_error_that_names_the_field_and_the_conversation_goes_
     check_against_openai(client.events)
 
 
+def test_what_was_created_is_told_as_it_was_then() -> None:
+    async def work(client: Client) -> None:
+        await client.send("response.create", response={"metadata": {"n": "1"}, "max_output_tokens": 5})
+        await client.send("response.create", response={"metadata": {"n": "2"}})
+        assert client.error["code"] == "conversation_already_has_active_response"
+        await asyncio.sleep(2)
+        await one_turn(client)
+
+    created: list[ServerEvent] = []
+
+    class Late(Client):
+        """Serializes events only at the end, as a slow socket would."""
+
+        def take(self, event: ServerEvent) -> None:
+            created.append(event)
+            super().take(event)
+
+    async def run() -> None:
+        client = Late()
+        await work(client)
+        await client.conversation.close()
+
+    virtually(run)
+    first, second = [json.loads(e.model_dump_json())["response"] for e in created if e.type == "response.created"]
+    assert (first["status"], first["metadata"], first["max_output_tokens"]) == ("in_progress", {"n": "1"}, 5)
+    assert (second["status"], second["metadata"], second["max_output_tokens"]) == ("in_progress", None, "inf")
+
+
+def test_a_conversation_takes_no_endless_amount_of_text() -> None:
+    async def work(client: Client) -> None:
+        content = [{"type": "input_text", "text": "x" * 100_000}]
+        for _ in range(11):
+            item = {"type": "message", "role": "user", "content": content}
+            await client.send("conversation.item.create", item=item)
+        assert client.error["code"] == "conversation_too_long"
+
+    assert talk(work).types().count("conversation.item.added") == 10
+
+
 def test_an_error_carries_the_clients_event_id() -> None:
     async def work(client: Client) -> None:
         await client.send("input_audio_buffer.append", audio="%", event_id="evt_7")

@@ -312,3 +312,97 @@ def test_closing_in_the_middle_of_an_answer_leaves_nothing_running() -> None:
         assert not t.session._tasks
 
     table(work)
+
+
+def test_cancelling_an_answer_before_the_words_are_known_keeps_the_words() -> None:
+    async def work(t: Table) -> None:
+        slow: asyncio.Future[None] = t.loop.create_future()
+        real = t.loop.run_in_executor
+
+        async def later(executor: object, function: Any, *arguments: Any) -> Any:
+            if getattr(function, "__name__", "") == "final":
+                await slow
+            return await real(executor, function, *arguments)  # type: ignore[arg-type]
+
+        t.loop.run_in_executor = later  # type: ignore[assignment]
+        await t.hear(1.0, 0.5)
+        t.session.commit()
+        t.session.respond()
+        await asyncio.sleep(0.05)
+        t.session.cancel()
+        slow.set_result(None)
+        await asyncio.sleep(0.05)
+
+    t = table(work, Settings(detect_turns=False))
+    assert [e.text for e in t.all(events.FinalTranscript)] == ["What is the capital of France?"]
+    assert t.session.history.items[0].text == "What is the capital of France?"
+
+
+def test_after_push_to_talk_the_audio_clock_is_still_right() -> None:
+    async def work(t: Table) -> None:
+        t.session.configure(Settings(detect_turns=False))
+        await t.hear(5.0, 0.0)
+        t.session.configure(Settings())
+        await t.ask(3.0)
+
+    t = table(work)
+    assert t.all(events.SpeechStarted)[0].audio_start_ms == pytest.approx(4700, abs=40)
+    assert t.all(events.SpeechStopped)[0].audio_end_ms == pytest.approx(6000, abs=40)
+    assert t.recognizer.heard_s[-1] == pytest.approx(1.4, abs=0.07)
+
+
+def test_nothing_of_a_stopped_answer_is_sent_any_more() -> None:
+    async def work(t: Table) -> None:
+        await t.hear(1.0, 0.5)
+        while not t.all(events.AnswerText):
+            await t.hear(0.02, 0.0)
+        t.session.cancel()
+        t.session.respond()
+        await asyncio.sleep(3)
+
+    t = table(work)
+    (first, second) = [e.response_id for e in t.all(events.AnswerDone)]
+    kinds = [getattr(e, "response_id", None) for _, e in t.happened]
+    assert first not in kinds[kinds.index(second) :]
+
+
+def test_speech_that_goes_on_right_after_the_turn_ended_loses_nothing() -> None:
+    async def work(t: Table) -> None:
+        t.brain.pace = 5
+        await t.hear(1.0, 0.5)
+        await t.hear(0.4, 0.0)
+        # One large block, as some clients send: the rest of the silence, then speech.
+        block = np.concatenate((np.zeros(2400), np.full(1600, 0.5))).astype(np.float32)
+        t.session.append(block, 16_000)
+        await t.hear(1.0, 0.5)
+        await t.hear(1.0, 0.0)
+
+    t = table(work)
+    assert len(t.all(events.FinalTranscript)) == 2
+    assert t.recognizer.heard_s[-1] >= 1.1 + 0.3 + 0.1 - 0.07  # the speech, its prefix and its tail
+
+
+def test_an_answer_is_not_sent_minutes_ahead() -> None:
+    async def work(t: Table) -> None:
+        t.brain.words = [f" word{n}." for n in range(900)]
+        t.brain.pace = 0.0
+        await t.ask(1.0)
+        await asyncio.sleep(5)
+
+    t = table(work)
+    sent = sum(len(e.samples) for e in t.all(events.AnswerAudio)) / 24_000
+    assert 20 < sent < 45
+
+
+def test_turns_that_come_faster_than_they_are_transcribed_are_held_back() -> None:
+    async def work(t: Table) -> None:
+        never: asyncio.Future[None] = t.loop.create_future()
+        t.loop.run_in_executor = lambda *_: never  # type: ignore[assignment, method-assign, return-value]
+        for _ in range(4):
+            await t.hear(0.2, 0.5)
+            t.session.commit()
+        await t.hear(0.2, 0.5)
+        with pytest.raises(Refused, match="4 turns still wait to be transcribed"):
+            t.session.commit()
+
+    table(work, Settings(detect_turns=False))

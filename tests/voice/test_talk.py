@@ -88,8 +88,8 @@ def talking(card: SoundCard, *, full_duplex: bool, second_speech_s: float) -> tu
 
 def test_a_question_is_heard_answered_aloud_and_shown(card: SoundCard) -> None:
     lines, _ = talking(card, full_duplex=False, second_speech_s=0)
-    assert lines[0] == "[bold]you[/bold] What is the capital of France?"
-    assert lines[1].startswith("[bold]rejoinder[/bold] word0 word1")
+    assert lines[0] == "you: What is the capital of France?"
+    assert lines[1].startswith("rejoinder: word0 word1")
     assert sum(level > 0.1 for level in card.played) * 0.02 == pytest.approx(3.0, abs=0.1)
 
 

@@ -18,6 +18,7 @@ from voice.turn import (
     DropTurn,
     EndTurn,
     Event,
+    FirstSound,
     HandedOver,
     PlayedOut,
     StartAnswer,
@@ -174,6 +175,51 @@ def test_where_answers_are_not_interrupted_speech_is_still_a_turn() -> None:
     assert talk.state.assistant is Assistant.ANSWERING
 
 
+def test_what_is_said_over_an_answer_that_goes_on_is_answered_after_it() -> None:
+    talk = Talk(replace(RULES, interrupt_response=False)).answered()
+    talk.speech(320)
+    talk.silence(512)
+    assert talk.tell(Understood(2, said=True)) == []
+    assert talk.tell(PlayedOut()) == [StartAnswer()]
+
+
+def test_a_noise_while_the_words_are_found_out_does_not_swallow_the_question() -> None:
+    talk = Talk()
+    talk.speech(640)
+    talk.silence(512)
+    assert talk.speech(96) == [BeginTurn(2, 1152)]
+    assert talk.tell(Understood(1, said=True)) == []
+    assert talk.silence(600) == [EndTurn(2, 1248)]
+    assert talk.tell(Understood(2, said=False)) == [StartAnswer()]
+
+
+def test_a_noise_before_the_first_sound_of_the_answer_does_not_swallow_it() -> None:
+    talk = Talk().answered()
+    talk.speech(160)
+    talk.silence(600)
+    assert talk.tell(Understood(2, said=False)) == [StartAnswer()]
+    talk.tell(FirstSound())
+    talk.speech(160)
+    talk.silence(600)
+    assert talk.tell(Understood(3, said=False)) == []  # some of it was heard: the user knows
+
+
+def test_taking_back_a_noise_leaves_the_question_to_be_answered() -> None:
+    talk = Talk(replace(RULES, interrupt_response=False))
+    talk.speech(640)
+    talk.silence(512)
+    talk.speech(96)
+    talk.tell(Understood(1, said=True))
+    assert talk.tell(Withdrawn()) == [DropTurn(), StartAnswer()]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.15])
+def test_silence_ends_a_turn_at_any_threshold(threshold: float) -> None:
+    talk = Talk(replace(RULES, threshold=max(threshold, 0.02)))
+    talk.speech(320)
+    assert talk.hear(600, 0.005) == [EndTurn(1, 320)]
+
+
 def test_where_answers_are_not_created_the_client_asks() -> None:
     talk = Talk(replace(RULES, create_response=False))
     talk.speech(320)
@@ -185,7 +231,6 @@ def test_where_answers_are_not_created_the_client_asks() -> None:
 def test_push_to_talk_ends_a_turn_by_hand_and_waits_to_be_asked() -> None:
     talk = Talk()
     assert talk.tell(HandedOver(1500)) == [EndTurn(1, 1500, by_hand=True)]
-    assert talk.tell(Understood(1, said=True)) == []
     assert talk.tell(AnswerWanted()) == [StartAnswer()]
 
 
@@ -222,9 +267,9 @@ def test_the_wait_is_the_one_that_was_asked_for(silence: int) -> None:
 
 EVENTS = st.one_of(
     st.tuples(st.just("hear"), st.sampled_from([0.0, 0.4, 0.9]), st.integers(1, 40)),
-    st.sampled_from([AnswerWanted(), AnswerUnwanted(), PlayedOut(), Withdrawn(), "understood", "handed over"]).map(
-        lambda event: ("tell", event, 0)
-    ),
+    st.sampled_from(
+        [AnswerWanted(), AnswerUnwanted(), PlayedOut(), Withdrawn(), FirstSound(), "understood", "handed over"]
+    ).map(lambda event: ("tell", event, 0)),
 )
 
 
@@ -238,7 +283,7 @@ def test_whatever_happens_turns_begin_and_end_in_order(
         if kind == "hear":
             actions = talk.hear(count * WINDOW_MS, float(what))  # type: ignore[arg-type]
         elif what == "understood":
-            actions = talk.tell(Understood(talk.state.turn, said=True))
+            actions = talk.tell(Understood(talk.state.awaited, said=True)) if talk.state.awaited else []
         elif what == "handed over":
             actions = talk.tell(HandedOver(talk.now))
         else:
@@ -260,7 +305,7 @@ def test_whatever_happens_turns_begin_and_end_in_order(
                 case StopAnswer():
                     assert answering
                     answering = False
-        if what == PlayedOut():
+        if what == PlayedOut() and StartAnswer() not in actions:
             answering = False
         assert (talk.state.user is User.SPEAKING) == (open_turn is not None)
         assert answering == (talk.state.assistant is Assistant.ANSWERING)
