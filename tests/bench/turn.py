@@ -42,6 +42,10 @@ QUESTIONS = [
 ]
 
 
+PATIENCE_S = 20
+"""A turn without an answer for this long was missed."""
+
+
 async def speak(client: ClientConnection, sound: Samples) -> None:
     block = SPEAKING_RATE // 50
     for start in range(0, len(sound), block):
@@ -50,14 +54,17 @@ async def speak(client: ClientConnection, sound: Samples) -> None:
         await asyncio.sleep(0.02)
 
 
-async def one_turn(client: ClientConnection, sound: Samples) -> dict[str, Any]:
+async def one_turn(client: ClientConnection, sound: Samples) -> dict[str, Any] | None:
+    """The turn's timeline, or None when no answer came."""
     speaking = asyncio.create_task(speak(client, sound))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 event: dict[str, Any] = json.loads(await client.recv())
                 if event["type"] == "rejoinder.turn" and event["latency_ms"] is not None:
                     return event
+    except TimeoutError:
+        return None
     finally:
         await speaking
 
@@ -71,7 +78,11 @@ async def main(url: str, count: int) -> None:
         await client.send(json.dumps({"type": "session.update", "session": settings}))
         for n in range(count):
             sound = voice.say(Clause(QUESTIONS[n % len(QUESTIONS)], True))
-            turns.append(await one_turn(client, np.concatenate((0.8 * sound, silence))))
+            turn = await one_turn(client, np.concatenate((0.8 * sound, silence)))
+            if turn is None:
+                print("no answer to:", QUESTIONS[n % len(QUESTIONS)])
+            else:
+                turns.append(turn)
     rows = {name: [turn["stages_ms"][name] for turn in turns] for name in turns[0]["stages_ms"]}
     rows["turn latency"] = [turn["latency_ms"] for turn in turns]
     table = Table("stage, ms", "p50", "p95", "max")
@@ -82,7 +93,7 @@ async def main(url: str, count: int) -> None:
     Console().print(table)
     async with httpx.AsyncClient() as web:
         health = (await web.get(url.replace("ws", "http", 1) + "/healthz")).json()
-    Console().print(f"{len(turns)} turns; peak memory of the server {health['peak_memory_mb']} MB")
+    Console().print(f"{len(turns)} of {count} turns answered; peak memory of the server {health['peak_memory_mb']} MB")
 
 
 if __name__ == "__main__":
