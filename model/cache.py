@@ -58,9 +58,29 @@ class KeyValueCache:
         """Say which tokens were written, once every layer has them."""
         self.tokens.extend(tokens)
 
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        """Of the rows that were written, keep `rows` (in this order) as `tokens`, and forget the others."""
+        start = len(self.tokens)
+        if list(rows) != list(range(len(rows))):
+            places = torch.tensor(rows, device=self._device) + start
+            for stored in (*self._keys, *self._values):
+                stored[:, start : start + len(rows)] = stored[:, places]
+        self.commit(tokens)
+
     def truncate(self, length: int) -> None:
         """Forget every token from position `length` on."""
         del self.tokens[length:]
+
+    @torch.inference_mode()
+    def fork(self) -> KeyValueCache:
+        """A copy that goes its own way."""
+        twin = KeyValueCache(self._config, self._dtype, self._device)
+        twin.tokens = list(self.tokens)
+        twin._capacity = self._capacity
+        twin._keys = [self._grown(old, self._capacity) for old in self._keys]
+        twin._values = [self._grown(old, self._capacity) for old in self._values]
+        return twin
 
     def keep_common(self, tokens: Sequence[int]) -> int:
         """Forget what does not begin `tokens`; returns how many tokens are left."""
@@ -71,11 +91,6 @@ class KeyValueCache:
             common += 1
         self.truncate(common)
         return common
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, room to grow included."""
-        return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
     def _grown(self, old: Tensor | None, capacity: int) -> Tensor:
         shape = (self._config.kv_heads, capacity, self._config.head_dim)

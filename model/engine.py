@@ -1,70 +1,38 @@
-"""The engine: one thread that owns the model, and conversations that ask it for replies.
+"""The engine: one thread that owns the model, and runs the passes that conversations ask for.
 
-Every request is a generator that yields after each forward pass; the thread gives each active request one pass in
-turn. So a request can be dropped between any two passes, and a long one never holds up a short one.
+Every request is a generator: it yields the rows that it wants in the next pass and is sent their logits. The thread
+puts the rows of all active requests into one pass. So a request can be dropped between any two passes, and a long one
+never holds up a short one by more than one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from model.chat import CHATML, ChatTemplate, Message
+from model.adapter import Adapter
+from model.chat import CHATML, ChatTemplate
+from model.conversation import PREFILL_CHUNK, Conversation
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
-from model.sampling import Sampling, choose
+from model.sampling import Sampling
 from model.tokenizer import TextTokenizer
-from model.transformer import Decoder, Precision
+from model.transformer import Decoder, Precision, Rows
 from model.weights import open_checkpoint
 
 _log = logging.getLogger("rejoinder.model")
 
-PREFILL_CHUNK = 64
-"""Tokens read in one pass. On two CPU cores such a pass takes about as long as two or three single tokens, which
-is the longest that another conversation has to wait for its next word."""
-
 DEFAULT_CONTEXT = 4096
 """Tokens that a conversation may span, unless the model was trained on fewer. A spoken turn is about 60 tokens, and
 the fp32 cache of the 0.5B takes 24 kB a token: an hour's talk in 100 MB."""
-
-
-_LETTERS_PER_TOKEN = 16
-"""No text has more letters to a token over any length; a longer conversation is shortened before it is encoded."""
-
-
-class PromptTooLong(ValueError):
-    """The newest message and the instructions alone do not fit into the context."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What one denoising step changed.
-
-    Attributes:
-        committed: text that is final now, to be put behind all that was committed before.
-        draft: text that may follow and may still change.
-        step: forward passes of this reply so far, reading the prompt not counted.
-        tokens: tokens committed so far.
-        finished: why the reply ended, on its last progress only.
-        prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
-    """
-
-    committed: str
-    draft: str
-    step: int
-    tokens: int
-    finished: Literal["stop", "length"] | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,12 +41,14 @@ class LoadedModel:
 
     Attributes:
         stop_tokens: ids that end a reply.
+        adapter: what it drafts with; without one it still looks up, and else says one token a pass.
     """
 
     decoder: Decoder
     tokenizer: TextTokenizer
     template: ChatTemplate
     stop_tokens: frozenset[int]
+    adapter: Adapter | None = None
 
 
 def load_model(path: Path, *, device: str = "auto", precision: Precision | None = None) -> LoadedModel:
@@ -106,14 +76,19 @@ def load_model(path: Path, *, device: str = "auto", precision: Precision | None 
     return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens())
 
 
-@dataclass
-class _Job:
-    """A request under way. `deliver` is called on the engine's thread."""
+Passes = Generator[Rows, Tensor, None]
+"""A request: yields the rows of its next pass, is sent their logits."""
 
-    passes: Iterator[None]
+
+@dataclass
+class Job:
+    """A request under way. `fail` and `done` are called on the engine's thread."""
+
+    passes: Passes
     fail: Callable[[Exception], None]
     done: Callable[[], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
+    rows: Rows | None = None
 
 
 class Engine:
@@ -133,7 +108,7 @@ class Engine:
         self, load: Callable[[], LoadedModel], context: int = DEFAULT_CONTEXT, sampling: Sampling | None = None
     ) -> None:
         self.sampling = sampling or Sampling()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._ready: Future[LoadedModel] = Future()
@@ -153,11 +128,13 @@ class Engine:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def submit(self, job: _Job) -> None:
-        """Put a request in line."""
+    def submit(self, passes: Passes, fail: Callable[[Exception], None], done: Callable[[], None]) -> Job:
+        """Put a request in line. `fail` and `done` are called on the engine's thread."""
+        job = Job(passes, fail, done)
         with self._wake:
             self._waiting.append(job)
             self._wake.notify()
+        return job
 
     def _run(self, load: Callable[[], LoadedModel]) -> None:
         try:
@@ -167,201 +144,59 @@ class Engine:
             self._ready.set_exception(error)
             return
         self._ready.set_result(model)
-        active: deque[_Job] = deque()
+        active: list[Job] = []
         while True:
             with self._wake:
                 while not (self._waiting or active or self._closing):
                     self._wake.wait()
                 if self._closing:
                     return
-                active.extend(self._waiting)
+                arrived = list(self._waiting)
                 self._waiting.clear()
-            for _ in range(len(active)):
-                job = active.popleft()
-                if self._advance(job):
-                    active.append(job)
+            # A request that takes another's place comes behind it, and finds it closed.
+            active = [job for job in active if self._goes_on(job)]
+            active += [job for job in arrived if self._goes_on(job) and self._advance(job, None)]
+            if active:
+                results = self._pass(model, active)
+                active = [job for job, logits in results if self._advance(job, logits)]
 
-    @staticmethod
-    def _advance(job: _Job) -> bool:
-        """Give a request one pass; whether it wants another."""
+    def _pass(self, model: LoadedModel, active: list[Job]) -> list[tuple[Job, Tensor]]:
+        """One pass over all requests. Should it fail, each is tried alone, and only the one at fault is dropped."""
+        rows = [job.rows for job in active if job.rows is not None]
         try:
-            if not job.cancelled.is_set():
-                next(job.passes)
-                return True
+            return list(zip(active, model.decoder.run(rows, model.adapter), strict=True))
+        except Exception as error:
+            if len(active) == 1:
+                _log.exception("a request failed; the others go on")
+                self._end(active[0], error)
+                return []
+            return [result for job in active for result in self._pass(model, [job])]
+
+    def _goes_on(self, job: Job) -> bool:
+        if job.cancelled.is_set():
+            self._end(job, None)
+            return False
+        return True
+
+    def _advance(self, job: Job, logits: Tensor | None) -> bool:
+        """Hand a request its logits; whether it wants another pass."""
+        try:
+            job.rows = next(job.passes) if logits is None else job.passes.send(logits)
+            return True
         except StopIteration:
-            pass
+            self._end(job, None)
         except Exception as error:
             if not isinstance(error, ValueError):
                 _log.exception("a request failed; the others go on")
-            job.fail(error)
-        job.done()
+            self._end(job, error)
         return False
 
-
-class Conversation:
-    """One conversation: it keeps what it has read, so that each turn only new tokens are read.
-
-    At most one request runs at a time; a new one takes the place of the one under way.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._cache = engine.model.decoder.new_cache()
-        self._job: _Job | None = None
-        self._left_out = 0
-
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        sampling: Sampling | None = None,
-        deadline: float | None = None,
-    ) -> AsyncIterator[Progress]:
-        """Answer the conversation so far, yielding progress after every step.
-
-        Leaving the iterator early cancels the reply. When the conversation has outgrown the context, its oldest
-        turns are left out; the instructions and the newest message never are.
-
-        Args:
-            messages: the conversation, instructions first.
-            tools: functions that may be called, in the chat template's form.
-            max_tokens: the longest answer; what the context leaves when not given.
-            sampling: the engine's own when not given.
-            deadline: when a speakable clause is wanted, on `time.monotonic`. One token a step leaves no choice of
-                schedule, so it is not read yet.
-
-        Raises:
-            PromptTooLong: the newest message does not fit.
-            ValueError: the template refuses the conversation.
-        """
-        loop = asyncio.get_running_loop()
-        arrivals: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
-
-        def deliver(item: Progress | Exception | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(arrivals.put_nowait, item)
-
-        passes = self._passes(list(messages), tools, max_tokens, sampling or self._engine.sampling, deliver)
-        job = self._start(passes, deliver, lambda: deliver(None))
-        try:
-            while (item := await arrivals.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-        finally:
-            job.cancelled.set()
-
-    def prepare(self, messages: Sequence[Message]) -> None:
-        """Read ahead: fill the cache with `messages` while the user still speaks. Returns at once.
-
-        A conversation that does not fit, or that the template refuses, is left to `reply` to report.
-        """
-
-        def passes() -> Iterator[None]:
-            ids, _ = self._encode(list(messages), (), answer=False)
-            yield from self._read(ids[: self._engine.context])
-
-        self._start(passes(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
-
-    def cancel(self) -> None:
-        """Drop the request under way; takes effect between two passes and leaves the cache usable."""
-        if self._job is not None:
-            self._job.cancelled.set()
-
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens that need not be read again."""
-        return len(self._cache.tokens)
-
-    def _start(self, passes: Iterator[None], fail: Callable[[Exception], None], done: Callable[[], None]) -> _Job:
-        self.cancel()
-        self._job = _Job(passes, fail, done)
-        self._engine.submit(self._job)
-        return self._job
-
-    def _passes(
-        self,
-        messages: list[Message],
-        tools: Sequence[Mapping[str, Any]],
-        max_tokens: int | None,
-        sampling: Sampling,
-        deliver: Callable[[Progress], None],
-    ) -> Iterator[None]:
-        """Read what is new of the prompt, then one token a pass."""
-        engine = self._engine
-        ids, limit = self._encode(messages, tools, answer=True)
-        budget = min(limit, max_tokens or limit)
-        cached = self._cache.keep_common(ids[:-1])  # the last token is read again: its logits are wanted
-        yield from self._read(ids[:-1])
-        generator, text = sampling.generator(), engine.model.tokenizer.stream()
-        token = ids[-1]
-        for step in range(1, budget + 1):
-            logits = engine.model.decoder.forward([token], self._cache, logits="last")[-1]
-            token = choose(logits, sampling, generator)
-            stopped = token in engine.model.stop_tokens
-            finished: Literal["stop", "length"] | None = "stop" if stopped else "length" if step == budget else None
-            said = "" if stopped else text.push(token)
-            deliver(Progress(said, "", step, step, finished, len(ids), cached))
-            if stopped:
-                return
-            yield
-
-    def _read(self, ids: list[int]) -> Iterator[None]:
-        """Bring the cache to hold exactly `ids`, a chunk a pass."""
-        for start in range(self._cache.keep_common(ids), len(ids), PREFILL_CHUNK):
-            self._engine.model.decoder.forward(ids[start : start + PREFILL_CHUNK], self._cache, logits="none")
-            yield
-
-    def _encode(
-        self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, answer: bool
-    ) -> tuple[list[int], int]:
-        """Token ids of the prompt, and how many tokens the context leaves for an answer. What was left out of one
-        prompt stays out of the next, so that the cache can be kept."""
-        engine = self._engine
-        if self._left_out >= _droppable(messages):
-            self._left_out = 0  # another, shorter conversation
-        letters = engine.context * _LETTERS_PER_TOKEN
-        while _droppable(messages) > self._left_out and _letters(_shortened(messages, self._left_out)) > letters:
-            self._left_out += 1  # it cannot fit: not worth encoding
-        while True:
-            kept = _shortened(messages, self._left_out)
-            ids = engine.model.template.encode(kept, tools=tools, answer=answer)
-            left = engine.context - len(ids)
-            if left >= engine.context // 8:  # room for an answer of some length
-                return ids, left
-            more = _droppable(messages) - self._left_out
-            if more == 0:
-                if left > 0:
-                    return ids, left
-                raise PromptTooLong(
-                    f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
-                    f"context holds {engine.context}: shorten the message or the instructions"
-                )
-            # Half of the rest at once, so that this does not happen again at the next turn.
-            self._left_out += (more + 1) // 2
-            _log.info("a conversation has outgrown %d tokens: %d messages are left out", engine.context, self._left_out)
-
-
-def _leading(messages: list[Message]) -> int:
-    """How many messages at the beginning are instructions, which are never left out."""
-    return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
-
-
-def _droppable(messages: list[Message]) -> int:
-    """How many messages may be left out: all but the instructions and the newest."""
-    return max(0, len(messages) - _leading(messages) - 1)
-
-
-def _shortened(messages: list[Message], left_out: int) -> list[Message]:
-    """The conversation without the oldest `left_out` messages behind its instructions."""
-    leading = _leading(messages)
-    return messages[:leading] + messages[leading + left_out :]
-
-
-def _letters(messages: list[Message]) -> int:
-    return sum(len(message.content) for message in messages)
+    @staticmethod
+    def _end(job: Job, error: Exception | None) -> None:
+        job.passes.close()
+        if error is not None:
+            job.fail(error)
+        job.done()
 
 
 def _warm_up(decoder: Decoder) -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.adapter import Adapter
 from model.attention import attend, causal_mask
 from model.cache import KeyValueCache
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
@@ -20,6 +21,53 @@ from model.prepared import PreparedWeights
 from model.weights import Checkpoint, DecoderConfig
 
 Precision = Literal["int8", "float32", "bfloat16"]
+
+
+MASK = -1
+"""Stands for a masked position among token ids; it enters with the adapter's own embedding."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The new rows of one conversation in a pass.
+
+    Attributes:
+        cache: what the conversation has been read to; every row sees all of it.
+        tokens: an id a row, or MASK.
+        positions: place of each row in the text.
+        sees: [rows, rows] bool, which new rows each row sees.
+        noise: which rows pass through the adapter.
+        wanted: of how many of the last rows the logits are wanted.
+    """
+
+    cache: KeyValueCache
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    sees: Tensor
+    noise: Sequence[bool]
+    wanted: int
+
+
+def causal_rows(cache: KeyValueCache, tokens: Sequence[int], wanted: int) -> Rows:
+    """Rows of plain text, one behind the other."""
+    count, past = len(tokens), len(cache.tokens)
+    return Rows(cache, tokens, range(past, past + count), causal_mask(count, 0), [False] * count, wanted)
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """Lets the adapter change noise rows, and no others."""
+
+    adapter: Adapter
+    noise: Tensor
+
+    def add(self, out: Tensor, layer: int, names: str, x: Tensor) -> None:
+        out[self.noise] += self.adapter.change(layer, names, x[self.noise])
+
+
+def _noise_indices(batch: Sequence[Rows], device: torch.device) -> Tensor | None:
+    flags = [flag for rows in batch for flag in rows.noise]
+    return torch.tensor(flags, device=device).nonzero()[:, 0] if any(flags) else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +127,6 @@ class Decoder:
         )
         return sum(part.nbytes for part in layers) + self._head.nbytes
 
-    @torch.inference_mode()
     def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
         """Read `tokens` behind those that `cache` holds, and add them to it.
 
@@ -90,41 +137,97 @@ class Decoder:
         Returns:
             [rows, vocabulary] float32: every row, the last one only, or none (for reading ahead).
         """
-        past, rows = len(cache.tokens), len(tokens)
-        cache.reserve(rows)
-        mask = causal_mask(rows, past, self.device) if rows > 1 else None
-        cos, sin = self._cos[past : past + rows], self._sin[past : past + rows]
-        x = self._embedding(torch.tensor(tokens, device=self.device))
-        for number, layer in enumerate(self._layers):
-            x = x + self._attention(layer, number, x, cache, mask, cos, sin)
-            x = x + self._mlp(layer, x)
+        wanted = {"all": len(tokens), "last": 1, "none": 0}[logits]
+        (out,) = self.run([causal_rows(cache, tokens, wanted)])
         cache.commit(tokens)
-        kept = x if logits == "all" else x[-1:] if logits == "last" else x[:0]
-        if kept.shape[0] == 0:
-            return torch.empty(0, self.config.vocab_size)
-        return self._head(self._normalize(kept, self._norm)).float()
+        return out
+
+    @torch.inference_mode()
+    def run(self, batch: Sequence[Rows], adapter: Adapter | None = None) -> list[Tensor]:
+        """One pass over the new rows of several conversations. Their keys and values are written behind what each
+        cache holds, but belong to it only once they are committed (`KeyValueCache.commit`, `.keep`).
+
+        Args:
+            adapter: what noise rows pass through; needed if there are any.
+
+        Returns:
+            For each conversation [wanted, vocabulary] float32: the logits of its last `wanted` rows.
+        """
+        sizes = [len(rows.tokens) for rows in batch]
+        tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
+        positions = torch.tensor([at for rows in batch for at in rows.positions], device=self.device)
+        noise = _noise_indices(batch, self.device)
+        x = self._embedding(tokens.clamp(min=0))
+        if noise is not None and adapter is not None:
+            x[tokens == MASK] = adapter.mask
+        cos, sin = self._cos[positions], self._sin[positions]
+        for rows in batch:
+            rows.cache.reserve(len(rows.tokens))
+        masks = [self._mask(rows) for rows in batch]
+        gate = _Gate(adapter, noise) if adapter is not None and noise is not None else None
+        for number, layer in enumerate(self._layers):
+            x = x + self._attention(layer, number, x, batch, sizes, masks, cos, sin, gate)
+            x = x + self._mlp(layer, number, x, gate)
+        kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
+        if not any(len(part) for part in kept):
+            return [torch.empty(0, self.config.vocab_size) for _ in batch]
+        logits = self._head(self._normalize(torch.cat(kept), self._norm)).float()
+        return list(logits.split_with_sizes([len(part) for part in kept]))
+
+    def _mask(self, rows: Rows) -> Tensor | None:
+        """[rows, past + rows] bool, or None where one row sees everything."""
+        if len(rows.tokens) == 1:
+            return None
+        past = torch.ones(len(rows.tokens), len(rows.cache.tokens), dtype=torch.bool)
+        return torch.cat((past, rows.sees), dim=1).to(self.device)
 
     def _attention(
         self,
         layer: _Layer,
         number: int,
         x: Tensor,
-        cache: KeyValueCache,
-        mask: Tensor | None,
+        batch: Sequence[Rows],
+        sizes: list[int],
+        masks: list[Tensor | None],
         cos: Tensor,
         sin: Tensor,
+        gate: _Gate | None,
     ) -> Tensor:
         c = self.config
-        mixed = layer.query_key_value(self._normalize(x, layer.attention_norm))
+        normal = self._normalize(x, layer.attention_norm)
+        mixed = layer.query_key_value(normal)
+        if gate:
+            gate.add(mixed, number, "q k v", normal)
         query, key, value = mixed.view(-1, c.heads + 2 * c.kv_heads, c.head_dim).split_with_sizes(
             (c.heads, c.kv_heads, c.kv_heads), dim=1
         )
-        keys, values = cache.write(number, _rotate(key, cos, sin), value)
-        return layer.output(attend(_rotate(query, cos, sin), keys, values, mask))
+        query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+        parts = zip(
+            batch,
+            masks,
+            query.split_with_sizes(sizes),
+            key.split_with_sizes(sizes),
+            value.split_with_sizes(sizes),
+            strict=True,
+        )
+        seen = [attend(q, *rows.cache.write(number, k, v), mask) for rows, mask, q, k, v in parts]
+        joined = seen[0] if len(seen) == 1 else torch.cat(seen)
+        out = layer.output(joined)
+        if gate:
+            gate.add(out, number, "o", joined)
+        return out
 
-    def _mlp(self, layer: _Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._normalize(x, layer.mlp_norm)).chunk(2, dim=-1)
-        return layer.down(torch.nn.functional.silu(gate).mul_(up))
+    def _mlp(self, layer: _Layer, number: int, x: Tensor, gate: _Gate | None) -> Tensor:
+        normal = self._normalize(x, layer.mlp_norm)
+        both = layer.gate_up(normal)
+        if gate:
+            gate.add(both, number, "gate up", normal)
+        half, up = both.chunk(2, dim=-1)
+        inner = torch.nn.functional.silu(half).mul_(up)
+        out = layer.down(inner)
+        if gate:
+            gate.add(out, number, "down", inner)
+        return out
 
     def _normalize(self, x: Tensor, weight: Tensor) -> Tensor:
         return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)

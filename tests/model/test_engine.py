@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from model.adapter import Adapter, random_adapter
 from model.chat import ChatTemplate, TextMessage
-from model.engine import Conversation, Engine, LoadedModel, Progress, PromptTooLong, load_model
+from model.conversation import Conversation, Progress, PromptTooLong
+from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
-from model.transformer import Decoder
+from model.transformer import Decoder, Rows
 
 SYSTEM = TextMessage("system", "the capital of France")
 HELLO = TextMessage("user", "hello to you")
@@ -51,7 +54,8 @@ async def test_a_reply_is_what_greedy_decoding_gives_one_token_at_a_time(engine:
     expected = greedy(engine.model, [SYSTEM, HELLO], 40)
     stream = engine.model.tokenizer.stream()
     assert text_of(progresses) == "".join(stream.push(t) for t in expected if t not in engine.model.stop_tokens)
-    assert [progress.step for progress in progresses] == list(range(1, len(expected) + 1))
+    assert [progress.step for progress in progresses] == list(range(1, len(progresses) + 1))
+    assert progresses[-1].tokens == len(expected)
     assert progresses[-1].finished == ("stop" if expected[-1] in engine.model.stop_tokens else "length")
 
 
@@ -93,6 +97,37 @@ async def test_cancelling_ends_the_reply_between_two_steps(engine: Engine) -> No
         steps += 1
         conversation.cancel()
     assert steps < 100
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+async def test_with_any_adapter_the_text_is_the_base_models(tiny_qwen2: Path, engine: Engine, slots: int) -> None:
+    """Drafts of an adapter that knows nothing are mostly wrong; what is committed never is."""
+    base = load_model(tiny_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, slots, seed=slots)
+    drafting = Engine(lambda: replace(base, adapter=adapter))
+    try:
+        for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
+            question = TextMessage("user", words)
+            ours = await all_of(drafting.conversation(), SYSTEM, question, max_tokens=60)
+            alone = await all_of(engine.conversation(), SYSTEM, question, max_tokens=60)
+            assert text_of(ours) == text_of(alone)
+            assert ours[-1].tokens == alone[-1].tokens
+            assert any(progress.draft for progress in ours)
+            assert all(len(p.confidence) in (0, slots) for p in ours)
+    finally:
+        drafting.close()
+
+
+async def test_a_fork_goes_its_own_way_and_leaves_no_trace(engine: Engine) -> None:
+    conversation = engine.conversation()
+    first = await all_of(conversation, SYSTEM, HELLO, max_tokens=5)
+    before = conversation.cached_tokens
+    (guess, *_) = await all_of(conversation.fork(), SYSTEM, HELLO, TextMessage("user", "Paris"), max_tokens=9)
+    assert guess.cached_tokens > 20
+    assert conversation.cached_tokens == before
+    again = [SYSTEM, HELLO, TextMessage("assistant", text_of(first)), TextMessage("user", "to you")]
+    alone = await all_of(engine.conversation(), *again, max_tokens=9)
+    assert text_of(await all_of(conversation, *again, max_tokens=9)) == text_of(alone)
 
 
 async def test_two_conversations_are_answered_in_turn(engine: Engine) -> None:
@@ -154,21 +189,20 @@ async def test_an_endless_conversation_is_shortened_before_it_is_encoded(engine:
 
 
 async def test_a_failure_in_one_request_leaves_the_others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    forward, calls = Decoder.forward, 0
+    run, unlucky = Decoder.run, engine.conversation()
 
-    def flaky(self: Decoder, *args: object, **options: object) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
+    def flaky(self: Decoder, batch: Sequence[Rows], adapter: Adapter | None = None) -> list[torch.Tensor]:
+        if any(rows.cache is unlucky._cache and rows.positions[0] > 60 for rows in batch):
             raise RuntimeError("out of memory")
-        return forward(self, *args, **options)  # type: ignore[arg-type]
+        return run(self, batch, adapter)
 
-    monkeypatch.setattr(Decoder, "forward", flaky)
+    monkeypatch.setattr(Decoder, "run", flaky)
+    talks = [engine.conversation(), unlucky, engine.conversation()]
     outcomes = await asyncio.gather(
-        *(all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=10) for _ in range(3)), return_exceptions=True
+        *(all_of(talk, SYSTEM, HELLO, max_tokens=40) for talk in talks), return_exceptions=True
     )
-    assert sum(isinstance(outcome, RuntimeError) for outcome in outcomes) == 1
-    assert sum(isinstance(outcome, list) for outcome in outcomes) == 2
+    assert [type(outcome) for outcome in outcomes] == [list, RuntimeError, list]
+    assert text_of(outcomes[0]) == text_of(outcomes[2])  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_loaded_is_said_by_the_constructor(tmp_path: Path, tiny_qwen2: Path) -> None:

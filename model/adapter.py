@@ -1,0 +1,143 @@
+"""The drafting adapter: a low-rank change to the seven projections of every layer, for noise rows only, and the
+embedding that a masked position enters with. Clean rows never pass through it, so what they say is the base model's.
+
+File: safetensors with `mask`, and `layers.N.PROJECTION.a` [rank, in] and `.b` [out, rank] for each; its metadata names
+the checksum of the weights it was trained for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from model.gguf_file import BadModelFile
+from model.weights import DecoderConfig
+
+PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def projection_shapes(config: DecoderConfig) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of each projection."""
+    c = config
+    return {
+        "q": (c.heads * c.head_dim, c.hidden),
+        "k": (c.kv_heads * c.head_dim, c.hidden),
+        "v": (c.kv_heads * c.head_dim, c.hidden),
+        "o": (c.hidden, c.heads * c.head_dim),
+        "gate": (c.intermediate, c.hidden),
+        "up": (c.intermediate, c.hidden),
+        "down": (c.hidden, c.intermediate),
+    }
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """y += (x Aᵀ) Bᵀ: `a` is [rank, in], `b` is [out, rank] with the scale multiplied in (LoRA, arXiv 2106.09685)."""
+
+    a: Tensor
+    b: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x @ self.a.T) @ self.b.T
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter in memory.
+
+    Attributes:
+        mask: [hidden], what a masked position enters with.
+        layers: the change to each projection, by layer and name.
+        base: sha256 of the weights it belongs to.
+        slots: how many drafts behind each other it was trained for.
+        metadata: everything the file says about itself.
+    """
+
+    mask: Tensor
+    layers: tuple[dict[str, LowRank], ...]
+    base: str
+    slots: int
+    metadata: dict[str, str]
+
+    def change(self, layer: int, names: str, x: Tensor) -> Tensor:
+        """What projections side by side (`qkv`, `gate up`) add for noise rows [n, in] → [n, out]."""
+        parts = [self.layers[layer][name](x) for name in names.split()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
+        """The same adapter elsewhere."""
+        layers = tuple(
+            {name: LowRank(low.a.to(device, dtype), low.b.to(device, dtype)) for name, low in layer.items()}
+            for layer in self.layers
+        )
+        return Adapter(self.mask.to(device, dtype), layers, self.base, self.slots, self.metadata)
+
+    def save(self, path: Path) -> None:
+        """Write it in bfloat16."""
+        tensors = {"mask": self.mask.to(torch.bfloat16)}
+        for number, layer in enumerate(self.layers):
+            for name, low in layer.items():
+                tensors[f"layers.{number}.{name}.a"] = low.a.to(torch.bfloat16).contiguous()
+                tensors[f"layers.{number}.{name}.b"] = low.b.to(torch.bfloat16).contiguous()
+        save_file(tensors, path, {**self.metadata, "base_sha256": self.base, "slots": str(self.slots)})
+
+
+def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
+    """Open an adapter for a model.
+
+    Args:
+        config: the model's shape.
+        base: sha256 of the model's weights.
+
+    Raises:
+        BadModelFile: missing, damaged, or made for other weights.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name).to(torch.float32) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise BadModelFile(f"the adapter {path} cannot be read ({error})") from None
+    made_for = metadata.get("base_sha256", "")
+    if made_for != base:
+        raise BadModelFile(
+            f"the adapter {path.name} was trained for weights with sha256 {made_for or 'unknown'}, and these "
+            f"have {base}: convert these weights, or run without an adapter"
+        )
+    try:
+        layers = tuple(
+            {
+                name: LowRank(tensors[f"layers.{number}.{name}.a"], tensors[f"layers.{number}.{name}.b"])
+                for name in PROJECTIONS
+            }
+            for number in range(config.layers)
+        )
+        mask, slots = tensors["mask"], int(metadata["slots"])
+    except (KeyError, ValueError) as error:
+        raise BadModelFile(f"the adapter {path.name} lacks {error}: it is not complete") from None
+    for layer in layers:
+        for name, shape in projection_shapes(config).items():
+            if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:
+                raise BadModelFile(f"the adapter {path.name} has another shape than the model")
+    return Adapter(mask, layers, made_for, slots, metadata)
+
+
+def random_adapter(config: DecoderConfig, rank: int, slots: int, seed: int, *, spread: float = 0.05) -> Adapter:
+    """An adapter that knows nothing: where training starts (with `spread` 0 for B), and what tests draft with."""
+    draw = torch.Generator().manual_seed(seed)
+    layers = tuple(
+        {
+            name: LowRank(
+                torch.randn(rank, columns, generator=draw) / columns**0.5,
+                torch.randn(rows, rank, generator=draw) * spread,
+            )
+            for name, (rows, columns) in projection_shapes(config).items()
+        }
+        for _ in range(config.layers)
+    )
+    return Adapter(torch.randn(config.hidden, generator=draw) * 0.02, layers, "", slots, {})

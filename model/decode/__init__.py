@@ -1,0 +1,1 @@
+"""Decoding rules: pure functions of logits, which say what to commit and what stays a draft."""
