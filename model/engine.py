@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ from model.sampling import Sampling
 from model.tokenizer import TextTokenizer
 from model.transformer import Decoder, Precision, Rows
 from model.weights import open_checkpoint
+
+T = TypeVar("T")
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -127,6 +130,17 @@ class Engine:
             self._closing = True
             self._wake.notify()
         self._thread.join(timeout=10)
+
+    def call(self, work: Callable[[LoadedModel], T]) -> T:
+        """Run `work` on the engine's thread, between two passes, and wait for it. For measuring."""
+        result: Future[T] = Future()
+
+        def passes() -> Passes:
+            result.set_result(work(self.model))
+            yield from ()
+
+        self.submit(passes(), result.set_exception, lambda: None)
+        return result.result()
 
     def submit(self, passes: Passes, fail: Callable[[Exception], None], done: Callable[[], None]) -> Job:
         """Put a request in line. `fail` and `done` are called on the engine's thread."""

@@ -58,10 +58,3 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         spread = spread.index_fill(0, order[before >= sampling.top_p], 0.0)
         spread = spread / spread.sum()
     return spread
-
-
-def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """One token id from the logits [vocabulary] of the next position."""
-    if sampling.temperature == 0:
-        return int(logits.argmax())
-    return int(torch.multinomial(probabilities(logits.cpu(), sampling), 1, generator=generator))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +32,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="The models on this machine.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 _out = Console()
 _err = Console(stderr=True)
@@ -170,6 +174,25 @@ def talk(
 
 def _say(line: str) -> None:
     _out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@bench_app.command("model")
+def bench_model(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+    precision: PrecisionChoice = None,
+) -> None:
+    """Measure the language model on this machine."""
+    from server.bench import run, show
+
+    choice = Choice(model, device=device, precision=precision.value if precision else None)
+    with _sentences():
+        figures = run(choice, _err)
+    if as_json:
+        _out.print_json(json.dumps(asdict(figures)))
+    else:
+        show(figures, _out)
 
 
 @models_app.command("list")

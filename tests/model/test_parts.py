@@ -15,7 +15,7 @@ from model.cache import KeyValueCache
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
 from model.linear import Int8Linear, quantize_rows, weight_levels
-from model.sampling import Sampling, choose, probabilities
+from model.sampling import Sampling, probabilities
 from model.tokenizer import TextTokenizer
 from model.weights import DecoderConfig, open_checkpoint
 
@@ -85,18 +85,6 @@ def test_an_int8_product_is_within_its_rounding_of_the_exact_one() -> None:
     # Two roundings of at most half a level each, 256 independent terms: five standard deviations.
     level = rows.abs().max() * weight.abs().max() / 127
     assert error < 5 * level * math.sqrt(256 / 6)
-
-
-def test_greedy_takes_the_likeliest_and_a_seed_repeats_its_draws() -> None:
-    logits = torch.tensor([0.0, 3.0, 1.0, 2.5])
-    assert choose(logits, Sampling(), Sampling().generator()) == 1
-    drawn = [
-        [choose(logits, sampling, generator) for _ in range(20)]
-        for sampling in [Sampling(temperature=1.0, seed=4)] * 2
-        for generator in [sampling.generator()]
-    ]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0])) > 1
 
 
 @given(
