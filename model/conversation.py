@@ -67,8 +67,8 @@ class Conversation:
     At most one request runs at a time; a new one takes the place of the one under way.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, *, drafting: bool = True) -> None:
+        self._engine, self._drafting = engine, drafting
         self._cache = engine.model.decoder.new_cache()
         self._job: Job | None = None
         self._left_out = 0
@@ -136,7 +136,7 @@ class Conversation:
     def fork(self) -> Conversation:
         """A conversation that has read what this one has and goes its own way; drop it, and nothing was changed.
         Only while no request of this one is under way."""
-        twin = Conversation(self._engine)
+        twin = Conversation(self._engine, drafting=self._drafting)
         twin._cache, twin._left_out = self._cache.fork(), self._left_out
         return twin
 
@@ -188,6 +188,8 @@ class Conversation:
 
     def _plan(self, last: int, draft: Draft, lookup: LookUp) -> Pass:
         """The next pass, with as many drafts as fit in front of the model's last position."""
+        if not self._drafting:
+            return Pass(last)
         model = self._engine.model
         left = model.decoder.config.context_length - len(self._cache.tokens) - 1
         if draft.tokens[left:]:

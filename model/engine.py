@@ -120,9 +120,9 @@ class Engine:
         self.model = self._ready.result()
         self.context = min(context, self.model.decoder.config.context_length)
 
-    def conversation(self) -> Conversation:
-        """A new conversation with a cache of its own."""
-        return Conversation(self)
+    def conversation(self, *, drafting: bool = True) -> Conversation:
+        """A new conversation with a cache of its own. Without drafting it says one token a pass."""
+        return Conversation(self, drafting=drafting)
 
     def close(self) -> None:
         """Stop the thread; requests under way are dropped."""

@@ -210,7 +210,11 @@ class Decoder:
             value.split_with_sizes(sizes),
             strict=True,
         )
-        seen = [attend(q, *rows.cache.write(number, k, v), mask) for rows, mask, q, k, v in parts]
+        on_cpu = self.device.type == "cpu"
+        seen = [
+            attend(q, *rows.cache.write(number, k, v), mask, exact=on_cpu and rows.wanted > 0)
+            for rows, mask, q, k, v in parts
+        ]
         joined = seen[0] if len(seen) == 1 else torch.cat(seen)
         out = layer.output(joined)
         if gate:

@@ -56,49 +56,46 @@ class Figures:
     ms_per_forward: float
     autoregressive_tokens_per_second: float
     first_clause_ms: float
-    identical_to_autoregressive: bool
+    identical_to_autoregressive: str
     ms_by_rows: dict[int, float]
     weight_bytes: int
     gigabytes_per_second: float
     memory_gigabytes_per_second: float
 
 
-@dataclass
-class _Run:
-    """One prompt, answered both ways."""
+@dataclass(frozen=True)
+class _Answer:
+    """One answer: its text, and the tokens, passes and seconds behind its first pass."""
 
+    text: str
     tokens: int
     steps: int
     seconds: float
     first_clause: float
-    alone_tokens: int
-    alone_seconds: float
-    identical: bool
 
 
 def run(choice: Choice, console: Console) -> Figures:
     """Measure. Raises what loading a model raises."""
     engine = load_engine(choice, console)
     try:
-        answered = asyncio.run(_answer_all(engine))
+        pairs = asyncio.run(_measure(engine))
+        drafted = [pair[0] for pair in pairs if pair[0].steps]
+        alone = [pair[1] for pair in pairs if pair[1].steps]
         by_rows = engine.call(_time_rows)
-        alone_ms = by_rows[1]
         weights = engine.model.decoder.nbytes
         return Figures(
             model=choice.model,
             device=str(engine.model.decoder.device),
             precision=engine.model.decoder.precision,
-            tokens_per_second=round(statistics.median(r.tokens / r.seconds for r in answered), 1),
-            tokens_per_forward=round(sum(r.tokens for r in answered) / sum(r.steps for r in answered), 3),
-            ms_per_forward=round(1000 * statistics.median(r.seconds / r.steps for r in answered), 1),
-            autoregressive_tokens_per_second=round(
-                statistics.median(r.alone_tokens / r.alone_seconds for r in answered), 1
-            ),
-            first_clause_ms=round(1000 * statistics.median(r.first_clause for r in answered), 1),
-            identical_to_autoregressive=all(r.identical for r in answered),
+            tokens_per_second=round(statistics.median(a.tokens / a.seconds for a in drafted), 1),
+            tokens_per_forward=round(sum(a.tokens for a in drafted) / sum(a.steps for a in drafted), 3),
+            ms_per_forward=round(1000 * statistics.median(a.seconds / a.steps for a in drafted), 1),
+            autoregressive_tokens_per_second=round(statistics.median(a.tokens / a.seconds for a in alone), 1),
+            first_clause_ms=round(1000 * statistics.median(a.first_clause for a in drafted), 1),
+            identical_to_autoregressive=f"{sum(a.text == b.text for a, b in pairs)} of {len(pairs)}",
             ms_by_rows=by_rows,
             weight_bytes=weights,
-            gigabytes_per_second=round(weights / alone_ms / 1e6, 1),
+            gigabytes_per_second=round(weights / by_rows[1] / 1e6, 1),
             memory_gigabytes_per_second=round(engine.call(_memory_speed), 1),
         )
     finally:
@@ -116,49 +113,25 @@ def show(figures: Figures, console: Console) -> None:
     console.print(table)
 
 
-async def _answer_all(engine: Engine) -> list[_Run]:
-    return [await _answer(engine, prompt) for prompt in PROMPTS]
+async def _measure(engine: Engine) -> list[tuple[_Answer, _Answer]]:
+    """Every prompt answered with drafts and one token a pass, in turn."""
+    return [(await _answer(engine, prompt, True), await _answer(engine, prompt, False)) for prompt in PROMPTS]
 
 
-async def _answer(engine: Engine, prompt: str) -> _Run:
+async def _answer(engine: Engine, prompt: str, drafting: bool) -> _Answer:
     messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
-    conversation, splitter = engine.conversation(), ClauseSplitter()
-    conversation.prepare(messages[:1])
+    conversation, splitter = engine.conversation(drafting=drafting), ClauseSplitter()
+    async for _ in conversation.reply(messages[:1], max_tokens=1):
+        pass  # the persona has been read before anybody asks
     began, clause_at, times, text = time.perf_counter(), 0.0, [], ""
     async for progress in conversation.reply(messages, max_tokens=MOST_TOKENS):
-        times.append(time.perf_counter())
+        times.append((time.perf_counter(), progress.tokens))
         text += progress.committed
         if not clause_at and (splitter.push(progress.committed) or progress.finished):
-            clause_at = times[-1]
-        last = progress
-    alone = engine.call(lambda model: _alone(model, messages))
-    # The first pass ends the reading of the prompt; the rest is decoding.
-    decoded = last.tokens - 1 if last.step > 1 else last.tokens
-    return _Run(
-        tokens=decoded,
-        steps=max(last.step - 1, 1),
-        seconds=max(times[-1] - times[0], 1e-9) if last.step > 1 else times[-1] - began,
-        first_clause=clause_at - began,
-        alone_tokens=alone[1] - 1,
-        alone_seconds=alone[2],
-        identical=text == alone[0],
-    )
-
-
-def _alone(model: LoadedModel, messages: list[TextMessage]) -> tuple[str, int, float]:
-    """The same answer one token a pass: its text, its tokens, and the seconds from the first token to the last."""
-    ids = model.template.encode(messages)
-    cache, stream, text, count = model.decoder.new_cache(), model.tokenizer.stream(), "", 0
-    model.decoder.forward(ids[:-1], cache, logits="none")
-    token, began = ids[-1], 0.0
-    for _ in range(MOST_TOKENS):
-        token = int(model.decoder.forward([token], cache, logits="last")[-1].argmax())
-        count += 1
-        began = began or time.perf_counter()
-        if token in model.stop_tokens:
-            break
-        text += stream.push(token)
-    return text, count, time.perf_counter() - began
+            clause_at = times[-1][0]
+    # The first pass also ends the reading of the prompt; what follows it is decoding.
+    (first, before), (end, tokens) = times[0], times[-1]
+    return _Answer(text, tokens - before, len(times) - 1, end - first, clause_at - began)
 
 
 def _time_rows(model: LoadedModel) -> dict[int, float]:

@@ -28,6 +28,16 @@ def test_a_row_sees_what_came_before_it_and_itself(rows: int, past: int) -> None
     assert mask.tolist() == [[column <= past + row for column in range(past + rows)] for row in range(rows)]
 
 
+def test_exact_attention_of_a_row_does_not_depend_on_what_is_beside_it() -> None:
+    torch.manual_seed(1)
+    query, key, value = torch.randn(9, 14, 64), torch.randn(2, 309, 64), torch.randn(2, 309, 64)
+    together = attend(query, key, value, causal_mask(9, 300), exact=True)
+    for row in range(9):
+        seen = slice(0, 301 + row)
+        alone = attend(query[row : row + 1], key[:, seen], value[:, seen], None, exact=True)
+        assert torch.equal(alone[0], together[row])
+
+
 def test_attention_is_softmax_of_scores_over_what_is_seen() -> None:
     torch.manual_seed(0)
     query, key, value = torch.randn(5, 4, 8), torch.randn(2, 9, 8), torch.randn(2, 9, 8)
