@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend, causal_mask
+from model.attention import attend, attend_each, causal_mask, seen_by_each
 from model.cache import KeyValueCache
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
 from model.prepared import PreparedWeights
@@ -52,6 +52,38 @@ def causal_rows(cache: KeyValueCache, tokens: Sequence[int], wanted: int) -> Row
     """Rows of plain text, one behind the other."""
     count, past = len(tokens), len(cache.tokens)
     return Rows(cache, tokens, range(past, past + count), causal_mask(count, 0), [False] * count, wanted)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How the new rows of one conversation look at its keys.
+
+    Attributes:
+        each: what each of the first rows sees, for rows that must come out the same whatever is beside them.
+        mask: [rows, past + rows] bool, for the others; None where a single row sees everything.
+    """
+
+    each: list[int | Tensor]
+    mask: Tensor | None
+
+    @staticmethod
+    def of(rows: Rows, device: torch.device) -> _Look:
+        """Clean rows whose logits are wanted are exact on the CPU; reading ahead and drafting need not be."""
+        count, past = len(rows.tokens), len(rows.cache.tokens)
+        mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), dim=1)
+        clean = count - sum(rows.noise) if device.type == "cpu" and rows.wanted else 0
+        return _Look(seen_by_each(mask[:clean]), mask.to(device) if count > 1 and clean < count else None)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[rows, heads, head_dim] → [rows, heads × head_dim]."""
+        clean = len(self.each)
+        if clean == 0:
+            return attend(query, key, value, self.mask)
+        exact = attend_each(query[:clean], key, value, self.each)
+        if clean == len(query):
+            return exact
+        assert self.mask is not None
+        return torch.cat((exact, attend(query[clean:], key, value, self.mask[clean:])))
 
 
 @dataclass(frozen=True)
@@ -163,23 +195,16 @@ class Decoder:
         cos, sin = self._cos[positions], self._sin[positions]
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
-        masks = [self._mask(rows) for rows in batch]
+        looks = [_Look.of(rows, self.device) for rows in batch]
         gate = _Gate(adapter, noise) if adapter is not None and noise is not None else None
         for number, layer in enumerate(self._layers):
-            x = x + self._attention(layer, number, x, batch, sizes, masks, cos, sin, gate)
+            x = x + self._attention(layer, number, x, batch, sizes, looks, cos, sin, gate)
             x = x + self._mlp(layer, number, x, gate)
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
         if not any(len(part) for part in kept):
             return [torch.empty(0, self.config.vocab_size) for _ in batch]
         logits = self._head(self._normalize(torch.cat(kept), self._norm)).float()
         return list(logits.split_with_sizes([len(part) for part in kept]))
-
-    def _mask(self, rows: Rows) -> Tensor | None:
-        """[rows, past + rows] bool, or None where one row sees everything."""
-        if len(rows.tokens) == 1:
-            return None
-        past = torch.ones(len(rows.tokens), len(rows.cache.tokens), dtype=torch.bool)
-        return torch.cat((past, rows.sees), dim=1).to(self.device)
 
     def _attention(
         self,
@@ -188,7 +213,7 @@ class Decoder:
         x: Tensor,
         batch: Sequence[Rows],
         sizes: list[int],
-        masks: list[Tensor | None],
+        looks: list[_Look],
         cos: Tensor,
         sin: Tensor,
         gate: _Gate | None,
@@ -204,17 +229,13 @@ class Decoder:
         query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
         parts = zip(
             batch,
-            masks,
+            looks,
             query.split_with_sizes(sizes),
             key.split_with_sizes(sizes),
             value.split_with_sizes(sizes),
             strict=True,
         )
-        on_cpu = self.device.type == "cpu"
-        seen = [
-            attend(q, *rows.cache.write(number, k, v), mask, exact=on_cpu and rows.wanted > 0)
-            for rows, mask, q, k, v in parts
-        ]
+        seen = [look.attend(q, *rows.cache.write(number, k, v)) for rows, look, q, k, v in parts]
         joined = seen[0] if len(seen) == 1 else torch.cat(seen)
         out = layer.output(joined)
         if gate:
