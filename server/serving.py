@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ _log = logging.getLogger("rejoinder.server")
 _BIGGEST_FRAME = 16 << 20
 """Bytes of one websocket frame before the connection is closed. Events above 1 MiB get an error event; a frame this
 big is not even read to its end."""
+
+
+_SWITCH_INTERVAL_S = 0.001
+"""How long the engine's thread may keep Python to itself. The event loop asks for it several times a 32 ms window of
+sound; at the default of 5 ms the voice detector falls behind while an answer is being thought."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
         OSError: the port cannot be had; said before any model is loaded.
         ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
     """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     taken = _take_port(serving.host, serving.port)
     certificate, key = _certificate(serving)
     stages, engine = load_voice_stages(choice, console), load_engine(choice, console)
