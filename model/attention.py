@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 
-def causal_mask(rows: int, past: int, device: torch.device | None = None) -> Tensor:
+def causal_mask(rows: int, past: int) -> Tensor:
     """Who sees whom when `rows` new tokens follow `past` old ones: [rows, past + rows] bool, True = sees.
 
     A row sees every old token, the new ones before it, and itself.
     """
-    return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
+    return torch.ones(rows, past + rows, dtype=torch.bool).tril_(past)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -173,7 +173,7 @@ class Conversation:
             committed = outcome.committed[: budget - said]
             stop = next((n for n, token in enumerate(committed) if token in model.stop_tokens), None)
             spoken = committed if stop is None else committed[:stop]
-            held = outcome.kept[: len(spoken) + 1] if stop is not None else outcome.kept[: len(committed)]
+            held = outcome.kept[: len(spoken) + 1]
             self._cache.keep(held, [last, *spoken][: len(held)])
             said += len(spoken) + (stop is not None)
             finished: Literal["stop", "length"] | None = "stop" if stop is not None else None

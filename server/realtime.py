@@ -66,6 +66,7 @@ class RealtimeConversation:
         self._voice = stages.voice.name
         self._id = f"sess_{uuid.uuid4().hex[:20]}"
         self._config = SessionConfig(model=model)
+        self._config.audio.output.voice = self._voice
         self._wanted: tuple[SessionConfig, dict[str, str] | None] | None = None
         self._responses = ResponseWriter(send, f"conv_{uuid.uuid4().hex[:20]}")
         self.session = Session(brain, stages, self._on_session_event, self._settings(self._config))
@@ -222,7 +223,6 @@ class RealtimeConversation:
         )
 
     def _session_object(self) -> dict[str, Any]:
-        self._config.audio.output.voice = self._voice
         return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}
 
     def _refuse(self, error: BadEvent, event_id: str | None) -> None:

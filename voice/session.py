@@ -126,7 +126,7 @@ class Session:
         """Change the settings; they hold from the next turn or answer on."""
         if settings.detect_turns != self.settings.detect_turns:
             self._apply(Withdrawn())
-        if settings.instructions != self.settings.instructions and (self._answer is None or self._answer.done):
+        if settings.instructions != self.settings.instructions and self._answering is None:
             self._brain.prepare(self.history.messages(settings.instructions))
         self.settings = settings
 
@@ -203,10 +203,10 @@ class Session:
         Raises:
             Refused: an answer is under way.
         """
-        if self._answer is not None and not self._answer.done:
+        if self._answering is not None:
             raise Refused(
                 "conversation_already_has_active_response",
-                f"{self._answer.response_id} is still in progress: wait for its response.done or cancel it",
+                f"{self._answering.response_id} is still in progress: wait for its response.done or cancel it",
             )
         self._wanted = settings
         self._apply(AnswerWanted())
@@ -217,7 +217,7 @@ class Session:
         Raises:
             Refused: none is, or another one.
         """
-        if self._answer is None or self._answer.done or response_id not in (None, self._answer.response_id):
+        if self._answering is None or response_id not in (None, self._answering.response_id):
             raise Refused("response_cancel_not_active", "there is no such response in progress to cancel")
         self._apply(AnswerUnwanted())
 
@@ -233,6 +233,11 @@ class Session:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _answering(self) -> Answer | None:
+        """The answer of which more is to be sent; one that only plays is not."""
+        return self._answer if self._answer is not None and not self._answer.done else None
 
     # What the turn machine decides.
 
@@ -264,7 +269,7 @@ class Session:
         self._partial_samples = 0
         self._item_id = _new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_ms))
-        if self._answer is None or self._answer.done:
+        if self._answering is None:
             self._brain.prepare(self.history.messages(self.settings.instructions))
 
     def _end_turn(self, action: EndTurn) -> None:

@@ -13,7 +13,7 @@ With m drafts accepted the pass commits 1 + m tokens, and branch m holds the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -104,16 +104,10 @@ class Outcome:
 
 @dataclass
 class Rule:
-    """How tokens are chosen.
-
-    Attributes:
-        sampling: greedy at temperature 0.
-        allowed: blocks tokens that must not be said (a grammar), given the logits of one position; None allows all.
-    """
+    """How tokens are chosen: greedily at temperature 0, else drawn with `generator`."""
 
     sampling: Sampling = field(default_factory=Sampling)
     generator: torch.Generator = field(default_factory=torch.Generator)
-    allowed: Callable[[Tensor], Tensor] | None = None
 
     def spread(self, logits: Tensor) -> Tensor:
         """The distribution that the base model alone would have drawn from: [vocabulary]."""
