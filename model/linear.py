@@ -64,14 +64,14 @@ class FloatLinear:
     """Weights in the dtype they are given: [out, in]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._weight, self._bias = weight, bias
+        self.weight, self._bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, self._weight, self._bias)
+        return torch.nn.functional.linear(x, self.weight, self._bias)
 
     @property
     def nbytes(self) -> int:
-        return self._weight.nbytes
+        return self.weight.nbytes
 
 
 class Int8Linear:

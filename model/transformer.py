@@ -103,7 +103,9 @@ def _noise_indices(batch: Sequence[Rows], device: torch.device) -> Tensor | None
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
+    """The weights of one layer; projections of the same input are side by side in one product."""
+
     attention_norm: Tensor
     query_key_value: Linear
     output: Linear
@@ -114,6 +116,9 @@ class _Layer:
 
 class Decoder:
     """A decoder with its weights on one device.
+
+    Attributes:
+        embedding, layers, norm, head: its weights, for code that runs them in another order (`convert`).
 
     Args:
         checkpoint: where the weights come from.
@@ -137,11 +142,11 @@ class Decoder:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self._checkpoint: Checkpoint | None = checkpoint
         self._prepared = PreparedWeights(checkpoint) if precision == "int8" else None
-        self._embedding = self._embed("embed_tokens.weight")
-        self._layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
-        self._norm = self._vector("norm.weight")
+        self.embedding = self._embed("embed_tokens.weight")
+        self.layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
+        self.norm = self._vector("norm.weight")
         head = "lm_head.weight" if checkpoint.has("lm_head.weight") else "embed_tokens.weight"
-        self._head = self._linear([head])
+        self.head = self._linear([head])
         self._cos, self._sin = self._rotations(checkpoint.rope_factors())
         if self._prepared is not None:
             self._prepared.save()
@@ -152,12 +157,23 @@ class Decoder:
         return KeyValueCache(self.config, self.dtype, self.device)
 
     @property
+    def head_weight(self) -> Tensor:
+        """The head's float weight [vocabulary, hidden], for code that needs a part of it.
+
+        Raises:
+            ValueError: the weights are int8.
+        """
+        if not isinstance(self.head, FloatLinear):
+            raise ValueError("int8 weights cannot be taught: load them as bfloat16 or float32")
+        return self.head.weight
+
+    @property
     def nbytes(self) -> int:
         """Bytes of weights that one pass reads; the embedding table is only looked up."""
         layers = (
-            part for layer in self._layers for part in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
+            part for layer in self.layers for part in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
         )
-        return sum(part.nbytes for part in layers) + self._head.nbytes
+        return sum(part.nbytes for part in layers) + self.head.nbytes
 
     def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
         """Read `tokens` behind those that `cache` holds, and add them to it.
@@ -189,26 +205,26 @@ class Decoder:
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
         positions = torch.tensor([at for rows in batch for at in rows.positions], device=self.device)
         noise = _noise_indices(batch, self.device)
-        x = self._embedding(tokens.clamp(min=0))
+        x = self.embedding(tokens.clamp(min=0))
         if noise is not None and adapter is not None:
             x[tokens == MASK] = adapter.mask
-        cos, sin = self._cos[positions], self._sin[positions]
+        cos, sin = self.rotation(positions)
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
         looks = [_Look.of(rows, self.device) for rows in batch]
         gate = _Gate(adapter, noise) if adapter is not None and noise is not None else None
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self.layers):
             x = x + self._attention(layer, number, x, batch, sizes, looks, cos, sin, gate)
             x = x + self._mlp(layer, number, x, gate)
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
         if not any(len(part) for part in kept):
             return [torch.empty(0, self.config.vocab_size) for _ in batch]
-        logits = self._head(self._normalize(torch.cat(kept), self._norm)).float()
+        logits = self.head(self.normalize(torch.cat(kept), self.norm)).float()
         return list(logits.split_with_sizes([len(part) for part in kept]))
 
     def _attention(
         self,
-        layer: _Layer,
+        layer: Layer,
         number: int,
         x: Tensor,
         batch: Sequence[Rows],
@@ -219,14 +235,14 @@ class Decoder:
         gate: _Gate | None,
     ) -> Tensor:
         c = self.config
-        normal = self._normalize(x, layer.attention_norm)
+        normal = self.normalize(x, layer.attention_norm)
         mixed = layer.query_key_value(normal)
         if gate:
             gate.add(mixed, number, "q k v", normal)
         query, key, value = mixed.view(-1, c.heads + 2 * c.kv_heads, c.head_dim).split_with_sizes(
             (c.heads, c.kv_heads, c.kv_heads), dim=1
         )
-        query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         parts = zip(
             batch,
             looks,
@@ -242,8 +258,8 @@ class Decoder:
             gate.add(out, number, "o", joined)
         return out
 
-    def _mlp(self, layer: _Layer, number: int, x: Tensor, gate: _Gate | None) -> Tensor:
-        normal = self._normalize(x, layer.mlp_norm)
+    def _mlp(self, layer: Layer, number: int, x: Tensor, gate: _Gate | None) -> Tensor:
+        normal = self.normalize(x, layer.mlp_norm)
         both = layer.gate_up(normal)
         if gate:
             gate.add(both, number, "gate up", normal)
@@ -254,11 +270,16 @@ class Decoder:
             gate.add(out, number, "down", inner)
         return out
 
-    def _normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of positions of any shape: [..., 1, head_dim] each."""
+        return self._cos[positions], self._sin[positions]
+
+    def normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMS normalization over the last dimension."""
         return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)
 
-    def _layer(self, name: str) -> _Layer:
-        return _Layer(
+    def _layer(self, name: str) -> Layer:
+        return Layer(
             attention_norm=self._vector(f"{name}.input_layernorm.weight"),
             query_key_value=self._linear([f"{name}.self_attn.{part}_proj.weight" for part in "qkv"]),
             output=self._linear([f"{name}.self_attn.o_proj.weight"]),
@@ -300,7 +321,7 @@ class Decoder:
         return both.cos().to(self.device, self.dtype), both.sin().to(self.device, self.dtype)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn [rows, heads, head_dim] by the angles of their positions."""
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn [..., heads, head_dim] by the angles of their positions."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
