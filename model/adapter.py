@@ -7,6 +7,7 @@ the checksum of the weights it was trained for.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +64,11 @@ class Adapter:
     base: str
     slots: int
     metadata: dict[str, str]
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """How often the first, the first two, … drafts were all accepted on held-out text; empty when not known."""
+        return tuple(json.loads(self.metadata.get("slot_acceptance") or "null") or ())
 
     def change(self, layer: int, names: str, x: Tensor) -> Tensor:
         """What projections side by side (`qkv`, `gate up`) add for noise rows [n, in] → [n, out]."""

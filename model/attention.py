@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from model.families import Attention
+
 
 def causal_mask(rows: int, past: int) -> Tensor:
     """Who sees whom when `rows` new tokens follow `past` old ones: [rows, past + rows] bool, True = sees.
@@ -15,6 +17,20 @@ def causal_mask(rows: int, past: int) -> Tensor:
     A row sees every old token, the new ones before it, and itself.
     """
     return torch.ones(rows, past + rows, dtype=torch.bool).tril_(past)
+
+
+def block_mask(rows: int, past: int, size: int) -> Tensor:
+    """The same where blocks begin at whole multiples of `size`: a row sees all of its own block and of those before.
+    With `size` 1 this is `causal_mask`."""
+    block = torch.arange(past + rows) // size
+    return block <= block[past:, None]
+
+
+def text_mask(attention: Attention, rows: int, past: int, size: int) -> Tensor:
+    """Who sees whom in plain text of a family that looks so."""
+    if attention == "causal":
+        return causal_mask(rows, past)
+    return block_mask(rows, past, size) if attention == "block" else torch.ones(rows, past + rows, dtype=torch.bool)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

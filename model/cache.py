@@ -82,15 +82,35 @@ class KeyValueCache:
         twin._values = [self._grown(old, self._capacity) for old in self._values]
         return twin
 
+    def common(self, tokens: Sequence[int]) -> int:
+        """How many of the first tokens are those held."""
+        pairs = zip(self.tokens, tokens, strict=False)
+        return next((n for n, (held, wanted) in enumerate(pairs) if held != wanted), min(len(self.tokens), len(tokens)))
+
     def keep_common(self, tokens: Sequence[int]) -> int:
         """Forget what does not begin `tokens`; returns how many tokens are left."""
-        common = 0
-        for held, wanted in zip(self.tokens, tokens, strict=False):
-            if held != wanted:
-                break
-            common += 1
+        common = self.common(tokens)
         self.truncate(common)
         return common
+
+    @torch.inference_mode()
+    def prefix(self, count: int) -> KeyValueCache:
+        """A copy of the first `count` tokens that takes up no more room than they need."""
+        twin = KeyValueCache(self._config, self._dtype, self._device)
+        twin.tokens, twin._capacity = self.tokens[:count], count
+        twin._keys = [stored[:, :count].clone() for stored in self._keys]
+        twin._values = [stored[:, :count].clone() for stored in self._values]
+        return twin
+
+    @torch.inference_mode()
+    def begin_with(self, prefix: KeyValueCache) -> None:
+        """Hold what another cache holds, and nothing else."""
+        self.truncate(0)
+        count = len(prefix.tokens)
+        self.reserve(count)
+        for mine, theirs in zip((*self._keys, *self._values), (*prefix._keys, *prefix._values), strict=True):
+            mine[:, :count] = theirs[:, :count]
+        self.commit(prefix.tokens)
 
     def _grown(self, old: Tensor | None, capacity: int) -> Tensor:
         shape = (self._config.kv_heads, capacity, self._config.head_dim)

@@ -1,4 +1,4 @@
-"""One conversation with the engine: it keeps what it has read, drafts and verifies, and reports progress.
+"""One conversation with the engine: it keeps what it has read, and answers.
 
 Each request is a generator of passes; the engine's thread runs it, and what it delivers arrives on the event loop.
 """
@@ -9,12 +9,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from model.answer import Answer, Progress
 from model.chat import Message
-from model.decode.verify import Draft, LookUp, Pass, Rule, settle
-from model.sampling import Sampling
-from model.transformer import causal_rows
+from model.decode.denoise import denoise, reading_start
+from model.decode.schedule import Effort, schedule_for
+from model.decode.verify import Drafting, verified
+from model.sampling import Rule, Sampling
+from model.transformer import text_rows
 
 if TYPE_CHECKING:
     from model.engine import Engine, Job, Passes
@@ -25,10 +28,6 @@ PREFILL_CHUNK = 64
 """Tokens read in one pass. On two CPU cores such a pass takes about as long as two or three single tokens, which
 is the longest that another conversation has to wait for its next word."""
 
-_COPIED = 8
-"""Tokens that are copied from the conversation at a time, where its newest words stood before: a pass with nine rows
-takes hardly longer than one with a single row."""
-
 _LETTERS_PER_TOKEN = 16
 """No text has more letters to a token over any length; a longer conversation is shortened before it is encoded."""
 
@@ -38,27 +37,13 @@ class PromptTooLong(ValueError):
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What one denoising step changed.
+class _Options:
+    """What a request asks for."""
 
-    Attributes:
-        committed: text that is final now, to be put behind all that was committed before.
-        draft: text that may follow and may still change.
-        step: forward passes of this reply so far, reading the prompt not counted.
-        tokens: tokens committed so far.
-        finished: why the reply ended, on its last progress only.
-        prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
-        confidence: probability of each token of the draft.
-    """
-
-    committed: str
-    draft: str
-    step: int
-    tokens: int
-    finished: Literal["stop", "length"] | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    confidence: tuple[float, ...] = ()
+    max_tokens: int | None
+    deadline: float | None
+    effort: Effort
+    max_steps: int | None
 
 
 class Conversation:
@@ -81,6 +66,8 @@ class Conversation:
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
         deadline: float | None = None,
+        effort: Effort = "medium",
+        max_steps: int | None = None,
     ) -> AsyncIterator[Progress]:
         """Answer the conversation so far, yielding progress after every step.
 
@@ -92,12 +79,14 @@ class Conversation:
             tools: functions that may be called, in the chat template's form.
             max_tokens: the longest answer; what the context leaves when not given.
             sampling: the engine's own when not given.
-            deadline: when a speakable clause is wanted, on `time.monotonic`. Verified decoding gives up nothing
-                for it, so it is not read.
+            deadline: when a speakable clause is wanted, on `time.monotonic`: blocks are given fewer passes until it
+                is ready. Verified decoding gives up nothing for it.
+            effort: how sure a token must be in block denoising. Verified decoding is always as good as the model.
+            max_steps: passes of a block at most, in place of the effort's own.
 
         Raises:
             PromptTooLong: the newest message does not fit.
-            ValueError: the template refuses the conversation.
+            ValueError: the template refuses the conversation, or `max_steps` is out of range.
         """
         loop = asyncio.get_running_loop()
         arrivals: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
@@ -106,7 +95,9 @@ class Conversation:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrivals.put_nowait, item)
 
-        passes = self._passes(list(messages), tools, max_tokens, sampling or self._engine.sampling, deliver)
+        schedule_for(effort, max_steps)  # says at once what is out of range
+        options = _Options(max_tokens, deadline, effort, max_steps)
+        passes = self._passes(list(messages), tools, options, sampling or self._engine.sampling, deliver)
         job = self._start(passes, deliver, lambda: deliver(None))
         try:
             while (item := await arrivals.get()) is not None:
@@ -124,7 +115,9 @@ class Conversation:
 
         def passes() -> Passes:
             ids, _ = self._encode(list(messages), (), answer=False)
-            yield from self._read(ids[: self._engine.context])
+            denoising = self._engine.denoising
+            until = len(ids) if denoising is None else reading_start(denoising, ids)
+            yield from self._read(ids[: min(until, self._engine.context)])
 
         self._start(passes(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
 
@@ -154,54 +147,60 @@ class Conversation:
         self,
         messages: list[Message],
         tools: Sequence[Mapping[str, Any]],
-        max_tokens: int | None,
+        options: _Options,
         sampling: Sampling,
         deliver: Callable[[Progress], None],
     ) -> Passes:
         """Read what is new of the prompt, then draft and verify until the answer ends."""
-        model = self._engine.model
+        engine = self._engine
         ids, limit = self._encode(messages, tools, answer=True)
-        budget = min(limit, max_tokens or limit)
-        cached = self._cache.keep_common(ids[:-1])  # the last token is read again: its logits are wanted
-        yield from self._read(ids[:-1])
-        rule, text, lookup = Rule(sampling, sampling.generator()), model.tokenizer.stream(), LookUp(ids)
-        last, draft, said, step = ids[-1], Draft(), 0, 0
-        while True:
-            ahead = self._plan(last, draft, lookup)
-            outcome = settle(ahead, (yield ahead.rows(self._cache)), rule)
-            step += 1
-            committed = outcome.committed[: budget - said]
-            stop = next((n for n, token in enumerate(committed) if token in model.stop_tokens), None)
-            spoken = committed if stop is None else committed[:stop]
-            held = outcome.kept[: len(spoken) + 1]
-            self._cache.keep(held, [last, *spoken][: len(held)])
-            said += len(spoken) + (stop is not None)
-            finished: Literal["stop", "length"] | None = "stop" if stop is not None else None
-            if finished is None and said == budget:
-                finished = "length"
-            last, draft = committed[-1], outcome.draft if finished is None else Draft()
-            words, maybe = "".join(map(text.push, spoken)), model.tokenizer.decode(draft.tokens)
-            deliver(Progress(words, maybe, step, said, finished, len(ids), cached, draft.confidence))
-            if finished is not None:
-                return
-            lookup.extend(spoken)
+        budget = min(limit, options.max_tokens or limit)
+        rule, denoising = Rule(sampling, sampling.generator()), engine.denoising
+        # In verified decoding the last token is read again: its logits are wanted.
+        start = len(ids) - 1 if denoising is None else reading_start(denoising, ids)
+        cached = self._keep(ids[:start])
+        answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, deliver)
+        yield from self._read(ids[:start])
+        self._share(messages, tools, ids)
+        if denoising is None:
+            context = engine.model.decoder.config.context_length
+            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn)
+        else:
+            schedule, gated = schedule_for(options.effort, options.max_steps), engine.model.adapter is not None
+            yield from denoise(
+                self._cache, ids, denoising, schedule, rule, answer, gated=gated, deadline=options.deadline
+            )
 
-    def _plan(self, last: int, draft: Draft, lookup: LookUp) -> Pass:
-        """The next pass, with as many drafts as fit in front of the model's last position."""
-        if not self._drafting:
-            return Pass(last)
-        model = self._engine.model
-        left = model.decoder.config.context_length - len(self._cache.tokens) - 1
-        if draft.tokens[left:]:
-            draft = Draft()
-        slots = min(model.adapter.slots, left - len(draft.tokens)) if model.adapter else 0
-        return Pass(last, draft, lookup.find(min(_COPIED, left)), max(slots, 0))
+    def _share(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> None:
+        """Let other conversations begin with these instructions and tools, too."""
+        leading = messages[: _leading(messages)]
+        if not leading:
+            return
+        alone = self._engine.model.template.encode(leading, tools=tools, answer=False)
+        pairs = zip(alone, ids, strict=False)
+        count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(alone))
+        block = self._engine.block
+        self._engine.prefixes.keep(self._cache, min(count, len(self._cache.tokens)) // block * block)
+
+    def _drafts(self) -> Drafting:
+        return self._engine.drafting() if self._drafting else Drafting()
+
+    def _keep(self, ids: list[int]) -> int:
+        """Forget what does not begin `ids`; returns how many tokens are left. Keys of a family whose blocks see
+        themselves whole hold for whole blocks only."""
+        self._engine.prefixes.lend(self._cache, ids)
+        common = self._cache.keep_common(ids)
+        if self._engine.attention == "block":
+            self._cache.truncate(common // self._engine.block * self._engine.block)
+        return len(self._cache.tokens)
 
     def _read(self, ids: list[int]) -> Passes:
         """Bring the cache to hold exactly `ids`, a chunk a pass."""
-        for start in range(self._cache.keep_common(ids), len(ids), PREFILL_CHUNK):
-            chunk = ids[start : start + PREFILL_CHUNK]
-            yield causal_rows(self._cache, chunk, 0)
+        block = self._engine.block
+        size = max(1, PREFILL_CHUNK // block) * block
+        for start in range(self._keep(ids), len(ids), size):
+            chunk = ids[start : start + size]
+            yield text_rows(self._cache, chunk, 0, self._engine.attention, block)
             self._cache.commit(chunk)
 
     def _encode(

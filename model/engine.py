@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +23,13 @@ from torch import Tensor
 from model.adapter import Adapter
 from model.chat import CHATML, ChatTemplate
 from model.conversation import PREFILL_CHUNK, Conversation
+from model.decode.draft import Draft
+from model.decode.pace import Pace
+from model.decode.verify import Drafting, Pass
+from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
+from model.prefixes import SharedPrefixes
 from model.sampling import Sampling
 from model.tokenizer import TextTokenizer
 from model.transformer import Decoder, Precision, Rows
@@ -36,6 +42,20 @@ _log = logging.getLogger("rejoinder.model")
 DEFAULT_CONTEXT = 4096
 """Tokens that a conversation may span, unless the model was trained on fewer. A spoken turn is about 60 tokens, and
 the fp32 cache of the 0.5B takes 24 kB a token: an hour's talk in 100 MB."""
+
+
+Decoding = Literal["verified", "blocks"]
+
+_COPIED = 8
+"""Tokens that are copied from the conversation at a time, where its newest words stood before: a pass with nine rows
+takes hardly longer than one with a single row."""
+
+_MOST_ROWS = {"cpu": 64, "cuda": 295}
+"""Rows of a pass at most, a piece of a prompt apart: on a CPU what is about three times a single row's time, on an H100
+where reading the weights stops being what takes longest (its ridge)."""
+
+_TIMED = 3
+"""Times that each shape is run at the start; the quickest counts."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,8 @@ def load_model(path: Path, *, device: str = "auto", precision: Precision | None 
         checkpoint = open_checkpoint(path)
         decoder = Decoder(checkpoint, where, precision or default)
         tokenizer = checkpoint.tokenizer()
+        if decoder.mask_token is not None:
+            tokenizer.spell_out(decoder.mask_token)
         template = ChatTemplate(checkpoint.chat_template() or CHATML, tokenizer, checkpoint.template_tokens())
     except (RuntimeError, KeyError, TypeError, ArithmeticError, IndexError) as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -92,6 +114,18 @@ class Job:
     done: Callable[[], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
     rows: Rows | None = None
+    served: int = 0
+    """The pass that it was last part of."""
+
+    @property
+    def size(self) -> int:
+        """Rows that it wants in the next pass."""
+        return 0 if self.rows is None else len(self.rows.tokens)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its next pass says something, and does not only read."""
+        return self.rows is not None and self.rows.wanted > 0
 
 
 class Engine:
@@ -105,12 +139,26 @@ class Engine:
         load: makes the model; called on the engine's thread. Whatever it raises, the constructor raises.
         context: tokens that a conversation may span.
         sampling: how tokens are chosen where a reply does not say; greedy when not given.
+        decoding: `verified` (drafts are checked: the base model's own words) or `blocks` (blocks are denoised and not
+            checked); what the model was made for when not given.
+
+    Attributes:
+        denoising: how blocks are denoised, or None in verified decoding.
+        attention, block: how finished text is read.
+        prefixes: what conversations share.
     """
 
     def __init__(
-        self, load: Callable[[], LoadedModel], context: int = DEFAULT_CONTEXT, sampling: Sampling | None = None
+        self,
+        load: Callable[[], LoadedModel],
+        context: int = DEFAULT_CONTEXT,
+        sampling: Sampling | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         self.sampling = sampling or Sampling()
+        self.prefixes = SharedPrefixes()
+        self._asked = decoding
+        self._speaking, self._passes = 1, 0
         self._waiting: deque[Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -118,7 +166,11 @@ class Engine:
         self._thread = threading.Thread(target=self._run, args=(load,), name="rejoinder-engine", daemon=True)
         self._thread.start()
         self.model = self._ready.result()
-        self.context = min(context, self.model.decoder.config.context_length)
+        config = self.model.decoder.config
+        self.context = min(context, config.context_length)
+        self._most_rows = _MOST_ROWS[self.model.decoder.device.type]
+        self.attention: Attention = config.denoising.text if config.denoising else "causal"
+        self.block = config.denoising.block if config.denoising and self.attention == "block" else 1
 
     def conversation(self, *, drafting: bool = True) -> Conversation:
         """A new conversation with a cache of its own. Without drafting it says one token a pass."""
@@ -130,6 +182,14 @@ class Engine:
             self._closing = True
             self._wake.notify()
         self._thread.join(timeout=10)
+
+    def drafting(self) -> Drafting:
+        """How the next pass of a conversation is drafted: with as many drafts as pay for their rows, now that so many
+        conversations share a pass."""
+        family = self.model.decoder.config.denoising
+        if family is not None and family.verified == "linear":
+            return Drafting(family.block - 1, linear=True)
+        return Drafting(self.pace.slots(self._speaking), copied=_COPIED if self._speaking == 1 else 0)
 
     def call(self, work: Callable[[LoadedModel], T]) -> T:
         """Run `work` on the engine's thread, between two passes, and wait for it. For measuring."""
@@ -153,7 +213,8 @@ class Engine:
     def _run(self, load: Callable[[], LoadedModel]) -> None:
         try:
             model = load()
-            _warm_up(model.decoder)
+            self.denoising = _denoising(model, self._asked)
+            self.pace = _warm_up(model)
         except BaseException as error:
             self._ready.set_exception(error)
             return
@@ -171,20 +232,37 @@ class Engine:
             active = [job for job in active if self._goes_on(job)]
             active += [job for job in arrived if self._goes_on(job) and self._advance(job, None)]
             if active:
-                results = self._pass(model, active)
-                active = [job for job, logits in results if self._advance(job, logits)]
+                chosen = self._choose(active)
+                gone = [job for job, logits in self._pass(model, chosen) if not self._advance(job, logits)]
+                active = [job for job in active if job.rows is not None and job not in gone]
 
-    def _pass(self, model: LoadedModel, active: list[Job]) -> list[tuple[Job, Tensor]]:
-        """One pass over all requests. Should it fail, each is tried alone, and only the one at fault is dropped."""
-        rows = [job.rows for job in active if job.rows is not None]
+    def _choose(self, active: list[Job]) -> list[Job]:
+        """Whose rows are in the next pass: those that waited longest for it first, as many as it may hold; and one
+        piece of a prompt, so that reading delays no one's next words by more than that."""
+        speaking = sorted((job for job in active if job.speaks), key=lambda job: job.served)
+        reading = sorted((job for job in active if not job.speaks), key=lambda job: job.served)
+        self._speaking = max(1, len(speaking))
+        chosen: list[Job] = []
+        rows = 0
+        for job in (*speaking, *reading[:1]):
+            if not chosen or rows + job.size <= self._most_rows or job in reading:
+                chosen.append(job)
+                rows += job.size
+        self._passes += 1
+        for job in chosen:
+            job.served = self._passes
+        return chosen
+
+    def _pass(self, model: LoadedModel, chosen: list[Job]) -> list[tuple[Job, Tensor]]:
+        """One pass over some requests. Should it fail, each is tried alone, and only the one at fault is dropped."""
+        rows = [job.rows for job in chosen if job.rows is not None]
         try:
-            return list(zip(active, model.decoder.run(rows, model.adapter), strict=True))
+            return list(zip(chosen, model.decoder.run(rows, model.adapter), strict=True))
         except Exception as error:
-            if len(active) == 1:
-                _log.exception("a request failed; the others go on")
-                self._end(active[0], error)
+            if len(chosen) == 1:
+                self._end(chosen[0], _explained(error))
                 return []
-            return [result for job in active for result in self._pass(model, [job])]
+            return [result for job in chosen for result in self._pass(model, [job])]
 
     def _goes_on(self, job: Job) -> bool:
         if job.cancelled.is_set():
@@ -208,16 +286,64 @@ class Engine:
     @staticmethod
     def _end(job: Job, error: Exception | None) -> None:
         job.passes.close()
+        job.rows = None
         if error is not None:
             job.fail(error)
         job.done()
 
 
-def _warm_up(decoder: Decoder) -> None:
-    """Run the shapes that a turn uses once, so that the first user does not wait for them."""
+def _warm_up(model: LoadedModel) -> Pace:
+    """Run the shapes that a turn uses once, so that the first user does not wait for them, and time them."""
+    decoder, most = model.decoder, _most_slots(model)
     cache = decoder.new_cache()
-    for rows in (PREFILL_CHUNK, 1, 1):
-        decoder.forward([0] * rows, cache, logits="last")
+    decoder.forward([0] * PREFILL_CHUNK, cache, logits="last")
+    cost: dict[int, float] = {}
+    for _ in range(_TIMED):
+        for slots in range(most + 1):
+            rows = Pass(0, Draft((0,) * slots), (), slots).rows(cache)
+            began = time.perf_counter()
+            decoder.run([rows], model.adapter)[0][0, 0].item()
+            took = time.perf_counter() - began
+            size = len(rows.tokens)
+            cost[size] = min(cost.get(size, took), took)
+    return Pace(cost, most, model.adapter.acceptance if model.adapter else ())
+
+
+def _most_slots(model: LoadedModel) -> int:
+    """How many drafts a branch may hold."""
+    family = model.decoder.config.denoising
+    if family is not None:
+        return family.block if family.verified == "branches" else 0
+    return model.adapter.slots if model.adapter else 0
+
+
+def _denoising(model: LoadedModel, asked: Decoding | None) -> Denoising | None:
+    """How blocks are denoised; None where drafts are verified."""
+    family = model.decoder.config.denoising
+    if asked is None:
+        asked = "verified" if family is None or family.verified else "blocks"
+    if asked == "verified":
+        if family is not None and family.verified is None:
+            name = model.decoder.config.family
+            raise ValueError(f"a {name} model cannot check its own drafts: choose the decoding `blocks`")
+        return None
+    if family is not None:
+        return family
+    if model.adapter is None:
+        raise ValueError("this model was not taught to denoise: run `rejoinder convert`, or choose `verified`")
+    # The clean row says a block's first token, and each noise row the one behind its own.
+    return Denoising(-1, model.adapter.slots + 1, "causal", inside="causal", shift=True, seeded=True)
+
+
+def _explained(error: Exception) -> Exception:
+    """What a failed pass is called to the one who asked for it."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return RuntimeError(
+            "the GPU ran out of memory for this request; the others go on: shorten the conversation, or allow fewer "
+            "conversations at a time"
+        )
+    _log.error("a request failed; the others go on", exc_info=error)
+    return error
 
 
 def _device(name: str) -> torch.device:

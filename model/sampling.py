@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -58,3 +58,17 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         spread = spread.index_fill(0, order[before >= sampling.top_p], 0.0)
         spread = spread / spread.sum()
     return spread
+
+
+@dataclass
+class Rule:
+    """How tokens are chosen: greedily at temperature 0, else drawn with `generator`."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    generator: torch.Generator = field(default_factory=torch.Generator)
+
+    def spread(self, logits: Tensor) -> Tensor:
+        """The distribution that the base model alone would have drawn from: [vocabulary]."""
+        if self.sampling.temperature == 0:
+            return torch.nn.functional.one_hot(logits.argmax(), logits.shape[-1]).float()
+        return probabilities(logits.cpu(), self.sampling)

@@ -5,6 +5,7 @@ Text that people say or type never becomes a control token: `encode` knows no co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,7 @@ class TextTokenizer:
 
     def __init__(self, full: Tokenizer) -> None:
         self._full = full
-        self._plain = Tokenizer.from_str(full.to_str())
-        self._plain.encode_special_tokens = True
+        self._plain = _without_control(full, None)
 
     @staticmethod
     def from_gguf(metadata: Mapping[str, Any]) -> TextTokenizer:
@@ -97,6 +97,10 @@ class TextTokenizer:
         except Exception as error:  # the Rust side raises bare Exception
             raise BadModelFile(f"{path} cannot be read ({error}): fetch it again") from None
 
+    def spell_out(self, token: int) -> None:
+        """Never read this token in plain text, though the checkpoint does not call it a control token: a mask."""
+        self._plain = _without_control(self._full, token)
+
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text; what looks like a control token is spelled out as ordinary text."""
         return list(self._plain.encode(text, add_special_tokens=False).ids)
@@ -117,6 +121,16 @@ class TextTokenizer:
     def stream(self) -> TextStream:
         """A fresh incremental decoder."""
         return TextStream(self._full)
+
+
+def _without_control(full: Tokenizer, also: int | None) -> Tokenizer:
+    """A copy that spells out control tokens, and one more."""
+    said = json.loads(full.to_str())
+    for token in said["added_tokens"]:
+        token["special"] = token["special"] or token["id"] == also
+    plain = Tokenizer.from_str(json.dumps(said))
+    plain.encode_special_tokens = True
+    return plain
 
 
 class TextStream:

@@ -1,7 +1,8 @@
-"""One dense decoder for Llama and Qwen2: token ids and a cache in, logits out, in plain torch.
+"""One dense decoder for Llama, Qwen2, Qwen3 and Ministral, and their diffusion relatives: token ids and a cache in,
+logits out, in plain torch.
 
-Sources: Llama (arXiv 2302.13971), Qwen2 (arXiv 2407.10671); tested against transformers' LlamaForCausalLM and
-Qwen2ForCausalLM on random weights.
+Sources: Llama (arXiv 2302.13971), Qwen2 (arXiv 2407.10671), Qwen3 (arXiv 2505.09388); tested against transformers on
+random weights.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend, attend_each, causal_mask, seen_by_each
+from model.attention import attend, attend_each, seen_by_each, text_mask
 from model.cache import KeyValueCache
+from model.families import Attention
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
 from model.prepared import PreparedWeights
+from model.rope import Rope
 from model.weights import Checkpoint, DecoderConfig
 
 Precision = Literal["int8", "float32", "bfloat16"]
 
 
 MASK = -1
-"""Stands for a masked position among token ids; it enters with the adapter's own embedding."""
+"""Stands for a masked position among token ids; it enters with the adapter's own embedding, or as the model's own
+mask token."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,13 @@ class Rows:
     wanted: int
 
 
-def causal_rows(cache: KeyValueCache, tokens: Sequence[int], wanted: int) -> Rows:
-    """Rows of plain text, one behind the other."""
+def text_rows(
+    cache: KeyValueCache, tokens: Sequence[int], wanted: int, attention: Attention = "causal", block: int = 1
+) -> Rows:
+    """Rows of plain text behind what the cache holds; `block` is the size of blocks in a family that has them."""
     count, past = len(tokens), len(cache.tokens)
-    return Rows(cache, tokens, range(past, past + count), causal_mask(count, 0), [False] * count, wanted)
+    sees = text_mask(attention, count, past, block)[:, past:]
+    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted)
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,27 @@ def _noise_indices(batch: Sequence[Rows], device: torch.device) -> Tensor | None
 
 
 @dataclass(frozen=True)
+class Turns:
+    """The rotary angles of some positions.
+
+    Attributes:
+        cos, sin: [..., 1, head_dim].
+        query_scale: [..., 1, 1], what queries are multiplied by; None for 1.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    query_scale: Tensor | None
+
+
+@dataclass(frozen=True)
 class Layer:
     """The weights of one layer; projections of the same input are side by side in one product."""
 
     attention_norm: Tensor
     query_key_value: Linear
+    query_norm: Tensor | None
+    key_norm: Tensor | None
     output: Linear
     mlp_norm: Tensor
     gate_up: Linear
@@ -140,6 +163,8 @@ class Decoder:
         self.device = device
         self.precision = precision
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        denoising = self.config.denoising
+        self.mask_token = None if denoising is None else denoising.mask
         self._checkpoint: Checkpoint | None = checkpoint
         self._prepared = PreparedWeights(checkpoint) if precision == "int8" else None
         self.embedding = self._embed("embed_tokens.weight")
@@ -147,7 +172,7 @@ class Decoder:
         self.norm = self._vector("norm.weight")
         head = "lm_head.weight" if checkpoint.has("lm_head.weight") else "embed_tokens.weight"
         self.head = self._linear([head])
-        self._cos, self._sin = self._rotations(checkpoint.rope_factors())
+        self._turns = self._all_turns(checkpoint.rope())
         if self._prepared is not None:
             self._prepared.save()
         self._checkpoint = self._prepared = None
@@ -186,7 +211,7 @@ class Decoder:
             [rows, vocabulary] float32: every row, the last one only, or none (for reading ahead).
         """
         wanted = {"all": len(tokens), "last": 1, "none": 0}[logits]
-        (out,) = self.run([causal_rows(cache, tokens, wanted)])
+        (out,) = self.run([text_rows(cache, tokens, wanted)])
         cache.commit(tokens)
         return out
 
@@ -196,7 +221,7 @@ class Decoder:
         cache holds, but belong to it only once they are committed (`KeyValueCache.commit`, `.keep`).
 
         Args:
-            adapter: what noise rows pass through; needed if there are any.
+            adapter: what noise rows pass through; without one they pass through the bare weights.
 
         Returns:
             For each conversation [wanted, vocabulary] float32: the logits of its last `wanted` rows.
@@ -205,21 +230,23 @@ class Decoder:
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
         positions = torch.tensor([at for rows in batch for at in rows.positions], device=self.device)
         noise = _noise_indices(batch, self.device)
-        x = self.embedding(tokens.clamp(min=0))
+        x = self.embedding(torch.where(tokens == MASK, self.mask_token or 0, tokens))
         if noise is not None and adapter is not None:
             x[tokens == MASK] = adapter.mask
-        cos, sin = self.rotation(positions)
+        turns = self.turns(positions)
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
         looks = [_Look.of(rows, self.device) for rows in batch]
         gate = _Gate(adapter, noise) if adapter is not None and noise is not None else None
         for number, layer in enumerate(self.layers):
-            x = x + self._attention(layer, number, x, batch, sizes, looks, cos, sin, gate)
+            x = x + self._attention(layer, number, x, batch, sizes, looks, turns, gate)
             x = x + self._mlp(layer, number, x, gate)
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
         if not any(len(part) for part in kept):
             return [torch.empty(0, self.config.vocab_size) for _ in batch]
         logits = self.head(self.normalize(torch.cat(kept), self.norm)).float()
+        if self.mask_token is not None:
+            logits[:, self.mask_token] = -torch.inf  # a mask is never said
         return list(logits.split_with_sizes([len(part) for part in kept]))
 
     def _attention(
@@ -230,19 +257,14 @@ class Decoder:
         batch: Sequence[Rows],
         sizes: list[int],
         looks: list[_Look],
-        cos: Tensor,
-        sin: Tensor,
+        turns: Turns,
         gate: _Gate | None,
     ) -> Tensor:
-        c = self.config
         normal = self.normalize(x, layer.attention_norm)
         mixed = layer.query_key_value(normal)
         if gate:
             gate.add(mixed, number, "q k v", normal)
-        query, key, value = mixed.view(-1, c.heads + 2 * c.kv_heads, c.head_dim).split_with_sizes(
-            (c.heads, c.kv_heads, c.kv_heads), dim=1
-        )
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        query, key, value = self.heads(layer, mixed, turns)
         parts = zip(
             batch,
             looks,
@@ -270,18 +292,36 @@ class Decoder:
             gate.add(out, number, "down", inner)
         return out
 
-    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of positions of any shape: [..., 1, head_dim] each."""
-        return self._cos[positions], self._sin[positions]
+    def turns(self, positions: Tensor) -> Turns:
+        """What positions of any shape [...] do to queries and keys."""
+        every = self._turns
+        query_scale = None if every.query_scale is None else every.query_scale[positions]
+        return Turns(every.cos[positions], every.sin[positions], query_scale)
+
+    def heads(self, layer: Layer, mixed: Tensor, turns: Turns) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values from what `layer.query_key_value` gives, in their places: [..., heads, head_dim]."""
+        c = self.config
+        split = mixed.view(*mixed.shape[:-1], -1, c.head_dim)
+        query, key, value = split.split_with_sizes((c.heads, c.kv_heads, c.kv_heads), dim=-2)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = self._normalize_heads(query, layer.query_norm), self._normalize_heads(key, layer.key_norm)
+        query, key = rotate(query, turns.cos, turns.sin), rotate(key, turns.cos, turns.sin)
+        return query if turns.query_scale is None else query * turns.query_scale, key, value
 
     def normalize(self, x: Tensor, weight: Tensor) -> Tensor:
         """RMS normalization over the last dimension."""
         return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)
 
+    def _normalize_heads(self, x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, (self.config.head_dim,), weight, self.config.norm_eps)
+
     def _layer(self, name: str) -> Layer:
+        normal = self.config.backbone == "qwen3"
         return Layer(
             attention_norm=self._vector(f"{name}.input_layernorm.weight"),
             query_key_value=self._linear([f"{name}.self_attn.{part}_proj.weight" for part in "qkv"]),
+            query_norm=self._vector(f"{name}.self_attn.q_norm.weight") if normal else None,
+            key_norm=self._vector(f"{name}.self_attn.k_norm.weight") if normal else None,
             output=self._linear([f"{name}.self_attn.o_proj.weight"]),
             mlp_norm=self._vector(f"{name}.post_attention_layernorm.weight"),
             gate_up=self._linear([f"{name}.mlp.gate_proj.weight", f"{name}.mlp.up_proj.weight"]),
@@ -310,15 +350,17 @@ class Decoder:
         assert self._checkpoint is not None
         return self._checkpoint.tensor(name).to(self.device, self.dtype)
 
-    def _rotations(self, factors: Tensor | None) -> tuple[Tensor, Tensor]:
-        """cos and sin for every position, [context, 1, head_dim] (RoFormer, arXiv 2104.09864, halves rotated)."""
-        c = self.config
-        frequency = c.rope_theta ** -(torch.arange(0, c.head_dim, 2, dtype=torch.float32) / c.head_dim)
-        if factors is not None:
-            frequency = frequency / factors
-        angles = torch.arange(c.context_length, dtype=torch.float32)[:, None] * frequency
+    def _all_turns(self, rope: Rope) -> Turns:
+        """For every position of the context."""
+        positions = torch.arange(self.config.context_length)
+        angles = positions.float()[:, None] * rope.frequency
         both = torch.cat((angles, angles), dim=-1)[:, None, :]
-        return both.cos().to(self.device, self.dtype), both.sin().to(self.device, self.dtype)
+        cos, sin = (both.cos() * rope.scale, both.sin() * rope.scale)
+        query_scale = None
+        if rope.query_beta:
+            grown = 1 + rope.query_beta * torch.log1p((positions // rope.query_period).float())
+            query_scale = grown[:, None, None].to(self.device, self.dtype)
+        return Turns(cos.to(self.device, self.dtype), sin.to(self.device, self.dtype), query_scale)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
+from model.families import Denoising, Family, denoising_of, find_family
 from model.gguf_file import BadModelFile, GGUFFile
+from model.rope import Rope, from_settings, plain
 from model.tokenizer import TextTokenizer
 
-FAMILIES = ("llama", "qwen2")
-"""Backbones that `transformer.py` computes, by their `model_type`."""
+_GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
+"""Architectures that are read from GGUF files; diffusion families are published as safetensors."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class DecoderConfig:
     """The shape of a dense decoder."""
 
     family: str
+    """Its row in `families.py`."""
+    backbone: str
     vocab_size: int
     hidden: int
     layers: int
@@ -34,8 +38,9 @@ class DecoderConfig:
     intermediate: int
     context_length: int
     """Tokens the model was trained to see."""
-    rope_theta: float
     norm_eps: float
+    denoising: Denoising | None = None
+    """How it denoises, if it was trained to."""
 
 
 class Checkpoint(Protocol):
@@ -53,8 +58,8 @@ class Checkpoint(Protocol):
         """The tensor called `name`, float32 on the CPU. Raises BadModelFile when it is missing."""
         ...
 
-    def rope_factors(self) -> torch.Tensor | None:
-        """Divisors [head_dim / 2] of the rotary frequencies, or None where they are plain."""
+    def rope(self) -> Rope:
+        """Its rotary positions."""
         ...
 
     def tokenizer(self) -> TextTokenizer:
@@ -89,12 +94,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
     raise BadModelFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors")
 
 
-def _known_family(family: object, path: Path) -> str:
-    if family not in FAMILIES:
-        raise BadModelFile(f"{path} is a {family!r} model; known families are {', '.join(FAMILIES)}")
-    return str(family)
-
-
 _GGUF_NAMES = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",
@@ -105,6 +104,8 @@ _GGUF_NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -126,7 +127,9 @@ class GGUFCheckpoint:
         self.path = path
         self._file = GGUFFile(path)
         self._metadata = self._file.metadata
-        family = _known_family(self._metadata.get("general.architecture"), path)
+        family = str(self._metadata.get("general.architecture"))
+        if family not in _GGUF_FAMILIES:
+            raise BadModelFile(f"{path} is a {family!r} model; known in GGUF files are {', '.join(_GGUF_FAMILIES)}")
         try:
             self.config = self._config(family)
         except KeyError as error:
@@ -139,6 +142,7 @@ class GGUFCheckpoint:
         hidden, heads = int(value("embedding_length")), int(value("attention.head_count"))
         return DecoderConfig(
             family=family,
+            backbone=family,
             vocab_size=len(self._metadata["tokenizer.ggml.tokens"]),
             hidden=hidden,
             layers=int(value("block_count")),
@@ -147,7 +151,6 @@ class GGUFCheckpoint:
             head_dim=int(self._metadata.get(f"{family}.attention.key_length", hidden // heads)),
             intermediate=int(value("feed_forward_length")),
             context_length=int(value("context_length")),
-            rope_theta=float(self._metadata.get(f"{family}.rope.freq_base", 10_000.0)),
             norm_eps=float(value("attention.layer_norm_rms_epsilon")),
         )
 
@@ -159,12 +162,25 @@ class GGUFCheckpoint:
             values = self._file.tensor(_gguf_name(name))
         except KeyError:
             raise BadModelFile(f"{self.path} has no tensor {_gguf_name(name)}: it is not a complete model") from None
-        if self.config.family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+        if self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             return _halves_from_pairs(values, self.config.head_dim)
         return values
 
-    def rope_factors(self) -> torch.Tensor | None:
-        return self._file.tensor("rope_freqs.weight") if "rope_freqs.weight" in self._file.tensor_names else None
+    def rope(self) -> Rope:
+        kind = self._metadata.get(f"{self.config.family}.rope.scaling.type", "none")
+        if (
+            kind not in ("none", "linear")
+            or float(self._metadata.get(f"{self.config.family}.rope.scaling.factor", 1)) != 1
+        ):
+            raise BadModelFile(
+                f"{self.path} scales its rotary positions by {kind!r}, which is not read from GGUF files"
+            )
+        frequency = plain(
+            float(self._metadata.get(f"{self.config.family}.rope.freq_base", 10_000.0)), self.config.head_dim
+        )
+        if "rope_freqs.weight" in self._file.tensor_names:
+            return Rope(frequency / self._file.tensor("rope_freqs.weight"))
+        return Rope(frequency)
 
     def tokenizer(self) -> TextTokenizer:
         return TextTokenizer.from_gguf(self._metadata)
@@ -198,75 +214,85 @@ class SafetensorsCheckpoint:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self._settings = self._json("config.json")
-        family = _known_family(self._settings.get("model_type"), folder)
+        self._family = find_family(self._settings, folder)
         try:
-            self.config = self._config(family)
+            self.config = self._config(self._family)
         except KeyError as error:
             raise BadModelFile(f"{folder / 'config.json'} lacks {error}") from None
-        self._refuse_unknown_rope()
-        self._shards = self._find_shards()
-
-    def _config(self, family: str) -> DecoderConfig:
-        said = self._settings
-        hidden, heads = int(said["hidden_size"]), int(said["num_attention_heads"])
-        return DecoderConfig(
-            family=family,
-            vocab_size=int(said["vocab_size"]),
-            hidden=hidden,
-            layers=int(said["num_hidden_layers"]),
-            heads=heads,
-            kv_heads=int(said.get("num_key_value_heads") or heads),
-            head_dim=int(said.get("head_dim") or hidden // heads),
-            intermediate=int(said["intermediate_size"]),
-            context_length=int(said["max_position_embeddings"]),
-            rope_theta=float(self._rope().get("rope_theta") or said.get("rope_theta") or 10_000.0),
-            norm_eps=float(said["rms_norm_eps"]),
-        )
-
-    def _rope(self) -> dict[str, Any]:
-        """transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` or nothing."""
-        return self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
-
-    def _refuse_unknown_rope(self) -> None:
-        kind = self._rope().get("rope_type") or self._rope().get("type") or "default"
-        if kind not in ("default", "llama3"):
-            raise BadModelFile(f"{self.path} scales its rotary positions by {kind!r}; known are 'default' and 'llama3'")
         if self._settings.get("use_sliding_window"):
             raise BadModelFile(f"{self.path} uses sliding-window attention, which is not supported")
+        self._shards = self._find_shards()
+
+    def _config(self, family: Family) -> DecoderConfig:
+        settings = self._settings
+
+        def said(key: str) -> Any:
+            return settings[family.keys.get(key, key)]
+
+        def maybe(key: str) -> Any:
+            return settings.get(family.keys.get(key, key))
+
+        hidden, heads = int(said("hidden_size")), int(said("num_attention_heads"))
+        return DecoderConfig(
+            family=family.name,
+            backbone=family.backbone,
+            vocab_size=int(said("vocab_size")),
+            hidden=hidden,
+            layers=int(said("num_hidden_layers")),
+            heads=heads,
+            kv_heads=int(maybe("num_key_value_heads") or heads),
+            head_dim=int(maybe("head_dim") or hidden // heads),
+            intermediate=int(said("intermediate_size")),
+            context_length=int(said("max_position_embeddings")),
+            norm_eps=float(said("rms_norm_eps")),
+            denoising=denoising_of(family, settings),
+        )
+
+    def rope(self) -> Rope:
+        """transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` or nothing."""
+        asked: dict[str, Any] = self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
+        theta = float(asked.get("rope_theta") or self._settings.get("rope_theta") or 10_000.0)
+        return from_settings(asked, theta, self.config.head_dim, self.path)
 
     def _find_shards(self) -> dict[str, Path]:
         index = self.path / "model.safetensors.index.json"
         if index.exists():
             names = self._json(index.name)["weight_map"]
-            return {_bare(name): self.path / shard for name, shard in names.items()}
+            return {name: self.path / shard for name, shard in names.items()}
         path = self.path / "model.safetensors"
         if not path.exists():
             raise BadModelFile(f"{self.path} holds neither model.safetensors nor an index of shards")
         try:
             with safe_open(path, "pt") as file:
-                return {_bare(name): path for name in file.keys()}  # noqa: SIM118 - not a mapping
+                return dict.fromkeys(file.keys(), path)
         except SafetensorError as error:
             raise BadModelFile(f"{path} is damaged ({error}): fetch it again") from None
 
     def has(self, name: str) -> bool:
-        return name in self._shards
+        return self._stored(name) in self._shards
 
     def tensor(self, name: str) -> torch.Tensor:
-        if name not in self._shards:
-            raise BadModelFile(f"{self.path} has no tensor {name}: it is not a complete {self.config.family} model")
+        stored = self._stored(name)
+        if stored not in self._shards:
+            raise BadModelFile(f"{self.path} has no tensor {stored}: it is not a complete {self.config.family} model")
         try:
-            with safe_open(self._shards[name], "pt") as file:
-                stored = name if name.startswith("lm_head") else f"model.{name}"
-                stored_tensor: torch.Tensor = file.get_tensor(stored)
-                return stored_tensor.to(torch.float32)
+            with safe_open(self._shards[stored], "pt") as file:
+                values: torch.Tensor = file.get_tensor(stored)
+                return values.to(torch.float32)
         except (SafetensorError, FileNotFoundError) as error:
-            raise BadModelFile(f"{self._shards[name]} cannot be read ({error}): fetch it again") from None
+            raise BadModelFile(f"{self._shards[stored]} cannot be read ({error}): fetch it again") from None
 
-    def rope_factors(self) -> torch.Tensor | None:
-        rope = self._rope()
-        if (rope.get("rope_type") or rope.get("type")) != "llama3":
-            return None
-        return _llama3_factors(self.config, rope)
+    def _stored(self, name: str) -> str:
+        """What the files call a tensor."""
+        names = self._family.names
+        if name in names:
+            return names[name]
+        if name.startswith("layers."):
+            _, n, rest = name.split(".", 2)
+            for ours in (f"layers.{{n}}.{rest}", "layers.{n}.{rest}"):
+                if ours in names:
+                    return names[ours].format(n=n, rest=rest)
+        return name if name.startswith("lm_head") else f"model.{name}"
 
     def tokenizer(self) -> TextTokenizer:
         return TextTokenizer.from_folder(self.path)
@@ -309,18 +335,3 @@ class SafetensorsCheckpoint:
         if not isinstance(loaded, dict):
             raise BadModelFile(f"{path} holds no JSON object")
         return loaded
-
-
-def _bare(name: str) -> str:
-    return name.removeprefix("model.")
-
-
-def _llama3_factors(config: DecoderConfig, rope: dict[str, Any]) -> torch.Tensor:
-    """Llama 3.1's stretching of the slow rotary frequencies (transformers, modeling_rope_utils, `llama3`)."""
-    frequency = config.rope_theta ** -(torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim)
-    wavelength = 2 * torch.pi / frequency
-    factor = float(rope["factor"])
-    low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-    original = float(rope["original_max_position_embeddings"])
-    smooth = ((original / wavelength - low) / (high - low)).clamp(0, 1)
-    return 1 / ((1 - smooth) / factor + smooth)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from model.chat import TextMessage
 from model.engine import Engine, LoadedModel
-from model.transformer import causal_rows
+from model.transformer import text_rows
 from server.loading import Choice, load_engine
 from voice.clauses import ClauseSplitter
 from voice.persona import INSTRUCTIONS
@@ -141,7 +141,7 @@ def _time_rows(model: LoadedModel) -> dict[int, float]:
     took: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for _ in range(_REPEATS):
         for rows in ROWS:
-            ahead = causal_rows(cache, [0] * rows, rows)
+            ahead = text_rows(cache, [0] * rows, rows)
             took[rows].append(_timed(partial(model.decoder.run, [ahead], model.adapter)))
     return {rows: round(1000 * statistics.median(times), 1) for rows, times in took.items()}
 

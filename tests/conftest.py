@@ -26,12 +26,24 @@ def tiny_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
+"""Long-context positions of Ministral 3, with an original context short enough to be left in a test."""
+
+
 def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: object) -> Path:
     """A tiny random checkpoint in a folder, as transformers writes it."""
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+    import transformers
 
-    kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
-    config_class, model_class = kinds[family]
+    kinds = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "ministral3": "Ministral3"}
+    config_class = getattr(transformers, f"{kinds[family]}Config")
+    model_class = getattr(transformers, f"{kinds[family]}ForCausalLM")
+    if family in ("qwen3", "ministral3"):
+        settings = {"head_dim": 16, **settings}
+    if family == "ministral3":
+        settings = {"rope_parameters": YARN, **settings}
     torch.manual_seed(7)
     config = config_class(
         vocab_size=tokenizer.get_vocab_size(),

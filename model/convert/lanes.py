@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from model.transformer import Decoder, Layer, rotate
+from model.transformer import Decoder, Layer, Turns
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(query [n, rows, heads, head_dim], key, value [n, rows, kv_heads, head_dim]) → [n, rows, heads × head_dim]."""
@@ -58,7 +58,7 @@ class Lanes:
         mask = torch.arange(length, device=tokens.device) <= positions[..., None]
         where = torch.arange(tokens.shape[0], device=tokens.device)[:, None] if lanes is None else lanes[:, None]
         decoder = self._decoder
-        cos, sin = decoder.rotation(positions)
+        turns = decoder.turns(positions)
         x = decoder.embedding(tokens)
         for number, layer in enumerate(decoder.layers):
 
@@ -70,7 +70,7 @@ class Lanes:
                     keys, values = keys[lanes], values[lanes]
                 return grouped_attention(query, keys[:, :, :length], values[:, :, :length], mask)
 
-            x = run_layer(decoder, layer, x, cos, sin, attention)
+            x = run_layer(decoder, layer, x, turns, attention)
         return decoder.normalize(x, decoder.norm)
 
 
@@ -112,21 +112,17 @@ def run_layer(
     decoder: Decoder,
     layer: Layer,
     x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
+    turns: Turns,
     attention: Attention,
     change: Change | None = None,
 ) -> Tensor:
     """One layer over [n, rows, hidden]."""
-    c = decoder.config
     normal = decoder.normalize(x, layer.attention_norm)
     mixed = layer.query_key_value(normal)
     if change:
         mixed = mixed + change("q k v", normal)
-    query, key, value = mixed.view(*mixed.shape[:-1], -1, c.head_dim).split_with_sizes(
-        (c.heads, c.kv_heads, c.kv_heads), dim=-2
-    )
-    joined = attention(rotate(query, cos, sin), rotate(key, cos, sin), value)
+    query, key, value = decoder.heads(layer, mixed, turns)
+    joined = attention(query, key, value)
     x = x + layer.output(joined)
     if change:
         x = x + change("o", joined)

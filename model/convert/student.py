@@ -73,7 +73,8 @@ def first_blocks(blocks: Blocks, count: int) -> Blocks:
 
 def refined(blocks: Blocks, drafts: Tensor, texts: Tensor, draw: torch.Generator) -> Blocks:
     """The same blocks, the first of each text at lower noise, as a second pass meets them: their first row holds the
-    settled token, the others the student's own draft (half), the true token (a quarter) or the mask.
+    settled token or (where that is what this pass finds out) the mask, the others the student's own draft (half), the
+    true token (a quarter) or the mask.
 
     Args:
         drafts: [texts, rows], what the student guessed in the first blocks with everything masked.
@@ -86,7 +87,7 @@ def refined(blocks: Blocks, drafts: Tensor, texts: Tensor, draw: torch.Generator
     own = drafts.view(shape).roll(1, dims=-1)  # what row s guesses stands at row s+1
     chance = torch.rand(truth.shape, generator=draw).to(truth.device)
     held = torch.where(chance < 0.5, own, torch.where(chance < 0.75, truth, MASK))
-    held[..., 0] = truth[..., 0]
+    held[..., 0] = torch.where(chance[..., 0] < 0.5, truth[..., 0], MASK)
     tokens = torch.cat((held.flatten(1), blocks.tokens[:, rows:]), dim=1)
     return Blocks(blocks.size, blocks.starts, tokens, blocks.counts)
 
@@ -108,7 +109,7 @@ def noise_states(decoder: Decoder, adapter: Adapter, clean: Lanes, seen: int, bl
         seen: positions of the longest text.
     """
     positions = blocks.positions.clamp(max=decoder.config.context_length - 1)
-    cos, sin = decoder.rotation(positions)
+    turns = decoder.turns(positions)
     mask = noise_mask(blocks, seen)
     texts = blocks.tokens.shape[0]
     x = torch.where((blocks.tokens == MASK)[..., None], adapter.mask, decoder.embedding(blocks.tokens.clamp(min=0)))
@@ -124,7 +125,7 @@ def noise_states(decoder: Decoder, adapter: Adapter, clean: Lanes, seen: int, bl
         def change(names: str, inner: Tensor, number: int = number) -> Tensor:
             return adapter.change(number, names, inner)
 
-        x = run_layer(decoder, layer, x, cos, sin, attention, change)
+        x = run_layer(decoder, layer, x, turns, attention, change)
     return decoder.normalize(x, decoder.norm)
 
 

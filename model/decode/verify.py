@@ -13,29 +13,18 @@ With m drafts accepted the pass commits 1 + m tokens, and branch m holds the nex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from model.answer import Answer
 from model.cache import KeyValueCache
-from model.sampling import Sampling, probabilities
+from model.decode.draft import NOTHING, Draft
+from model.decode.lookup import LookUp
+from model.sampling import Rule
 from model.transformer import MASK, Rows
-
-
-@dataclass(frozen=True)
-class Draft:
-    """Tokens that may come next, not verified.
-
-    Attributes:
-        spread: [tokens, vocabulary], what each was drawn from; None where they were simply the likeliest.
-        confidence: probability of each in its own distribution.
-    """
-
-    tokens: tuple[int, ...] = ()
-    spread: Tensor | None = None
-    confidence: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,13 +35,28 @@ class Pass:
         last: the last committed token, not in the cache yet.
         draft: drafts of the pass before.
         lookup: a continuation copied from the conversation, or nothing.
-        slots: noise rows of each branch; 0 without an adapter.
+        slots: noise rows of each branch; 0 where nothing drafts.
+        linear: whether drafts are made by a pass of their own, all rows of a block seeing each other and each
+            guessing its own token (Nemotron-Labs-Diffusion, linear self-speculation).
+        refine: whether a branch's noise rows hold what the last pass drafted there, instead of masks.
     """
 
     last: int
-    draft: Draft = Draft()
+    draft: Draft = NOTHING
     lookup: tuple[int, ...] = ()
     slots: int = 0
+    linear: bool = False
+    refine: bool = False
+
+    @property
+    def drafts_only(self) -> bool:
+        """Whether this is the drafting pass of linear self-speculation, which settles nothing."""
+        return self.linear and not self.draft.tokens and not self.lookup and self.slots > 0
+
+    @property
+    def branches(self) -> int:
+        """How many numbers of accepted drafts are prepared for."""
+        return 1 + len(self.draft.tokens) if self.slots and not self.linear else 0
 
     @property
     def chains(self) -> int:
@@ -62,14 +66,27 @@ class Pass:
     def rows(self, cache: KeyValueCache) -> Rows:
         """The rows of this pass, all of their logits wanted."""
         past, drafts, copied = len(cache.tokens), len(self.draft.tokens), len(self.lookup)
+        if self.drafts_only:
+            count = 1 + self.slots
+            everything = torch.ones(count, count, dtype=torch.bool)
+            noise = [n > 0 for n in range(count)]
+            return Rows(cache, [self.last, *[MASK] * self.slots], range(past, past + count), everything, noise, count)
         tokens = [self.last, *self.draft.tokens, *self.lookup]
         positions = [past + n for n in range(1 + drafts)] + [past + 1 + n for n in range(copied)]
-        branches = range(drafts + 1) if self.slots else ()
-        for accepted in branches:
-            tokens += [MASK] * self.slots
+        for accepted in range(self.branches):
+            tokens += self._held(accepted)
             positions += [past + accepted + slot for slot in range(1, self.slots + 1)]
         noise = [n >= self.chains for n in range(len(tokens))]
-        return Rows(cache, tokens, positions, sees(drafts, copied, self.slots), noise, len(tokens))
+        return Rows(
+            cache, tokens, positions, sees(drafts, copied, self.slots if self.branches else 0), noise, len(tokens)
+        )
+
+    def _held(self, accepted: int) -> list[int]:
+        """What the noise rows of a branch hold. Its first row stands where this pass settles a token."""
+        if not self.refine:
+            return [MASK] * self.slots
+        held = [MASK, *self.draft.tokens[accepted + 1 :]][: self.slots]
+        return held + [MASK] * (self.slots - len(held))
 
 
 def sees(drafts: int, copied: int, slots: int) -> Tensor:
@@ -102,22 +119,10 @@ class Outcome:
     draft: Draft
 
 
-@dataclass
-class Rule:
-    """How tokens are chosen: greedily at temperature 0, else drawn with `generator`."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    generator: torch.Generator = field(default_factory=torch.Generator)
-
-    def spread(self, logits: Tensor) -> Tensor:
-        """The distribution that the base model alone would have drawn from: [vocabulary]."""
-        if self.sampling.temperature == 0:
-            return torch.nn.functional.one_hot(logits.argmax(), logits.shape[-1]).float()
-        return probabilities(logits.cpu(), self.sampling)
-
-
 def settle(ahead: Pass, logits: Tensor, rule: Rule) -> Outcome:
     """Decide, from the logits [rows, vocabulary] of a pass, what is final and what to try next."""
+    if ahead.drafts_only:
+        return Outcome((), (), _chosen(logits[1:], rule))
     drafts = len(ahead.draft.tokens)
     if rule.sampling.temperature == 0:
         best = logits[: ahead.chains].argmax(dim=-1).tolist()
@@ -126,7 +131,7 @@ def settle(ahead: Pass, logits: Tensor, rule: Rule) -> Outcome:
         if copied > accepted:
             rows = (0, *range(1 + drafts, 1 + drafts + copied))
             bonus = best[rows[-1]]
-            return Outcome((*ahead.lookup[:copied], bonus), rows, Draft())
+            return Outcome((*ahead.lookup[:copied], bonus), rows, NOTHING)
         newest = best[accepted]
     else:
         accepted, newest = _draw(ahead, logits, rule)
@@ -176,49 +181,83 @@ def _copied(ahead: Pass, logits: Tensor, rule: Rule, first: int) -> Outcome:
         committed.append(token)
         if place + 1 == len(ahead.lookup) or token != ahead.lookup[place + 1]:
             break
-    return Outcome(tuple(committed), tuple(rows), Draft())
+    return Outcome(tuple(committed), tuple(rows), NOTHING)
 
 
 def _next_draft(ahead: Pass, logits: Tensor, rule: Rule, accepted: int) -> Draft:
     """The drafts of the branch that saw exactly what was accepted."""
-    if not ahead.slots:
-        return Draft()
+    if not ahead.branches:
+        return NOTHING
     start = ahead.chains + accepted * ahead.slots
-    branch = logits[start : start + ahead.slots]
+    return _chosen(logits[start : start + ahead.slots], rule)
+
+
+def _chosen(logits: Tensor, rule: Rule) -> Draft:
+    """A draft from the logits [tokens, vocabulary] about it."""
     if rule.sampling.temperature == 0:
-        best = branch.softmax(-1).max(-1)
-        return Draft(tuple(best.indices.tolist()), None, tuple(best.values.tolist()))
-    spread = torch.stack([rule.spread(row) for row in branch])
+        best = logits.max(-1)
+        confidence = (best.values - logits.logsumexp(-1)).exp()
+        return Draft(tuple(best.indices.tolist()), None, tuple(confidence.tolist()))
+    spread = torch.stack([rule.spread(row) for row in logits])
     tokens = torch.multinomial(spread, 1, generator=rule.generator)[:, 0]
     confidence = spread.gather(1, tokens[:, None])[:, 0]
     return Draft(tuple(tokens.tolist()), spread, tuple(confidence.tolist()))
 
 
-class LookUp:
-    """Continuations copied from the conversation: what followed the last place where its newest tokens stood before
-    (prompt look-up decoding, Saxena 2023).
+@dataclass(frozen=True)
+class Drafting:
+    """How an answer is drafted.
 
-    Args:
-        tokens: the conversation so far.
-        size: how many newest tokens must agree.
+    Attributes:
+        slots, linear, refine: as in `Pass`.
+        copied: tokens of a continuation copied from the conversation, at most; 0 for none.
     """
 
-    def __init__(self, tokens: Sequence[int], size: int = 3) -> None:
-        self._tokens: list[int] = []
-        self._size = size
-        self._after: dict[tuple[int, ...], int] = {}
-        self._found: int | None = None
-        self.extend(tokens)
+    slots: int = 0
+    linear: bool = False
+    refine: bool = False
+    copied: int = 0
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """The conversation went on."""
-        for token in tokens:
-            self._tokens.append(token)
-            newest = tuple(self._tokens[-self._size :])
-            self._found = self._after.get(newest)
-            if len(newest) == self._size:
-                self._after[newest] = len(self._tokens)
 
-    def find(self, length: int) -> tuple[int, ...]:
-        """At most `length` tokens that may follow; empty when the newest tokens stand nowhere else."""
-        return () if self._found is None else tuple(self._tokens[self._found : self._found + length])
+def verified(
+    cache: KeyValueCache,
+    ids: Sequence[int],
+    drafting: Callable[[], Drafting],
+    rule: Rule,
+    answer: Answer,
+    context: int,
+    learn: Callable[[int, int], None],
+) -> Generator[Rows, Tensor, None]:
+    """Write an answer in the base model's own words. Yields the rows of each pass, is sent their logits.
+
+    Args:
+        cache: holds all of `ids` but the last.
+        ids: the prompt.
+        drafting: asked before each pass.
+        context: positions that the model has.
+        learn: told after each pass how many drafts were checked, and how many accepted.
+    """
+    lookup, last, draft = LookUp(ids), ids[-1], NOTHING
+    while answer.finished is None:
+        ahead = _plan(last, draft, lookup, drafting(), context - len(cache.tokens) - 1)
+        outcome = settle(ahead, (yield ahead.rows(cache)), rule)
+        draft = outcome.draft
+        if outcome.committed:
+            cache.keep(outcome.kept, [last, *outcome.committed[:-1]])
+            last = outcome.committed[-1]
+            lookup.extend(outcome.committed)
+            learn(len(ahead.draft.tokens), _accepted(ahead, outcome))
+        answer.add(outcome.committed, draft)
+
+
+def _accepted(ahead: Pass, outcome: Outcome) -> int:
+    """How many of the drafts turned out right, also where a copied continuation went further."""
+    return _agreed(ahead.draft.tokens, outcome.committed)
+
+
+def _plan(last: int, draft: Draft, lookup: LookUp, drafting: Drafting, left: int) -> Pass:
+    """The next pass, with as many drafts as fit in front of the model's last position."""
+    if draft.tokens[left:]:
+        draft = NOTHING
+    slots = max(0, min(drafting.slots, left - len(draft.tokens)))
+    return Pass(last, draft, lookup.find(min(drafting.copied, left)), slots, drafting.linear, drafting.refine)

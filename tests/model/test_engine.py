@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from model.adapter import Adapter, random_adapter
+from model.answer import Progress
 from model.chat import ChatTemplate, TextMessage
-from model.conversation import Conversation, Progress, PromptTooLong
+from model.conversation import Conversation, PromptTooLong
+from model.decode.pace import Pace
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
@@ -65,7 +67,7 @@ async def test_the_next_turn_reads_only_what_is_new(engine: Engine) -> None:
     read = len(engine.model.template.encode([SYSTEM, HELLO]))
     again = [SYSTEM, HELLO, TextMessage("assistant", text_of(first)), TextMessage("user", "to you")]
     second = await all_of(conversation, *again, max_tokens=5)
-    assert first[0].cached_tokens == 0
+    assert first[0].cached_tokens <= len(engine.model.template.encode([SYSTEM], answer=False))
     assert second[0].cached_tokens >= read - 1
     fresh = await all_of(engine.conversation(), *again, max_tokens=5)
     assert text_of(second) == text_of(fresh)
@@ -105,6 +107,7 @@ async def test_with_any_adapter_the_text_is_the_base_models(tiny_qwen2: Path, en
     base = load_model(tiny_qwen2, device="cpu", precision="float32")
     adapter = random_adapter(base.decoder.config, 4, slots, seed=slots)
     drafting = Engine(lambda: replace(base, adapter=adapter))
+    drafting.pace = Pace({1: 1.0, 100: 1.0}, slots, [0.9] * slots)  # rows cost nothing, so it always drafts
     try:
         for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
             question = TextMessage("user", words)
@@ -113,7 +116,7 @@ async def test_with_any_adapter_the_text_is_the_base_models(tiny_qwen2: Path, en
             assert text_of(ours) == text_of(alone)
             assert ours[-1].tokens == alone[-1].tokens
             assert any(progress.draft for progress in ours)
-            assert all(len(p.confidence) in (0, slots) for p in ours)
+            assert all(len(p.confidence) <= slots for p in ours)
     finally:
         drafting.close()
 

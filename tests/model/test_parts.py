@@ -19,7 +19,7 @@ from model.sampling import Sampling, probabilities
 from model.tokenizer import TextTokenizer
 from model.weights import DecoderConfig, open_checkpoint
 
-CONFIG = DecoderConfig("llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e4, 1e-6)
+CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 
 
 @given(rows=st.integers(1, 12), past=st.integers(0, 12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,7 @@ from model.weights import open_checkpoint
 from tests.conftest import save_tiny
 
 CPU = torch.device("cpu")
-TOKENS = [3, 99, 7, 250, 41, 41, 0, 12, 200, 5, 61]
+TOKENS = [3, 99, 7, 250, 41, 41, 0, 12, 200, 5, 61, 8, 9, 101, 17, 33, 260, 12, 13, 2, 77]
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
@@ -38,6 +39,10 @@ def reference(folder: Path, tokens: list[int]) -> torch.Tensor:
         ("llama", {}),
         ("llama", {"attention_bias": True, "head_dim": 24}),
         ("llama", {"rope_parameters": LLAMA3}),
+        ("qwen3", {}),
+        ("qwen3", {"head_dim": 24, "attention_bias": True}),
+        ("ministral3", {}),
+        ("ministral3", {"tie_word_embeddings": True}),
     ],
 )
 def test_logits_match_transformers(
@@ -86,14 +91,14 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     """The checkpoint of `folder` as llama.cpp's converter would write it."""
     checkpoint = open_checkpoint(folder)
     c = checkpoint.config
-    writer = gguf.GGUFWriter(path, c.family)
+    writer = gguf.GGUFWriter(path, c.backbone)
     writer.add_block_count(c.layers)
     writer.add_context_length(c.context_length)
     writer.add_embedding_length(c.hidden)
     writer.add_feed_forward_length(c.intermediate)
     writer.add_head_count(c.heads)
     writer.add_head_count_kv(c.kv_heads)
-    writer.add_rope_freq_base(c.rope_theta)
+    writer.add_rope_freq_base(float(json.loads((folder / "config.json").read_text())["rope_parameters"]["rope_theta"]))
     writer.add_layer_norm_rms_eps(c.norm_eps)
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
     writer.add_tokenizer_model("gpt2")
@@ -107,7 +112,7 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     names |= {"mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     def put(name: str, tensor: torch.Tensor) -> None:
-        if c.family == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
+        if c.backbone == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
             heads = tensor.shape[0] // c.head_dim  # as LlamaModel.permute in llama.cpp's converter
             tensor = tensor.view(heads, 2, c.head_dim // 2, -1).transpose(1, 2).reshape(tensor.shape)
         data = tensor.numpy()
@@ -175,7 +180,7 @@ def test_a_damaged_gguf_is_refused_in_a_sentence(
 
 def test_a_folder_of_an_unknown_family_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
-    with pytest.raises(BadModelFile, match=r"'mamba' model; known families are llama, qwen2"):
+    with pytest.raises(BadModelFile, match=r"is a mamba model; known families are llama, qwen2, qwen3, .*sdar"):
         open_checkpoint(tmp_path)
 
 

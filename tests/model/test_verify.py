@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.adapter import Adapter, load_adapter, random_adapter
-from model.decode.verify import Draft, LookUp, Pass, Rule, sees, settle
+from model.decode.draft import Draft
+from model.decode.lookup import LookUp
+from model.decode.verify import Pass, sees, settle
 from model.gguf_file import BadModelFile
-from model.sampling import Sampling, probabilities
+from model.sampling import Rule, Sampling, probabilities
 from model.transformer import MASK, Decoder, Rows
 from model.weights import open_checkpoint
 

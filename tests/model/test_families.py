@@ -1,0 +1,200 @@
+"""Every family in its published layout loads, sees what it should, and denoises as a slow reference does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from model.answer import Answer, Progress
+from model.chat import TextMessage
+from model.decode.denoise import denoise, reading_start
+from model.decode.draft import Draft
+from model.decode.schedule import Schedule
+from model.engine import Engine, load_model
+from model.families import FAMILIES
+from model.gguf_file import BadModelFile
+from model.sampling import Rule
+from model.tokenizer import TextTokenizer
+from model.transformer import MASK, Decoder, Rows, text_rows
+from model.weights import open_checkpoint
+from tests.model.families import LAYOUTS, MASK_TOKEN, Slow, save_family, sees_of, with_mask, write_slowly
+
+CPU = torch.device("cpu")
+PROMPT = [3, 99, 7, 250, 41, 41, 0, 12, 200, 5, 61, 8, 9]
+CLOSING = {11, 12, 31}
+
+
+class Collected(Answer):
+    """An answer that keeps its tokens and never ends before its budget."""
+
+    def __init__(self, tokenizer: Tokenizer, budget: int) -> None:
+        self.progress: list[Progress] = []
+        super().__init__(TextTokenizer(tokenizer), frozenset(), budget, 0, 0, self.progress.append)
+
+    def closes(self, token: int) -> bool:
+        return token in CLOSING
+
+
+@pytest.fixture(scope="module", params=sorted(LAYOUTS))
+def family(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer
+) -> tuple[Decoder, Slow, Tokenizer]:
+    """A decoder of each family, transformers' model with the same weights, and the tokenizer."""
+    ours, theirs = save_family(tmp_path_factory.mktemp(request.param), tiny_tokenizer, request.param)
+    return Decoder(open_checkpoint(ours), CPU, "float32"), Slow(theirs), with_mask(tiny_tokenizer)
+
+
+def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int, ids: list[int]) -> Collected:
+    """What `denoise` writes behind `ids`."""
+    how = decoder.config.denoising
+    assert how is not None
+    how = replace(how, canvas=min(how.canvas, 40), block=min(how.block, 8))
+    cache, answer = decoder.new_cache(), Collected(tokenizer, count)
+    start = reading_start(how, ids)
+    size = how.block if how.text == "block" else 5
+    for at in range(0, start, size):
+        chunk = ids[at : min(at + size, start)]
+        decoder.run([text_rows(cache, chunk, 0, how.text, how.block)])
+        cache.commit(chunk)
+    passes = denoise(cache, ids, how, schedule, Rule(), answer)
+    rows = next(passes)
+    try:
+        while True:
+            rows = passes.send(decoder.run([rows])[0])
+    except StopIteration:
+        return answer
+
+
+@pytest.mark.parametrize("text", [1, 8, 13, 16])
+@pytest.mark.parametrize(("bound", "max_steps"), [(0.0, 1), (0.02, 3), (2.0, 8)])
+def test_blocks_are_denoised_as_the_slow_reference_does(
+    family: tuple[Decoder, Slow, Tokenizer], text: int, bound: float, max_steps: int
+) -> None:
+    decoder, slow, tokenizer = family
+    how = decoder.config.denoising
+    assert how is not None
+    how = replace(how, canvas=min(how.canvas, 40), block=min(how.block, 8))
+    ids = (PROMPT * 2)[:text]
+    schedule = Schedule(bound=bound, max_steps=max_steps)
+    # The reference gives every block all its passes; the estimate of how many it needs has a test of its own.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("model.decode.schedule.passes_needed", lambda *_: max_steps - 1)
+        ours = write(decoder, tokenizer, schedule, 20, ids)
+    assert ours.tokens == write_slowly(slow, ids, how, bound, max_steps, 20, CLOSING)
+    assert ours.progress[-1].finished == "length"
+
+
+@pytest.mark.parametrize("rule", ["factor", "entropy"])
+def test_every_rule_fills_every_block(family: tuple[Decoder, Slow, Tokenizer], rule: str) -> None:
+    decoder, _, tokenizer = family
+    for schedule in (
+        Schedule(rule, 1.0, 5),  # type: ignore[arg-type]
+        Schedule(rule, 0.1, 8, remask=0.3),  # type: ignore[arg-type]
+        Schedule("threshold", 0.05, 6, edit=0.01),
+        Schedule("threshold", 0.05, 6, in_flight=3),
+    ):
+        answer = write(decoder, tokenizer, schedule, 24, PROMPT)
+        assert len(answer.tokens) == 24
+        assert decoder.mask_token not in answer.tokens
+        assert len(answer.progress) <= 24 * 8
+
+
+def test_a_noisy_pass_sees_what_the_family_says(family: tuple[Decoder, Slow, Tokenizer]) -> None:
+    """Logits of text with two blocks of masks behind it, against transformers with a mask made pair by pair."""
+    decoder, slow, _ = family
+    how = decoder.config.denoising
+    assert how is not None
+    text = PROMPT[:12] if how.text != "block" else (PROMPT * 2)[: how.block]
+    tokens = [*text, *[MASK] * 2 * how.block]
+    sees = sees_of(how, len(text), [how.block, how.block])
+    (ours,) = decoder.run([Rows(decoder.new_cache(), tokens, range(len(tokens)), sees, [False] * len(tokens), 9)])
+    theirs, _ = slow.logits([how.mask if token == MASK else token for token in tokens], sees)
+    theirs[:, how.mask] = -torch.inf
+    torch.testing.assert_close(ours, theirs[-9:], atol=1e-4, rtol=1e-4)
+
+
+async def reply(engine: Engine, words: str, budget: int = 24) -> list[Progress]:
+    conversation = engine.conversation()
+    messages = [TextMessage("user", words)]
+    return [progress async for progress in conversation.reply(messages, max_tokens=budget, effort="low")]
+
+
+def test_an_engine_answers_with_each_family(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    for name in LAYOUTS:
+        (tmp_path / name).mkdir()
+        ours, _ = save_family(tmp_path / name, tiny_tokenizer, name)
+        engine = Engine(lambda ours=ours: load_model(ours, device="cpu", precision="float32"))  # type: ignore[misc]
+        try:
+            first = asyncio.run(reply(engine, "hello to you"))
+            assert first[-1].finished
+            assert asyncio.run(reply(engine, "hello to you"))[-1].tokens == first[-1].tokens
+        finally:
+            engine.close()
+
+
+@pytest.mark.parametrize("name", ["i-dlm", "nemotron-labs-diffusion"])
+def test_families_that_check_their_drafts_say_what_they_would_say_alone(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, name: str
+) -> None:
+    ours, theirs = save_family(tmp_path, tiny_tokenizer, name)
+    slow = Slow(theirs)
+    engine = Engine(lambda: load_model(ours, device="cpu", precision="float32"))
+    try:
+        model = engine.model
+        ids = model.template.encode([TextMessage("user", "the capital of France")])
+        said: list[int] = []
+        mask = model.decoder.mask_token
+        while len(said) < 24 and (not said or said[-1] not in model.stop_tokens):
+            tokens = ids + said
+            logits, _ = slow.logits(tokens, torch.ones(len(tokens), len(tokens)).tril().bool())
+            logits[:, mask] = -torch.inf
+            said.append(int(logits[-1].argmax()))
+        progress = asyncio.run(reply(engine, "the capital of France"))
+        assert progress[-1].tokens == len(said)
+        stream = model.tokenizer.stream()
+        words = "".join(stream.push(token) for token in said if token not in model.stop_tokens)
+        assert "".join(p.committed for p in progress) == words
+        if name == "nemotron-labs-diffusion":
+            assert any(p.draft for p in progress)
+    finally:
+        engine.close()
+
+
+def test_a_family_that_cannot_check_its_drafts_refuses_to(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "sdar")
+    with pytest.raises(ValueError, match=r"a sdar model cannot check its own drafts: choose the decoding `blocks`"):
+        Engine(lambda: load_model(ours, device="cpu", precision="float32"), decoding="verified")
+
+
+def test_an_unknown_family_is_refused_with_the_list(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}))
+    with pytest.raises(BadModelFile, match=r"MambaForCausalLM / mamba model; known families are llama, .*nemotron"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_literal_mask_token_in_the_users_text_is_never_a_mask(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "sdar")
+    model = load_model(ours, device="cpu", precision="float32")
+    said = f"hello {MASK_TOKEN} to you"
+    ids = model.template.encode([TextMessage("user", said)])
+    assert model.decoder.mask_token not in ids
+    assert said in model.tokenizer.decode(ids)
+
+
+def test_a_mask_is_never_said(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "dream")
+    decoder = Decoder(open_checkpoint(ours), CPU, "float32")
+    logits = decoder.forward(PROMPT, decoder.new_cache(), logits="all")
+    assert (logits[:, decoder.mask_token] == -torch.inf).all()
+
+
+def test_no_family_is_listed_twice() -> None:
+    names = [architecture for family in FAMILIES for architecture in family.architectures]
+    assert len(names) == len(set(names))
+    assert Draft().tokens == ()
