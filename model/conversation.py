@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from model.answer import Answer, Progress
 from model.chat import Message
 from model.decode.denoise import denoise, reading_start
-from model.decode.schedule import Effort, schedule_for
+from model.decode.schedule import Effort, Schedule, schedule_for
 from model.decode.verify import Drafting, verified
 from model.sampling import Rule, Sampling
 from model.transformer import text_rows
@@ -42,8 +42,7 @@ class _Options:
 
     max_tokens: int | None
     deadline: float | None
-    effort: Effort
-    max_steps: int | None
+    schedule: Schedule
 
 
 class Conversation:
@@ -66,7 +65,7 @@ class Conversation:
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
         deadline: float | None = None,
-        effort: Effort = "medium",
+        effort: Effort | None = None,
         max_steps: int | None = None,
     ) -> AsyncIterator[Progress]:
         """Answer the conversation so far, yielding progress after every step.
@@ -81,7 +80,8 @@ class Conversation:
             sampling: the engine's own when not given.
             deadline: when a speakable clause is wanted, on `time.monotonic`: blocks are given fewer passes until it
                 is ready. Verified decoding gives up nothing for it.
-            effort: how sure a token must be in block denoising. Verified decoding is always as good as the model.
+            effort: how sure a token must be in block denoising; the engine's own when neither it nor `max_steps` is
+                given. Verified decoding is always as good as the model.
             max_steps: passes of a block at most, in place of the effort's own.
 
         Raises:
@@ -95,8 +95,10 @@ class Conversation:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrivals.put_nowait, item)
 
-        schedule_for(effort, max_steps)  # says at once what is out of range
-        options = _Options(max_tokens, deadline, effort, max_steps)
+        schedule = self._engine.schedule
+        if effort is not None or max_steps is not None:
+            schedule = schedule_for(effort or "medium", max_steps)
+        options = _Options(max_tokens, deadline, schedule)
         passes = self._passes(list(messages), tools, options, sampling or self._engine.sampling, deliver)
         job = self._start(passes, deliver, lambda: deliver(None))
         try:
@@ -166,9 +168,9 @@ class Conversation:
             context = engine.model.decoder.config.context_length
             yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn)
         else:
-            schedule, gated = schedule_for(options.effort, options.max_steps), engine.model.adapter is not None
+            gated = engine.model.adapter is not None
             yield from denoise(
-                self._cache, ids, denoising, schedule, rule, answer, gated=gated, deadline=options.deadline
+                self._cache, ids, denoising, options.schedule, rule, answer, gated=gated, deadline=options.deadline
             )
 
     def _share(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> None:

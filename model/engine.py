@@ -20,17 +20,19 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from model.adapter import Adapter
+from model.adapter import Adapter, load_adapter
 from model.chat import CHATML, ChatTemplate
 from model.conversation import PREFILL_CHUNK, Conversation
 from model.decode.draft import Draft
 from model.decode.pace import Pace
+from model.decode.schedule import Effort, schedule_for
 from model.decode.verify import Drafting, Pass
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
 from model.prefixes import SharedPrefixes
 from model.sampling import Sampling
+from model.shipped import shipped_adapter, weights_checksum
 from model.tokenizer import TextTokenizer
 from model.transformer import Decoder, Precision, Rows
 from model.weights import open_checkpoint
@@ -74,15 +76,22 @@ class LoadedModel:
     adapter: Adapter | None = None
 
 
-def load_model(path: Path, *, device: str = "auto", precision: Precision | None = None) -> LoadedModel:
+def load_model(
+    path: Path,
+    *,
+    device: str = "auto",
+    precision: Precision | None = None,
+    adapter: Path | Literal["auto", "none"] = "auto",
+) -> LoadedModel:
     """Open a GGUF file or a safetensors folder.
 
     Args:
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
+        adapter: what it drafts with: a file, `auto` for the one that is shipped for these weights, or `none`.
 
     Raises:
-        BadModelFile: the model cannot be read.
+        BadModelFile: the model or the adapter cannot be read, or the adapter was made for other weights.
         ValueError: the device is not there, or too small.
     """
     where = _device(device)
@@ -98,7 +107,18 @@ def load_model(path: Path, *, device: str = "auto", precision: Precision | None 
         if isinstance(error, torch.OutOfMemoryError):
             raise ValueError(f"{path.name} does not fit into the memory of {where}: choose a smaller model") from None
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
-    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens())
+    drafts = _adapter(path, decoder, adapter)
+    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens(), drafts)
+
+
+def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]) -> Adapter | None:
+    if asked == "none":
+        return None
+    if isinstance(asked, Path):
+        found: Adapter | None = load_adapter(asked, decoder.config, weights_checksum(path))
+    else:
+        found = shipped_adapter(path, decoder.config)
+    return None if found is None else found.to(decoder.device, decoder.dtype)
 
 
 Passes = Generator[Rows, Tensor, None]
@@ -141,6 +161,7 @@ class Engine:
         sampling: how tokens are chosen where a reply does not say; greedy when not given.
         decoding: `verified` (drafts are checked: the base model's own words) or `blocks` (blocks are denoised and not
             checked); what the model was made for when not given.
+        effort, max_steps: how blocks are denoised where a reply does not say.
 
     Attributes:
         denoising: how blocks are denoised, or None in verified decoding.
@@ -154,8 +175,11 @@ class Engine:
         context: int = DEFAULT_CONTEXT,
         sampling: Sampling | None = None,
         decoding: Decoding | None = None,
+        effort: Effort = "medium",
+        max_steps: int | None = None,
     ) -> None:
         self.sampling = sampling or Sampling()
+        self.schedule = schedule_for(effort, max_steps)
         self.prefixes = SharedPrefixes()
         self._asked = decoding
         self._speaking, self._passes = 1, 0

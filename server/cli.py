@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +16,11 @@ from rich.logging import RichHandler
 from rich.table import Column, Table
 
 from model import catalog
-from model.gguf_file import BadModelFile
-from model.store import ModelUnavailable, Store
-from server.loading import DEFAULT_MODEL, DEFAULT_VOICE, Bars, Choice
+from model.store import Store
+from server.converting import convert_app
+from server.loading import Bars, Choice
+from server.options import with_choice
+from server.sentences import UserError, sentences
 
 app = typer.Typer(
     help="A voice assistant that you run yourself.",
@@ -34,36 +32,10 @@ models_app = typer.Typer(help="The models on this machine.", no_args_is_help=Tru
 app.add_typer(models_app, name="models")
 bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+app.add_typer(convert_app, name="convert")
 
 _out = Console()
 _err = Console(stderr=True)
-
-
-class PrecisionOption(StrEnum):
-    """Number format of the language model's weights."""
-
-    int8 = "int8"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
-class UserError(Exception):
-    """Something that the person at the command line can put right; the message says how."""
-
-
-ModelOption = Annotated[
-    str, typer.Option("--model", help="A name from `rejoinder models list`, a GGUF file or a safetensors folder.")
-]
-VoiceOption = Annotated[
-    str, typer.Option("--voice", help="A name from `rejoinder models list`, or a Piper .onnx file.")
-]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-PrecisionChoice = Annotated[
-    PrecisionOption | None, typer.Option("--precision", help="int8 on the CPU and bfloat16 on a GPU unless said.")
-]
-TemperatureOption = Annotated[
-    float, typer.Option("--temperature", min=0, max=2, help="0 always takes the likeliest word; 1 draws freely.")
-]
 
 
 @app.callback()
@@ -74,16 +46,12 @@ def _logging(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say 
 
 
 @app.command()
+@with_choice
 def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 for every one of this machine's.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
-    model: ModelOption = DEFAULT_MODEL,
-    voice: VoiceOption = DEFAULT_VOICE,
-    device: DeviceOption = "auto",
-    precision: PrecisionChoice = None,
-    temperature: TemperatureOption = 0.0,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     tls_self_signed: Annotated[
@@ -97,6 +65,8 @@ def serve(
         list[str] | None, typer.Option(help="A page elsewhere that may connect, like https://example.org.")
     ] = None,
     max_conversations: Annotated[int, typer.Option(min=1, max=1024, help="More at once are turned away.")] = 16,
+    *,
+    choice: Choice,
 ) -> None:
     """Serve the page at / and the Realtime protocol at /v1/realtime."""
     from server.serving import Serving, run
@@ -110,7 +80,6 @@ def serve(
             )
     if tls_cert is not None and tls_self_signed:
         raise typer.BadParameter("give a certificate or --tls-self-signed, not both")
-    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
     serving = Serving(
         host,
         port,
@@ -121,51 +90,45 @@ def serve(
         frozenset(allow_origin or ()),
         max_conversations,
     )
-    with _sentences():
+    with sentences():
         run(choice, serving, _err)
 
 
 @app.command()
+@with_choice
 def ask(
     text: Annotated[str | None, typer.Argument(help="The question, written.")] = None,
     wav: Annotated[Path | None, typer.Option(help="The question, spoken: a WAV file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to put the spoken answer, a WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    model: ModelOption = DEFAULT_MODEL,
-    voice: VoiceOption = DEFAULT_VOICE,
-    device: DeviceOption = "auto",
-    precision: PrecisionChoice = None,
-    temperature: TemperatureOption = 0.0,
+    *,
+    choice: Choice,
 ) -> None:
     """Ask one question, without a server."""
     from server.ask import Question, run
 
     if (text is None) == (wav is None):
         raise typer.BadParameter("give a question as text or with --wav FILE, one of the two")
-    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
-    with _sentences():
+    with sentences():
         asyncio.run(run(Question(text, wav, out, as_json), choice, _out, _err))
 
 
 @app.command()
+@with_choice
 def talk(
     headphones: Annotated[
         bool, typer.Option(help="You wear headphones: the microphone stays open while the assistant speaks.")
     ] = False,
     microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
     loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
-    model: ModelOption = DEFAULT_MODEL,
-    voice: VoiceOption = DEFAULT_VOICE,
-    device: DeviceOption = "auto",
-    precision: PrecisionChoice = None,
-    temperature: TemperatureOption = 0.0,
+    *,
+    choice: Choice,
 ) -> None:
     """Talk through this machine's microphone and loudspeaker."""
     from server.loading import load_engine, load_voice_stages
     from voice.talk import Devices, Talk
 
-    choice = Choice(model, voice, device, precision.value if precision else None, temperature)
-    with _sentences():
+    with sentences():
         devices = Devices.find(microphone, loudspeaker)
         stages, engine = load_voice_stages(choice, _err), load_engine(choice, _err)
         _out.print("Speak when you like; Ctrl-C ends." + ("" if headphones else " I listen while I am silent."))
@@ -177,17 +140,16 @@ def _say(line: str) -> None:
 
 
 @bench_app.command("model")
+@with_choice
 def bench_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    model: ModelOption = DEFAULT_MODEL,
-    device: DeviceOption = "auto",
-    precision: PrecisionChoice = None,
+    *,
+    choice: Choice,
 ) -> None:
     """Measure the language model on this machine."""
     from server.bench import run, show
 
-    choice = Choice(model, device=device, precision=precision.value if precision else None)
-    with _sentences():
+    with sentences():
         figures = run(choice, _err)
     if as_json:
         _out.print_json(json.dumps(asdict(figures)))
@@ -209,7 +171,7 @@ def models_list() -> None:
 @models_app.command("pull")
 def models_pull(name: Annotated[str, typer.Argument(help="A name from `rejoinder models list`.")]) -> None:
     """Assemble a model in the cache and check it."""
-    with _sentences(), Bars(_err) as report:
+    with sentences(), Bars(_err) as report:
         folder = Store().pull(_known(name), report)
     _out.print(f"{name} is in {folder}")
 
@@ -220,7 +182,7 @@ def models_verify(
 ) -> None:
     """Read every byte of the models that are here and compare checksums."""
     store, wrong = Store(), False
-    with _sentences():
+    with sentences():
         chosen = (
             [_known(name)]
             if name
@@ -243,18 +205,6 @@ def _known(name: str) -> catalog.Model:
         return catalog.find(name)
     except LookupError as error:
         raise UserError(str(error)) from None
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    """What a person can put right is said in a sentence, without a traceback."""
-    try:
-        yield
-    except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
-        _err.print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
-        if os.environ.get("REJOINDER_TRACEBACK"):
-            raise
-        raise typer.Exit(1) from None
 
 
 def main() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from model import catalog
-from model.engine import Engine, load_model
+from model.decode.schedule import Effort
+from model.engine import Decoding, Engine, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
 from model.store import Report, Store
@@ -33,6 +35,10 @@ class Choice:
     device: str = "auto"
     precision: Precision | None = None
     temperature: float = 0.0
+    adapter: Path | Literal["auto", "none"] = "auto"
+    decoding: Decoding | None = None
+    effort: Effort = "medium"
+    max_steps: int | None = None
 
 
 class Bars:
@@ -66,8 +72,11 @@ def load_engine(choice: Choice, console: Console) -> Engine:
     """The language model, warmed up. Raises ModelUnavailable, BadModelFile, ValueError."""
     path = locate(choice.model, console)
     return Engine(
-        lambda: load_model(path, device=choice.device, precision=choice.precision),
+        lambda: load_model(path, device=choice.device, precision=choice.precision, adapter=choice.adapter),
         sampling=Sampling(temperature=choice.temperature, top_p=TOP_P),
+        decoding=choice.decoding,
+        effort=choice.effort,
+        max_steps=choice.max_steps,
     )
 
 

@@ -104,6 +104,7 @@ def train(
     plan: Plan,
     folder: Path,
     *,
+    base_bytes: int = 0,
     report: Callable[[Moment], None] = lambda moment: None,
     probe_every: float = 300.0,
 ) -> Adapter:
@@ -113,16 +114,17 @@ def train(
 
     Args:
         model: the base model, with float weights.
+        base_bytes: size of the model's file, by which a shipped adapter is found.
         probe_every: seconds between two looks at the held-out text.
 
     Raises:
         BadModelFile: the folder holds another training, or the corpus is too small.
     """
-    return _Training(model, corpus, plan, folder).run(report, probe_every)
+    return _Training(model, corpus, plan, folder, base_bytes).run(report, probe_every)
 
 
 class _Training:
-    def __init__(self, model: LoadedModel, corpus: Corpus, plan: Plan, folder: Path) -> None:
+    def __init__(self, model: LoadedModel, corpus: Corpus, plan: Plan, folder: Path, base_bytes: int) -> None:
         decoder = model.decoder
         texts = [text for text in corpus.texts if any(end - begin > 2 for begin, end in text.spans)]
         if len(texts) < 2 * plan.texts:
@@ -132,7 +134,7 @@ class _Training:
         held = min(_HELD_OUT, len(texts) // 4)
         self._held, self._texts = texts[:held], texts[held:]
         self._decoder, self._plan, self._folder, self._base = decoder, plan, folder, corpus.base
-        self._about = corpus.about
+        self._about, self._base_bytes = corpus.about, base_bytes
         longest = max(len(text.tokens) for text in texts)
         self._lanes = Lanes(decoder, plan.texts, longest + plan.slots)
         self._instructions = Instructions(self._lanes, model.stop_tokens)
@@ -272,6 +274,7 @@ class _Training:
         said = {
             "recipe": json.dumps({k: v for k, v in asdict(plan).items() if k != "seed"}),
             "seed": str(plan.seed),
+            "base_bytes": str(self._base_bytes),
             "noise_tokens": str(self._noise_tokens),
             "steps": str(self._step),
             "minutes": str(round(self._seconds / 60, 1)),

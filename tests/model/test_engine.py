@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from model.answer import Progress
 from model.chat import ChatTemplate, TextMessage
 from model.conversation import Conversation, PromptTooLong
 from model.decode.pace import Pace
+from model.decode.schedule import Effort
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
@@ -248,3 +251,101 @@ def test_int8_weights_are_kept_for_the_next_start_and_a_damaged_file_is_made_aga
     kept.write_bytes(b"nonsense")
     assert torch.equal(logits(), first)
     assert kept.stat().st_size > 1000
+
+
+async def test_conversations_share_their_instructions(tiny_qwen2: Path) -> None:
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    try:
+        long = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
+        first = await all_of(engine.conversation(), long, HELLO, max_tokens=9)
+        other = await all_of(engine.conversation(), long, TextMessage("user", "Paris"), max_tokens=9)
+        shared = len(engine.model.template.encode([long], answer=False))
+        assert first[0].cached_tokens == 0
+        assert other[0].cached_tokens >= shared
+        again = await all_of(engine.conversation(), long, HELLO, max_tokens=9)
+        assert text_of(again) == text_of(first)
+    finally:
+        engine.close()
+
+
+async def test_a_request_that_runs_out_of_memory_fails_alone(tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    run = engine.model.decoder.run
+
+    def small(batch: list[Rows], adapter: object) -> list[torch.Tensor]:
+        if any(len(rows.cache.tokens) > 60 for rows in batch):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(batch, None)
+
+    monkeypatch.setattr(engine.model.decoder, "run", small)
+    try:
+        short = asyncio.create_task(all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=9))
+        with pytest.raises(RuntimeError, match="ran out of memory for this request; the others go on"):
+            await all_of(engine.conversation(), SYSTEM, TextMessage("user", "hello to you " * 30), max_tokens=9)
+        assert (await short)[-1].finished
+    finally:
+        engine.close()
+
+
+async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that holds two rows serves six conversations in turn: none waits more than three passes."""
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    engine._most_rows = 2
+    served: list[list[int]] = []
+    run = engine.model.decoder.run
+
+    def noted(batch: list[Rows], adapter: Adapter | None) -> list[torch.Tensor]:
+        served.append([id(rows.cache) for rows in batch if rows.wanted])
+        assert sum(len(rows.tokens) for rows in batch if rows.wanted) <= 2
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", noted)
+    try:
+        talks = (
+            all_of(engine.conversation(), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12) for n in range(6)
+        )
+        assert all(progress[-1].finished for progress in await asyncio.gather(*talks))
+    finally:
+        engine.close()
+    for cache in {cache for batch in served for cache in batch}:
+        places = [n for n, batch in enumerate(served) if cache in batch]
+        assert max(after - before for before, after in itertools.pairwise(places)) <= 3
+
+
+@pytest.mark.parametrize("effort", ["instant", "high"])
+async def test_an_own_conversion_runs_without_its_verifier(tiny_qwen2: Path, effort: Effort) -> None:
+    base = load_model(tiny_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", effort=effort)
+    try:
+        progress = await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=24)
+        assert progress[-1].finished
+        assert progress[-1].tokens / progress[-1].step >= 4 / engine.schedule.max_steps
+        # The first token of every block is the base model's own.
+        alone = await all_of(Engine(lambda: base).conversation(), SYSTEM, HELLO, max_tokens=1)
+        assert text_of(progress).startswith(text_of(alone))
+    finally:
+        engine.close()
+
+
+def test_blocks_are_refused_where_nothing_was_taught(tiny_qwen2: Path) -> None:
+    with pytest.raises(ValueError, match="was not taught to denoise: run `rejoinder convert`"):
+        Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"), decoding="blocks")
+
+
+async def test_a_deadline_gives_a_block_fewer_passes(tiny_qwen2: Path) -> None:
+    base = load_model(tiny_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 15, seed=3)
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", effort="high")
+    try:
+        passes = []
+        for deadline in (None, time.monotonic()):
+            conversation, steps = engine.conversation(), 0
+            async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=64, deadline=deadline):
+                steps += 1
+                if progress.tokens >= 16:
+                    break
+            passes.append(steps)
+        assert passes[1] < passes[0]
+    finally:
+        engine.close()

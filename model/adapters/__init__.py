@@ -1,0 +1,1 @@
+"""Adapters that are shipped with the package."""
