@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -48,6 +49,28 @@ class LowRank:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """The changes of projections side by side: their A's are one product, which a pass with few rows is quicker for."""
+
+    a: Tensor
+    b: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(parts: list[LowRank]) -> Joined:
+        """Of projections of the same input."""
+        return Joined(torch.cat([part.a for part in parts]), tuple(part.b for part in parts))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        low = (x @ self.a.T).chunk(len(self.b), dim=-1)
+        parts = [piece @ b.T for piece, b in zip(low, self.b, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+_TOGETHER = ("q k v", "o", "gate up", "down")
+"""Projections that share an input."""
+
+
+@dataclass(frozen=True)
 class Adapter:
     """An adapter in memory.
 
@@ -71,9 +94,14 @@ class Adapter:
         return tuple(json.loads(self.metadata.get("slot_acceptance") or "null") or ())
 
     def change(self, layer: int, names: str, x: Tensor) -> Tensor:
-        """What projections side by side (`qkv`, `gate up`) add for noise rows [n, in] → [n, out]."""
-        parts = [self.layers[layer][name](x) for name in names.split()]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        """What projections side by side (`q k v`, `gate up`) add for noise rows [n, in] → [n, out]."""
+        return self._joined[layer][names](x)
+
+    @cached_property
+    def _joined(self) -> list[dict[str, Joined]]:
+        return [
+            {names: Joined.of([layer[name] for name in names.split()]) for names in _TOGETHER} for layer in self.layers
+        ]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
         """The same adapter elsewhere."""

@@ -29,6 +29,11 @@ class Linear(Protocol):
         """Bytes of the weights."""
         ...
 
+    @property
+    def weights(self) -> int:
+        """How many there are."""
+        ...
+
 
 @cache
 def weight_levels() -> int:
@@ -73,6 +78,10 @@ class FloatLinear:
     def nbytes(self) -> int:
         return self.weight.nbytes
 
+    @property
+    def weights(self) -> int:
+        return self.weight.numel()
+
 
 class Int8Linear:
     """Weights as int8 with one scale per output row, symmetric; activations as int8 with one scale per row.
@@ -88,7 +97,7 @@ class Int8Linear:
         self._packed = torch.ops.onednn.qlinear_prepack(rows, None)
         self._scale, self._bias = scale, bias
         self._zero_points = torch.zeros(rows.shape[0], dtype=torch.int64)
-        self.nbytes = rows.nbytes
+        self.nbytes, self.weights = rows.nbytes, rows.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
         largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12)

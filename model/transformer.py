@@ -98,15 +98,19 @@ class _Gate:
     """Lets the adapter change noise rows, and no others."""
 
     adapter: Adapter
-    noise: Tensor
+    noise: Tensor | slice
 
     def add(self, out: Tensor, layer: int, names: str, x: Tensor) -> None:
         out[self.noise] += self.adapter.change(layer, names, x[self.noise])
 
 
-def _noise_indices(batch: Sequence[Rows], device: torch.device) -> Tensor | None:
-    flags = [flag for rows in batch for flag in rows.noise]
-    return torch.tensor(flags, device=device).nonzero()[:, 0] if any(flags) else None
+def _noise_rows(batch: Sequence[Rows], device: torch.device) -> Tensor | slice | None:
+    """Which rows of a pass are noise: a slice where they stand together, as those of one conversation do."""
+    places = [n for n, flag in enumerate(flag for rows in batch for flag in rows.noise) if flag]
+    if not places:
+        return None
+    first, last = places[0], places[-1]
+    return slice(first, last + 1) if last - first + 1 == len(places) else torch.tensor(places, device=device)
 
 
 @dataclass(frozen=True)
@@ -195,10 +199,18 @@ class Decoder:
     @property
     def nbytes(self) -> int:
         """Bytes of weights that one pass reads; the embedding table is only looked up."""
-        layers = (
+        return sum(part.nbytes for part in self._products())
+
+    @property
+    def weights(self) -> int:
+        """Weights that one pass multiplies every row with."""
+        return sum(part.weights for part in self._products())
+
+    def _products(self) -> list[Linear]:
+        layers = [
             part for layer in self.layers for part in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
-        )
-        return sum(part.nbytes for part in layers) + self.head.nbytes
+        ]
+        return [*layers, self.head]
 
     def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
         """Read `tokens` behind those that `cache` holds, and add them to it.
@@ -229,7 +241,7 @@ class Decoder:
         sizes = [len(rows.tokens) for rows in batch]
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
         positions = torch.tensor([at for rows in batch for at in rows.positions], device=self.device)
-        noise = _noise_indices(batch, self.device)
+        noise = _noise_rows(batch, self.device)
         x = self.embedding(torch.where(tokens == MASK, self.mask_token or 0, tokens))
         if noise is not None and adapter is not None:
             x[tokens == MASK] = adapter.mask

@@ -143,6 +143,10 @@ def _say(line: str) -> None:
 @with_choice
 def bench_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    crowds: Annotated[
+        list[int] | None,
+        typer.Option("--conversations", min=1, max=256, help="So many at once, too; may be repeated."),
+    ] = None,
     *,
     choice: Choice,
 ) -> None:
@@ -150,7 +154,7 @@ def bench_model(
     from server.bench import run, show
 
     with sentences():
-        figures = run(choice, _err)
+        figures = run(choice, _err, crowds or ())
     if as_json:
         _out.print_json(json.dumps(asdict(figures)))
     else:
