@@ -68,6 +68,20 @@ class KeyValueCache:
                 stored[:, start : start + len(rows)] = stored[:, places]
         self.commit(tokens)
 
+    def stored(self) -> list[Tensor]:
+        """All keys, layer by layer, then all values: [kv_heads, room, head_dim] each."""
+        return [*self._keys, *self._values]
+
+    @torch.inference_mode()
+    def store(self, start: int, end: int, rows: Sequence[Tensor]) -> None:
+        """Put keys and values that were computed elsewhere at positions `start` to `end`, in the order of `stored`."""
+        if end > self._capacity:
+            held, self.tokens = self.tokens, self.tokens[:start]
+            self.reserve(end - start)
+            self.tokens = held
+        for mine, theirs in zip(self.stored(), rows, strict=True):
+            mine[:, start:end] = theirs
+
     def truncate(self, length: int) -> None:
         """Forget every token from position `length` on."""
         del self.tokens[length:]

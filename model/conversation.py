@@ -166,7 +166,7 @@ class Conversation:
         self._share(messages, tools, ids)
         if denoising is None:
             context = engine.model.decoder.config.context_length
-            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn)
+            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, engine.stride)
         else:
             gated = engine.model.adapter is not None
             yield from denoise(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,13 +26,14 @@ from model.conversation import PREFILL_CHUNK, Conversation
 from model.decode.draft import Draft
 from model.decode.pace import Pace
 from model.decode.schedule import Effort, schedule_for
-from model.decode.verify import Drafting, Pass
+from model.decode.verify import Drafting, Outcome, Pass
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
 from model.prefixes import SharedPrefixes
 from model.sampling import Sampling
 from model.shipped import shipped_adapter, weights_checksum
+from model.stride import Strider
 from model.tokenizer import TextTokenizer
 from model.transformer import Decoder, Precision, Rows
 from model.weights import open_checkpoint
@@ -121,8 +122,8 @@ def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]
     return None if found is None else found.to(decoder.device, decoder.dtype)
 
 
-Passes = Generator[Rows, Tensor, None]
-"""A request: yields the rows of its next pass, is sent their logits."""
+Passes = Generator[Rows | Strider, Any, None]
+"""A request: yields the rows of its next pass and is sent their logits, or a stride and is sent its outcome."""
 
 
 @dataclass
@@ -133,19 +134,21 @@ class Job:
     fail: Callable[[Exception], None]
     done: Callable[[], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
-    rows: Rows | None = None
+    rows: Rows | Strider | None = None
     served: int = 0
     """The pass that it was last part of."""
 
     @property
     def size(self) -> int:
         """Rows that it wants in the next pass."""
-        return 0 if self.rows is None else len(self.rows.tokens)
+        if self.rows is None:
+            return 0
+        return self.rows.rows if isinstance(self.rows, Strider) else len(self.rows.tokens)
 
     @property
     def speaks(self) -> bool:
         """Whether its next pass says something, and does not only read."""
-        return self.rows is not None and self.rows.wanted > 0
+        return isinstance(self.rows, Strider) or (self.rows is not None and self.rows.wanted > 0)
 
 
 class Engine:
@@ -162,6 +165,7 @@ class Engine:
         decoding: `verified` (drafts are checked: the base model's own words) or `blocks` (blocks are denoised and not
             checked); what the model was made for when not given.
         effort, max_steps: how blocks are denoised where a reply does not say.
+        strides: whether a conversation that is alone runs in whole passes on the device; on a GPU when not given.
 
     Attributes:
         denoising: how blocks are denoised, or None in verified decoding.
@@ -177,17 +181,20 @@ class Engine:
         decoding: Decoding | None = None,
         effort: Effort = "medium",
         max_steps: int | None = None,
+        strides: bool | None = None,
     ) -> None:
         self.sampling = sampling or Sampling()
         self.schedule = schedule_for(effort, max_steps)
         self.prefixes = SharedPrefixes()
         self._asked = decoding
-        self._speaking, self._passes = 1, 0
+        self._speaking, self._passes, self._alone = 1, 0, False
+        self._strides = strides
+        self._strider: Strider | None = None
         self._waiting: deque[Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._ready: Future[LoadedModel] = Future()
-        self._thread = threading.Thread(target=self._run, args=(load,), name="rejoinder-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(load, context), name="rejoinder-engine", daemon=True)
         self._thread.start()
         self.model = self._ready.result()
         config = self.model.decoder.config
@@ -234,11 +241,15 @@ class Engine:
             self._wake.notify()
         return job
 
-    def _run(self, load: Callable[[], LoadedModel]) -> None:
+    def _run(self, load: Callable[[], LoadedModel], context: int) -> None:
         try:
             model = load()
             self.denoising = _denoising(model, self._asked)
             self.pace = _warm_up(model)
+            on_gpu = model.decoder.device.type == "cuda"
+            if self.denoising is None and (on_gpu if self._strides is None else self._strides):
+                room = min(context, model.decoder.config.context_length)
+                self._strider = Strider(model.decoder, model.adapter, _most_slots(model), room)
         except BaseException as error:
             self._ready.set_exception(error)
             return
@@ -254,7 +265,9 @@ class Engine:
                 self._waiting.clear()
             # A request that takes another's place comes behind it, and finds it closed.
             active = [job for job in active if self._goes_on(job)]
+            self._alone = len(active) + len(arrived) == 1
             active += [job for job in arrived if self._goes_on(job) and self._advance(job, None)]
+            self._alone = len(active) == 1
             if active:
                 chosen = self._choose(active)
                 gone = [job for job, logits in self._pass(model, chosen) if not self._advance(job, logits)]
@@ -277,16 +290,27 @@ class Engine:
             job.served = self._passes
         return chosen
 
-    def _pass(self, model: LoadedModel, chosen: list[Job]) -> list[tuple[Job, Tensor]]:
+    def _pass(self, model: LoadedModel, chosen: list[Job]) -> list[tuple[Job, Tensor | Outcome]]:
         """One pass over some requests. Should it fail, each is tried alone, and only the one at fault is dropped."""
-        rows = [job.rows for job in chosen if job.rows is not None]
+        strides = [(job, job.rows) for job in chosen if isinstance(job.rows, Strider)]
+        others = [(job, job.rows) for job in chosen if isinstance(job.rows, Rows)]
+        results: list[tuple[Job, Tensor | Outcome]] = []
         try:
-            return list(zip(chosen, model.decoder.run(rows, model.adapter), strict=True))
+            results += [(job, stride.step()) for job, stride in strides]
+            if others:
+                logits = model.decoder.run([rows for _, rows in others], model.adapter)
+                results += zip((job for job, _ in others), logits, strict=True)
+            return results
         except Exception as error:
             if len(chosen) == 1:
                 self._end(chosen[0], _explained(error))
                 return []
-            return [result for job in chosen for result in self._pass(model, [job])]
+            left = [job for job in chosen if all(job is not done for done, _ in results)]
+            return results + [result for job in left for result in self._pass(model, [job])]
+
+    def stride(self) -> Strider | None:
+        """Whole passes on the device, for a conversation that has the engine to itself."""
+        return self._strider if self._alone else None
 
     def _goes_on(self, job: Job) -> bool:
         if job.cancelled.is_set():
@@ -294,7 +318,7 @@ class Engine:
             return False
         return True
 
-    def _advance(self, job: Job, logits: Tensor | None) -> bool:
+    def _advance(self, job: Job, logits: Tensor | Outcome | None) -> bool:
         """Hand a request its logits; whether it wants another pass."""
         try:
             job.rows = next(job.passes) if logits is None else job.passes.send(logits)

@@ -7,7 +7,7 @@ random weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,12 @@ from model.weights import Checkpoint, DecoderConfig
 
 Precision = Literal["int8", "float32", "bfloat16"]
 
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(query [..., heads, head_dim], key, value [..., kv_heads, head_dim]) → [..., heads × head_dim]."""
+
+Change = Callable[[Tensor, str, Tensor], Tensor]
+"""(output of projections side by side, which ones, their input) → that output with an adapter's part in it."""
 
 MASK = -1
 """Stands for a masked position among token ids; it enters with the adapter's own embedding, or as the model's own
@@ -94,14 +100,24 @@ class _Look:
 
 
 @dataclass(frozen=True)
-class _Gate:
+class Gate:
     """Lets the adapter change noise rows, and no others."""
 
     adapter: Adapter
     noise: Tensor | slice
 
-    def add(self, out: Tensor, layer: int, names: str, x: Tensor) -> None:
-        out[self.noise] += self.adapter.change(layer, names, x[self.noise])
+    def on(self, layer: int) -> Change:
+        """What it does in a layer."""
+
+        def change(out: Tensor, names: str, x: Tensor) -> Tensor:
+            out[self.noise] += self.adapter.change(layer, names, x[self.noise])
+            return out
+
+        return change
+
+
+def _unchanged(out: Tensor, names: str, x: Tensor) -> Tensor:
+    return out
 
 
 def _noise_rows(batch: Sequence[Rows], device: torch.device) -> Tensor | slice | None:
@@ -249,10 +265,18 @@ class Decoder:
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
         looks = [_Look.of(rows, self.device) for rows in batch]
-        gate = _Gate(adapter, noise) if adapter is not None and noise is not None else None
+        gate = Gate(adapter, noise) if adapter is not None and noise is not None else None
         for number, layer in enumerate(self.layers):
-            x = x + self._attention(layer, number, x, batch, sizes, looks, turns, gate)
-            x = x + self._mlp(layer, number, x, gate)
+
+            def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
+                parts = (part.split_with_sizes(sizes) for part in (query, key, value))
+                seen = [
+                    look.attend(q, *rows.cache.write(number, k, v))
+                    for rows, look, q, k, v in zip(batch, looks, *parts, strict=True)
+                ]
+                return seen[0] if len(seen) == 1 else torch.cat(seen)
+
+            x = self.run_layer(layer, x, turns, attention, None if gate is None else gate.on(number))
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
         if not any(len(part) for part in kept):
             return [torch.empty(0, self.config.vocab_size) for _ in batch]
@@ -261,48 +285,19 @@ class Decoder:
             logits[:, self.mask_token] = -torch.inf  # a mask is never said
         return list(logits.split_with_sizes([len(part) for part in kept]))
 
-    def _attention(
-        self,
-        layer: Layer,
-        number: int,
-        x: Tensor,
-        batch: Sequence[Rows],
-        sizes: list[int],
-        looks: list[_Look],
-        turns: Turns,
-        gate: _Gate | None,
+    def run_layer(
+        self, layer: Layer, x: Tensor, turns: Turns, attention: Attend, change: Change | None = None
     ) -> Tensor:
+        """One layer over rows of any shape [..., hidden]."""
+        change = change or _unchanged
         normal = self.normalize(x, layer.attention_norm)
-        mixed = layer.query_key_value(normal)
-        if gate:
-            gate.add(mixed, number, "q k v", normal)
-        query, key, value = self.heads(layer, mixed, turns)
-        parts = zip(
-            batch,
-            looks,
-            query.split_with_sizes(sizes),
-            key.split_with_sizes(sizes),
-            value.split_with_sizes(sizes),
-            strict=True,
-        )
-        seen = [look.attend(q, *rows.cache.write(number, k, v)) for rows, look, q, k, v in parts]
-        joined = seen[0] if len(seen) == 1 else torch.cat(seen)
-        out = layer.output(joined)
-        if gate:
-            gate.add(out, number, "o", joined)
-        return out
-
-    def _mlp(self, layer: Layer, number: int, x: Tensor, gate: _Gate | None) -> Tensor:
+        query, key, value = self.heads(layer, change(layer.query_key_value(normal), "q k v", normal), turns)
+        joined = attention(query, key, value)
+        x = x + change(layer.output(joined), "o", joined)
         normal = self.normalize(x, layer.mlp_norm)
-        both = layer.gate_up(normal)
-        if gate:
-            gate.add(both, number, "gate up", normal)
-        half, up = both.chunk(2, dim=-1)
-        inner = torch.nn.functional.silu(half).mul_(up)
-        out = layer.down(inner)
-        if gate:
-            gate.add(out, number, "down", inner)
-        return out
+        half, up = change(layer.gate_up(normal), "gate up", normal).chunk(2, dim=-1)
+        inner = torch.nn.functional.silu(half) * up
+        return x + change(layer.down(inner), "down", inner)
 
     def turns(self, positions: Tensor) -> Turns:
         """What positions of any shape [...] do to queries and keys."""

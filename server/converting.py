@@ -73,7 +73,7 @@ def train_command(
     seed: Annotated[int, typer.Option(help="Of the beginning and of all draws.")] = 1,
     rank: Annotated[int, typer.Option(min=1, max=256, help="Of the low-rank changes.")] = 32,
     texts: Annotated[int, typer.Option(min=1, help="Texts of a step.")] = 12,
-    blocks: Annotated[int, typer.Option(min=1, help="Masked blocks of each text in a step.")] = 24,
+    rows: Annotated[int, typer.Option(min=8, help="Noise rows of each text in a step.")] = 96,
     model: ModelOption = DEFAULT_MODEL,
     device: DeviceOption = "auto",
 ) -> None:
@@ -84,7 +84,7 @@ def train_command(
         loaded, path = _load(model, device)
         corpus = load_corpus(folder / "text.safetensors")
         budget = None if steps else minutes or 90.0
-        plan = Plan(budget, steps, seed, rank, texts, blocks)
+        plan = Plan(budget, steps, seed, rank, texts, rows)
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         with Progress(*columns, console=_err) as bars:
             task = bars.add_task("beginning", total=1.0)

@@ -70,7 +70,7 @@ class _Writer:
         self, decoder: Decoder, prompts: Sequence[Prompt], stop: frozenset[int], count: int, seed: int
     ) -> None:
         self._decoder, self._prompts = decoder, prompts
-        longest = max(len(prompt.tokens) + prompt.most for prompt in prompts)
+        longest = max(len(prompt.tokens) + prompt.most for prompt in prompts) + 1
         self._length = -(-longest // _BUCKET) * _BUCKET
         self._lanes = Lanes(decoder, count, min(self._length, decoder.config.context_length))
         self._written: list[list[int]] = [[] for _ in prompts]

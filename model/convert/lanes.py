@@ -6,19 +6,13 @@ products, on a GPU one CUDA graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import scaled_dot_product_attention
 
-from model.transformer import Decoder, Layer, Turns
-
-Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(query [n, rows, heads, head_dim], key, value [n, rows, kv_heads, head_dim]) → [n, rows, heads × head_dim]."""
-
-Change = Callable[[str, Tensor], Tensor]
-"""(projections side by side, their input) → what an adapter adds to their output."""
+from model.transformer import Decoder
 
 
 class Lanes:
@@ -26,7 +20,7 @@ class Lanes:
 
     Args:
         decoder: with float weights.
-        count, length: how many lanes, and for how many tokens each.
+        count, length: how many lanes, and for how many tokens each; one more than any text has.
     """
 
     def __init__(self, decoder: Decoder, count: int, length: int) -> None:
@@ -41,8 +35,8 @@ class Lanes:
 
     @torch.no_grad()
     def read(self, tokens: Tensor, starts: Tensor, lanes: Tensor | None = None, seen: int | None = None) -> Tensor:
-        """Read tokens behind what their lanes hold. Padding at the end of a lane is harmless: nothing sees a
-        position before it is written again.
+        """Read tokens behind what their lanes hold. Padding is harmless: nothing sees a position before it is
+        written again, and what would stand behind a lane's end falls on its last position, which no text reaches.
 
         Args:
             tokens: [n, rows] ids.
@@ -54,6 +48,7 @@ class Lanes:
             [n, rows, hidden], ready for the head.
         """
         positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        positions = positions.clamp(max=self.length - 1)
         length = seen or self.keys[0].shape[2]
         mask = torch.arange(length, device=tokens.device) <= positions[..., None]
         where = torch.arange(tokens.shape[0], device=tokens.device)[:, None] if lanes is None else lanes[:, None]
@@ -70,7 +65,7 @@ class Lanes:
                     keys, values = keys[lanes], values[lanes]
                 return grouped_attention(query, keys[:, :, :length], values[:, :, :length], mask)
 
-            x = run_layer(decoder, layer, x, turns, attention)
+            x = decoder.run_layer(layer, x, turns, attention)
         return decoder.normalize(x, decoder.norm)
 
 
@@ -106,34 +101,6 @@ class Instructions:
         for (keys, values), (key, value) in zip(both, self._read[head], strict=True):
             keys[lane, :, : len(head)], values[lane, :, : len(head)] = key, value
         return len(head)
-
-
-def run_layer(
-    decoder: Decoder,
-    layer: Layer,
-    x: Tensor,
-    turns: Turns,
-    attention: Attention,
-    change: Change | None = None,
-) -> Tensor:
-    """One layer over [n, rows, hidden]."""
-    normal = decoder.normalize(x, layer.attention_norm)
-    mixed = layer.query_key_value(normal)
-    if change:
-        mixed = mixed + change("q k v", normal)
-    query, key, value = decoder.heads(layer, mixed, turns)
-    joined = attention(query, key, value)
-    x = x + layer.output(joined)
-    if change:
-        x = x + change("o", joined)
-    normal = decoder.normalize(x, layer.mlp_norm)
-    both = layer.gate_up(normal)
-    if change:
-        both = both + change("gate up", normal)
-    half, up = both.chunk(2, dim=-1)
-    inner = silu(half) * up
-    x = x + layer.down(inner)
-    return x + change("down", inner) if change else x
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from model.adapter import Adapter
 from model.convert.corpus import Text
-from model.convert.lanes import Lanes, grouped_attention, run_layer
+from model.convert.lanes import Lanes, grouped_attention
 from model.transformer import MASK, Decoder
 
 _LOSS_ROWS = 256
@@ -122,10 +122,10 @@ def noise_states(decoder: Decoder, adapter: Adapter, clean: Lanes, seen: int, bl
             both = torch.cat((keys, key.transpose(1, 2)), 2), torch.cat((values, value.transpose(1, 2)), 2)
             return grouped_attention(query, *both, mask)
 
-        def change(names: str, inner: Tensor, number: int = number) -> Tensor:
-            return adapter.change(number, names, inner)
+        def change(out: Tensor, names: str, inner: Tensor, number: int = number) -> Tensor:
+            return out + adapter.change(number, names, inner)
 
-        x = run_layer(decoder, layer, x, turns, attention, change)
+        x = decoder.run_layer(layer, x, turns, attention, change)
     return decoder.normalize(x, decoder.norm)
 
 

@@ -42,6 +42,10 @@ _RANDOM_TOKENS = 4096
 none of them can grow unseen."""
 
 
+_WINDOW = 8
+"""Steps whose texts are sorted by length together."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How to train.
@@ -50,7 +54,7 @@ class Plan:
         minutes, steps: the budget; the one that is not None counts.
         seed: of the adapter's beginning and of all draws.
         rank: of the low-rank changes.
-        texts, blocks: texts of a step, and masked blocks in each.
+        texts, rows: texts of a step, and noise rows of each; shorter blocks are more.
         curriculum: pairs of a share of the budget and the size of blocks from there on.
         rate: peak learning rate of A; B learns twice as fast (LoRA+, arXiv 2402.12354).
         refined: share of blocks that hold some tokens already, as a second pass meets them.
@@ -64,7 +68,7 @@ class Plan:
     seed: int = 1
     rank: int = 32
     texts: int = 12
-    blocks: int = 24
+    rows: int = 96
     curriculum: tuple[tuple[float, int], ...] = ((0.0, 2), (0.2, 4))
     rate: float = 1e-3
     refined: float = 0.15
@@ -138,6 +142,7 @@ class _Training:
         longest = max(len(text.tokens) for text in texts)
         self._lanes = Lanes(decoder, plan.texts, longest + plan.slots)
         self._instructions = Instructions(self._lanes, model.stop_tokens)
+        self._rest = [len(text.tokens) - self._instructions.count(text.tokens) for text in self._texts]
         self._adapter = _beginning(decoder, plan)
         self._leaves = _leaves(self._adapter)
         ups = [low.b for layer in self._adapter.layers for low in layer.values()]
@@ -191,12 +196,12 @@ class _Training:
         draw = torch.Generator().manual_seed(plan.seed * 1_000_003 + self._step)
         size = next(size for since, size in reversed(plan.curriculum) if done >= since)
         texts = self._pick()
-        blocks = _moved(draw_blocks(texts, size, plan.blocks, draw), self._decoder.device)
+        blocks = _moved(draw_blocks(texts, size, plan.rows // size, draw), self._decoder.device)
         padded, states, starts = self._read(texts)
         adapter = self._adapter.to(self._decoder.device, self._decoder.dtype)
         seen = padded.shape[1]
         if plan.refined:
-            first = first_blocks(blocks, max(1, round(plan.refined * plan.blocks)))
+            first = first_blocks(blocks, max(1, round(plan.refined * plan.rows / size)))
             with torch.no_grad():
                 guesses = self._guesses(noise_states(self._decoder, adapter, self._lanes, seen, first))
             blocks = refined(blocks, guesses, padded, draw)
@@ -215,13 +220,17 @@ class _Training:
         return value, variation
 
     def _pick(self) -> list[Text]:
-        """The texts of this step: every one once, in another order each time around."""
+        """The texts of this step: every one once, in another order each time around. Those of a step are of like
+        length, since all are padded to the longest."""
         count, plan = self._plan.texts, self._plan
         a_round = len(self._texts) // count
+        draw = random.Random(f"{plan.seed} {self._step // a_round}")
         order = list(range(len(self._texts)))
-        random.Random(f"{plan.seed} {self._step // a_round}").shuffle(order)
-        at = self._step % a_round * count
-        return [self._texts[n] for n in order[at : at + count]]
+        draw.shuffle(order)
+        windows = [order[at : at + _WINDOW * count] for at in range(0, len(order), _WINDOW * count)]
+        alike = [n for window in windows for n in sorted(window, key=lambda n: self._rest[n])]
+        at = draw.sample(range(a_round), a_round)[self._step % a_round] * count
+        return [self._texts[n] for n in alike[at : at + count]]
 
     def _read(self, texts: Sequence[Text]) -> tuple[Tensor, Tensor, Tensor]:
         """The clean half, read once for all blocks of these texts.

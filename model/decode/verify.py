@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -204,6 +205,22 @@ def _chosen(logits: Tensor, rule: Rule) -> Draft:
     return Draft(tuple(tokens.tolist()), spread, tuple(confidence.tolist()))
 
 
+class Stride(Protocol):
+    """Whole passes of one conversation, acceptance included, without the host (`stride.Strider`)."""
+
+    def begin(self, cache: KeyValueCache, last: int, draft: Draft) -> None:
+        """Take a conversation aboard."""
+        ...
+
+    def fits(self, cache: KeyValueCache) -> bool:
+        """Whether it has room for this conversation's next passes."""
+        ...
+
+    def land(self) -> None:
+        """Give the conversation's keys back to its cache."""
+        ...
+
+
 @dataclass(frozen=True)
 class Drafting:
     """How an answer is drafted.
@@ -227,8 +244,10 @@ def verified(
     answer: Answer,
     context: int,
     learn: Callable[[int, int], None],
-) -> Generator[Rows, Tensor, None]:
-    """Write an answer in the base model's own words. Yields the rows of each pass, is sent their logits.
+    stride: Callable[[], Stride | None] = lambda: None,
+) -> Generator[Any, Any, None]:
+    """Write an answer in the base model's own words. Yields the rows of each pass and is sent their logits, or a
+    stride and is sent its outcome.
 
     Args:
         cache: holds all of `ids` but the last.
@@ -236,23 +255,38 @@ def verified(
         drafting: asked before each pass.
         context: positions that the model has.
         learn: told after each pass how many drafts were checked, and how many accepted.
+        stride: asked before each pass for whole passes on the device, where there are such.
     """
     lookup, last, draft = LookUp(ids), ids[-1], NOTHING
-    while answer.finished is None:
-        ahead = _plan(last, draft, lookup, drafting(), context - len(cache.tokens) - 1)
-        outcome = settle(ahead, (yield ahead.rows(cache)), rule)
-        draft = outcome.draft
-        if outcome.committed:
-            cache.keep(outcome.kept, [last, *outcome.committed[:-1]])
-            last = outcome.committed[-1]
-            lookup.extend(outcome.committed)
-            learn(len(ahead.draft.tokens), _accepted(ahead, outcome))
-        answer.add(outcome.committed, draft)
-
-
-def _accepted(ahead: Pass, outcome: Outcome) -> int:
-    """How many of the drafts turned out right, also where a copied continuation went further."""
-    return _agreed(ahead.draft.tokens, outcome.committed)
+    aboard: Stride | None = None
+    try:
+        while answer.finished is None:
+            wanted = stride() if rule.sampling.temperature == 0 else None
+            if aboard is not None and (wanted is not aboard or not aboard.fits(cache)):
+                aboard.land()
+                aboard = None
+            if wanted is not None and wanted.fits(cache):
+                if aboard is None:
+                    aboard = wanted
+                    aboard.begin(cache, last, draft)
+                outcome = yield aboard
+                cache.commit([last, *outcome.committed[:-1]])
+                tried, right = len(draft.tokens), _agreed(draft.tokens, outcome.committed)
+            else:
+                ahead = _plan(last, draft, lookup, drafting(), context - len(cache.tokens) - 1)
+                outcome = settle(ahead, (yield ahead.rows(cache)), rule)
+                if outcome.committed:
+                    cache.keep(outcome.kept, [last, *outcome.committed[:-1]])
+                tried, right = len(ahead.draft.tokens), _agreed(ahead.draft.tokens, outcome.committed)
+            draft = outcome.draft
+            if outcome.committed:
+                last = outcome.committed[-1]
+                lookup.extend(outcome.committed)
+                learn(tried, right)
+            answer.add(outcome.committed, draft)
+    finally:
+        if aboard is not None:
+            aboard.land()
 
 
 def _plan(last: int, draft: Draft, lookup: LookUp, drafting: Drafting, left: int) -> Pass:

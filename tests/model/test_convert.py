@@ -139,7 +139,7 @@ def test_an_adapter_learns_is_saved_and_loaded_and_refused_for_other_weights(
 ) -> None:
     corpus = replace(corpus_of(model, 48), base=weights_checksum(tiny_qwen2))
     seen: list[Moment] = []
-    plan = Plan(None, 120, rank=8, texts=4, blocks=8, curriculum=((0.0, 2),), rate=1e-2, whole_vocabulary=True)
+    plan = Plan(None, 120, rank=8, texts=4, rows=16, curriculum=((0.0, 2),), rate=1e-2, whole_vocabulary=True)
     size = weights_size(tiny_qwen2)
     train(model, corpus, plan, tmp_path, base_bytes=size, report=seen.append, probe_every=0.0)
     assert seen[-1].variation < seen[0].variation * 0.8
@@ -159,7 +159,7 @@ def test_an_adapter_learns_is_saved_and_loaded_and_refused_for_other_weights(
 
 def test_a_training_that_was_stopped_goes_on_exactly(model: LoadedModel, tmp_path: Path) -> None:
     corpus = corpus_of(model, 24)
-    plan = Plan(None, 8, rank=4, texts=4, blocks=4, curriculum=((0.0, 2), (0.5, 3)))
+    plan = Plan(None, 8, rank=4, texts=4, rows=12, curriculum=((0.0, 2), (0.5, 3)))
     whole = train(model, corpus, plan, tmp_path / "whole")
 
     class Stopped(Exception):

@@ -21,6 +21,7 @@ from model.decode.schedule import Effort
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
+from model.stride import Strider
 from model.transformer import Decoder, Rows
 
 SYSTEM = TextMessage("system", "the capital of France")
@@ -349,3 +350,30 @@ async def test_a_deadline_gives_a_block_fewer_passes(tiny_qwen2: Path) -> None:
         assert passes[1] < passes[0]
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("slots", [0, 1, 3])
+async def test_whole_passes_on_the_device_say_the_same(tiny_qwen2: Path, engine: Engine, slots: int) -> None:
+    """What a CUDA graph captures, run here without one; another conversation in between lands it and takes turns."""
+    base = load_model(tiny_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, slots, seed=slots) if slots else None
+    striding = Engine(lambda: replace(base, adapter=adapter), strides=True)
+    striding._strider = Strider(base.decoder, adapter, slots, striding.context)
+    try:
+        for words in ("hello to you", "the capital of France"):
+            question = TextMessage("user", words)
+            conversation = striding.conversation()
+            ours = await all_of(conversation, SYSTEM, question, max_tokens=60)
+            alone = await all_of(engine.conversation(), SYSTEM, question, max_tokens=60)
+            assert text_of(ours) == text_of(alone)
+            assert [p.finished for p in ours] == [None] * (len(ours) - 1) + [alone[-1].finished]
+            again = [SYSTEM, question, TextMessage("assistant", text_of(ours)), TextMessage("user", "Paris")]
+            both = await asyncio.gather(
+                all_of(conversation, *again, max_tokens=40), all_of(striding.conversation(), *again, max_tokens=30)
+            )
+            wanted = await all_of(engine.conversation(), *again, max_tokens=40)
+            assert text_of(both[0]) == text_of(wanted)
+            assert text_of(wanted).startswith(text_of(both[1]))
+            assert both[0][0].cached_tokens > 20
+    finally:
+        striding.close()
