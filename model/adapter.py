@@ -1,13 +1,14 @@
 """The drafting adapter: a low-rank change to the seven projections of every layer, for noise rows only, and the
 embedding that a masked position enters with. Clean rows never pass through it, so what they say is the base model's.
 
-File: safetensors with `mask`, and `layers.N.PROJECTION.a` [rank, in] and `.b` [out, rank] for each; its metadata names
-the checksum of the weights it was trained for.
+File: safetensors with `mask`, and `layers.N.PROJECTION.a` [rank, in] and `.b` [out, rank] for each, as int8 with a
+scale a row (`….a.scale`); its metadata names the checksum of the weights it was trained for.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -112,13 +113,23 @@ class Adapter:
         return Adapter(self.mask.to(device, dtype), layers, self.base, self.slots, self.metadata)
 
     def save(self, path: Path) -> None:
-        """Write it in bfloat16."""
+        """Write it, its matrices as int8, atomically."""
         tensors = {"mask": self.mask.to(torch.bfloat16)}
         for number, layer in enumerate(self.layers):
             for name, low in layer.items():
-                tensors[f"layers.{number}.{name}.a"] = low.a.to(torch.bfloat16).contiguous()
-                tensors[f"layers.{number}.{name}.b"] = low.b.to(torch.bfloat16).contiguous()
-        save_file(tensors, path, {**self.metadata, "base_sha256": self.base, "slots": str(self.slots)})
+                for part, matrix in (("a", low.a), ("b", low.b)):
+                    rows, scale = _rounded(matrix)
+                    tensors[f"layers.{number}.{name}.{part}"] = rows
+                    tensors[f"layers.{number}.{name}.{part}.scale"] = scale
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        save_file(tensors, partial, {**self.metadata, "base_sha256": self.base, "slots": str(self.slots)})
+        os.replace(partial, path)
+
+
+def _rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """[rows, columns] as int8, with a scale a row."""
+    scale = (matrix.float().abs().amax(dim=1) / 127).clamp_(min=1e-12)
+    return (matrix / scale[:, None]).round().to(torch.int8), scale.to(torch.float32)
 
 
 def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
@@ -134,7 +145,7 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
     try:
         with safe_open(path, "pt") as file:
             metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name).to(torch.float32) for name in file.keys()}  # noqa: SIM118
+            stored = {name: file.get_tensor(name).to(torch.float32) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise BadModelFile(f"the adapter {path} cannot be read ({error})") from None
     made_for = metadata.get("base_sha256", "")
@@ -143,15 +154,20 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
             f"the adapter {path.name} was trained for weights with sha256 {made_for or 'unknown'}, and these "
             f"have {base}: convert these weights, or run without an adapter"
         )
+
+    def matrix(name: str) -> Tensor:
+        whole: Tensor = stored[name] * stored[f"{name}.scale"][:, None]
+        return whole
+
     try:
         layers = tuple(
             {
-                name: LowRank(tensors[f"layers.{number}.{name}.a"], tensors[f"layers.{number}.{name}.b"])
+                name: LowRank(matrix(f"layers.{number}.{name}.a"), matrix(f"layers.{number}.{name}.b"))
                 for name in PROJECTIONS
             }
             for number in range(config.layers)
         )
-        mask, slots = tensors["mask"], int(metadata["slots"])
+        mask, slots = stored["mask"], int(metadata["slots"])
     except (KeyError, ValueError) as error:
         raise BadModelFile(f"the adapter {path.name} lacks {error}: it is not complete") from None
     for layer in layers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -54,6 +55,60 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Te
     spread = None if mask is None else mask.expand(group, rows, seen).reshape(group * rows, seen)
     out = scaled_dot_product_attention(folded, key.unsqueeze(0), value.unsqueeze(0), attn_mask=spread)
     return out.view(kv_heads, group, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)
+
+
+def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, sees: Tensor) -> Tensor:
+    """`attend` where every row sees all of the first `past` keys: those in one unmasked problem for a flash kernel,
+    the few new ones in a small masked one, merged by their log-sums-of-exponentials (as flash-decoding merges splits).
+
+    Args:
+        past: keys that all rows see, at least one.
+        sees: [rows, rows] bool, which new rows each row sees.
+    """
+    rows, heads, size = query.shape
+    kv_heads = key.shape[0]
+    group = heads // kv_heads
+    old, old_log = _flash(query, key[:, :past], value[:, :past])
+    folded = query.view(rows, kv_heads, group, size).permute(1, 2, 0, 3).float()
+    scores = folded @ key[:, past:].float().transpose(-1, -2)[:, None] / size**0.5
+    scores = scores.masked_fill(~sees, -torch.inf)
+    new_log = scores.logsumexp(-1)
+    new = (scores - new_log[..., None]).exp() @ value[:, past:].float()[:, None]
+    new = new.permute(2, 0, 1, 3).reshape(rows, heads, size)
+    new_log = new_log.permute(2, 0, 1).reshape(rows, heads)
+    share = torch.sigmoid(old_log - new_log)[..., None]  # e^a / (e^a + e^b)
+    merged: Tensor = (old.float() * share + new * (1 - share)).to(query.dtype).reshape(rows, heads * size)
+    return merged
+
+
+@cache
+def _flash_attn() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
+    """flash-attn's kernel where it is installed: `pip install "rejoinder[gpu]"`."""
+    try:
+        from flash_attn import flash_attn_func
+    except ImportError:
+        return None
+    kernel: Callable[..., tuple[Tensor, Tensor, Tensor]] = flash_attn_func
+    return kernel
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Unmasked attention [rows, heads, head_dim], and the log-sum-exp of its scores [rows, heads]."""
+    rows, heads, size = query.shape
+    kv_heads = key.shape[0]
+    own = _flash_attn() if query.is_cuda else None
+    if own is not None:
+        out, log, _ = own(query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], return_attn_probs=True)
+        return out[0], log[0].transpose(0, 1)
+    group = heads // kv_heads
+    folded = query.view(rows, kv_heads, group, size).permute(1, 2, 0, 3).reshape(1, kv_heads, group * rows, size)
+    aten = torch.ops.aten
+    kernel = (
+        aten._scaled_dot_product_flash_attention if query.is_cuda else aten._scaled_dot_product_flash_attention_for_cpu
+    )
+    out, log = kernel(folded, key[None], value[None])[:2]
+    out = out.view(kv_heads, group, rows, size).permute(2, 0, 1, 3).reshape(rows, heads, size)
+    return out, log.reshape(kv_heads, group, rows).permute(2, 0, 1).reshape(rows, heads).float()
 
 
 def seen_by_each(mask: Tensor) -> list[int | Tensor]:

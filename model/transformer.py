@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend, attend_each, seen_by_each, text_mask
+from model.attention import attend, attend_each, attend_split, seen_by_each, text_mask
 from model.cache import KeyValueCache
 from model.families import Attention
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
@@ -72,10 +72,12 @@ class _Look:
     """How the new rows of one conversation look at its keys.
 
     Attributes:
+        past: keys that all of them see.
         each: what each of the first rows sees, for rows that must come out the same whatever is beside them.
         mask: [rows, past + rows] bool, for the others; None where a single row sees everything.
     """
 
+    past: int
     each: list[int | Tensor]
     mask: Tensor | None
 
@@ -85,12 +87,14 @@ class _Look:
         count, past = len(rows.tokens), len(rows.cache.tokens)
         mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), dim=1)
         clean = count - sum(rows.noise) if device.type == "cpu" and rows.wanted else 0
-        return _Look(seen_by_each(mask[:clean]), mask.to(device) if count > 1 and clean < count else None)
+        return _Look(past, seen_by_each(mask[:clean]), mask.to(device) if count > 1 and clean < count else None)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[rows, heads, head_dim] → [rows, heads × head_dim]."""
         clean = len(self.each)
         if clean == 0:
+            if self.mask is not None and self.past and query.dtype == torch.bfloat16 and query.is_cuda:
+                return attend_split(query, key, value, self.past, self.mask[:, self.past :])
             return attend(query, key, value, self.mask)
         exact = attend_each(query[:clean], key, value, self.each)
         if clean == len(query):

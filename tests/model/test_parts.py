@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.attention import attend, attend_each, causal_mask, seen_by_each
+from model.attention import attend, attend_each, attend_split, causal_mask, seen_by_each
 from model.cache import KeyValueCache
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
@@ -50,6 +50,17 @@ def test_attention_is_softmax_of_scores_over_what_is_seen() -> None:
             scores = (key[head // 2] @ query[row, head]) / math.sqrt(8)
             weights = scores.masked_fill(~mask[row], -torch.inf).softmax(0)
             torch.testing.assert_close(ours[row, head], weights @ value[head // 2])
+
+
+@given(rows=st.integers(1, 9), past=st.integers(1, 40), seed=st.integers(0, 99))
+def test_attention_in_two_parts_is_attention(rows: int, past: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    query = torch.randn(rows, 4, 8, generator=draw)
+    key, value = (torch.randn(2, past + rows, 8, generator=draw) for _ in "kv")
+    sees = torch.rand(rows, rows, generator=draw) < 0.5
+    sees |= torch.eye(rows, dtype=torch.bool)
+    whole = attend(query, key, value, torch.cat((torch.ones(rows, past, dtype=torch.bool), sees), 1))
+    torch.testing.assert_close(attend_split(query, key, value, past, sees), whole, atol=1e-5, rtol=1e-5)
 
 
 @given(st.lists(st.one_of(st.lists(st.integers(0, 9), min_size=1, max_size=400), st.integers(0, 500)), max_size=8))
