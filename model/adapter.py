@@ -170,6 +170,11 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
         mask, slots = stored["mask"], int(metadata["slots"])
     except (KeyError, ValueError) as error:
         raise BadModelFile(f"the adapter {path.name} lacks {error}: it is not complete") from None
+    except (RuntimeError, IndexError) as error:
+        raise BadModelFile(f"the adapter {path.name} is damaged ({error}): fetch or make it again") from None
+    ranks = {low.a.shape[0] for layer in layers for low in layer.values()}
+    if mask.shape != (config.hidden,) or len(ranks) > 1:
+        raise BadModelFile(f"the adapter {path.name} has another shape than the model")
     for layer in layers:
         for name, shape in projection_shapes(config).items():
             if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:

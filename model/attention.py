@@ -81,6 +81,13 @@ def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, sees: Ten
     return merged
 
 
+def splits(query: Tensor) -> bool:
+    """Whether `attend_split` has a flash kernel for these queries: on GPUs from Ampere on, in bfloat16."""
+    size = query.shape[-1]
+    fits = query.is_cuda and query.dtype == torch.bfloat16 and size <= 256 and size % 8 == 0
+    return fits and torch.cuda.get_device_capability(query.device)[0] >= 8
+
+
 @cache
 def _flash_attn() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
     """flash-attn's kernel where it is installed: `pip install "rejoinder[gpu]"`."""

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model.answer import Answer, Progress
+from model.cache import KeyValueCache
 from model.chat import Message
 from model.decode.denoise import denoise, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
 from model.decode.verify import Drafting, verified
 from model.sampling import Rule, Sampling
+from model.stride import Strider
 from model.transformer import text_rows
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Conversation:
     def __init__(self, engine: Engine, *, drafting: bool = True) -> None:
         self._engine, self._drafting = engine, drafting
         self._cache = engine.model.decoder.new_cache()
+        self._origin: KeyValueCache | None = None
         self._job: Job | None = None
         self._left_out = 0
 
@@ -86,7 +89,7 @@ class Conversation:
 
         Raises:
             PromptTooLong: the newest message does not fit.
-            ValueError: the template refuses the conversation, or `max_steps` is out of range.
+            ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
         """
         loop = asyncio.get_running_loop()
         arrivals: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
@@ -95,6 +98,8 @@ class Conversation:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrivals.put_nowait, item)
 
+        if max_tokens is not None and max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
         schedule = self._engine.schedule
         if effort is not None or max_steps is not None:
             schedule = schedule_for(effort or "medium", max_steps)
@@ -129,10 +134,10 @@ class Conversation:
             self._job.cancelled.set()
 
     def fork(self) -> Conversation:
-        """A conversation that has read what this one has and goes its own way; drop it, and nothing was changed.
-        Only while no request of this one is under way."""
+        """A conversation that begins with what this one has read when its first request runs, and goes its own way;
+        drop it, and nothing was changed."""
         twin = Conversation(self._engine, drafting=self._drafting)
-        twin._cache, twin._left_out = self._cache.fork(), self._left_out
+        twin._origin, twin._left_out = self._cache, self._left_out
         return twin
 
     @property
@@ -156,7 +161,7 @@ class Conversation:
         """Read what is new of the prompt, then draft and verify until the answer ends."""
         engine = self._engine
         ids, limit = self._encode(messages, tools, answer=True)
-        budget = min(limit, options.max_tokens or limit)
+        budget = limit if options.max_tokens is None else min(limit, options.max_tokens)
         rule, denoising = Rule(sampling, sampling.generator()), engine.denoising
         # In verified decoding the last token is read again: its logits are wanted.
         start = len(ids) - 1 if denoising is None else reading_start(denoising, ids)
@@ -164,25 +169,37 @@ class Conversation:
         answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, deliver)
         yield from self._read(ids[:start])
         self._share(messages, tools, ids)
+        context = engine.model.decoder.config.context_length
         if denoising is None:
-            context = engine.model.decoder.config.context_length
-            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, engine.stride)
+            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, self._stride)
         else:
             gated = engine.model.adapter is not None
             yield from denoise(
-                self._cache, ids, denoising, options.schedule, rule, answer, gated=gated, deadline=options.deadline
+                self._cache,
+                ids,
+                denoising,
+                options.schedule,
+                rule,
+                answer,
+                context,
+                gated=gated,
+                deadline=options.deadline,
             )
 
     def _share(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> None:
         """Let other conversations begin with these instructions and tools, too."""
         leading = messages[: _leading(messages)]
-        if not leading:
-            return
-        alone = self._engine.model.template.encode(leading, tools=tools, answer=False)
+        try:
+            alone = self._engine.model.template.encode(leading, tools=tools, answer=False) if leading else []
+        except ValueError:
+            return  # some templates refuse a conversation in which no user speaks
         pairs = zip(alone, ids, strict=False)
         count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(alone))
         block = self._engine.block
         self._engine.prefixes.keep(self._cache, min(count, len(self._cache.tokens)) // block * block)
+
+    def _stride(self) -> Strider | None:
+        return self._engine.stride(self._drafting)
 
     def _drafts(self) -> Drafting:
         return self._engine.drafting() if self._drafting else Drafting()
@@ -190,6 +207,8 @@ class Conversation:
     def _keep(self, ids: list[int]) -> int:
         """Forget what does not begin `ids`; returns how many tokens are left. Keys of a family whose blocks see
         themselves whole hold for whole blocks only."""
+        if self._origin is not None:
+            self._cache, self._origin = self._origin.fork(), None
         self._engine.prefixes.lend(self._cache, ids)
         common = self._cache.keep_common(ids)
         if self._engine.attention == "block":

@@ -57,6 +57,9 @@ _MOST_ROWS = {"cpu": 64, "cuda": 295}
 """Rows of a pass at most, a piece of a prompt apart: on a CPU what is about three times a single row's time, on an H100
 where reading the weights stops being what takes longest (its ridge)."""
 
+_MOST_SLOTS = 8
+"""Drafts of a branch at most, whatever a configuration says: (8 + 1)² rows."""
+
 _TIMED = 3
 """Times that each shape is run at the start; the quickest counts."""
 
@@ -67,7 +70,8 @@ class LoadedModel:
 
     Attributes:
         stop_tokens: ids that end a reply.
-        adapter: what it drafts with; without one it still looks up, and else says one token a pass.
+        adapter: what it drafts with. Without one, models that have a mask token of their own draft with that; others
+            copy from the conversation, or say one token a pass.
     """
 
     decoder: Decoder
@@ -189,7 +193,7 @@ class Engine:
         self._asked = decoding
         self._speaking, self._passes, self._alone = 1, 0, False
         self._strides = strides
-        self._strider: Strider | None = None
+        self._striders: dict[bool, Strider] = {}
         self._waiting: deque[Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -237,6 +241,8 @@ class Engine:
         """Put a request in line. `fail` and `done` are called on the engine's thread."""
         job = Job(passes, fail, done)
         with self._wake:
+            if self._closing:
+                raise RuntimeError("the engine was closed")
             self._waiting.append(job)
             self._wake.notify()
         return job
@@ -244,12 +250,18 @@ class Engine:
     def _run(self, load: Callable[[], LoadedModel], context: int) -> None:
         try:
             model = load()
+            if model.decoder.device.type == "cuda":
+                torch.cuda.set_device(model.decoder.device)  # graphs are captured on the current one
             self.denoising = _denoising(model, self._asked)
             self.pace = _warm_up(model)
             on_gpu = model.decoder.device.type == "cuda"
-            if self.denoising is None and (on_gpu if self._strides is None else self._strides):
+            family = model.decoder.config.denoising
+            linear = family is not None and family.verified == "linear"
+            if self.denoising is None and not linear and (on_gpu if self._strides is None else self._strides):
                 room = min(context, model.decoder.config.context_length)
-                self._strider = Strider(model.decoder, model.adapter, _most_slots(model), room)
+                for drafting, slots in ((True, _most_slots(model)), (False, 0)):
+                    self._striders[drafting] = Strider(model.decoder, model.adapter if slots else None, slots, room)
+                    self._striders[drafting].warm_up()
         except BaseException as error:
             self._ready.set_exception(error)
             return
@@ -260,6 +272,8 @@ class Engine:
                 while not (self._waiting or active or self._closing):
                     self._wake.wait()
                 if self._closing:
+                    for job in (*active, *self._waiting):
+                        self._end(job, RuntimeError("the engine was closed"))
                     return
                 arrived = list(self._waiting)
                 self._waiting.clear()
@@ -308,9 +322,9 @@ class Engine:
             left = [job for job in chosen if all(job is not done for done, _ in results)]
             return results + [result for job in left for result in self._pass(model, [job])]
 
-    def stride(self) -> Strider | None:
+    def stride(self, drafting: bool) -> Strider | None:
         """Whole passes on the device, for a conversation that has the engine to itself."""
-        return self._strider if self._alone else None
+        return self._striders.get(drafting) if self._alone else None
 
     def _goes_on(self, job: Job) -> bool:
         if job.cancelled.is_set():
@@ -333,18 +347,22 @@ class Engine:
 
     @staticmethod
     def _end(job: Job, error: Exception | None) -> None:
-        job.passes.close()
         job.rows = None
-        if error is not None:
-            job.fail(error)
-        job.done()
+        try:
+            job.passes.close()  # which may want memory, to give a conversation its keys back
+            if error is not None:
+                job.fail(error)
+            job.done()
+        except Exception:
+            _log.exception("a request could not be ended properly; the others go on")
 
 
 def _warm_up(model: LoadedModel) -> Pace:
     """Run the shapes that a turn uses once, so that the first user does not wait for them, and time them."""
     decoder, most = model.decoder, _most_slots(model)
     cache = decoder.new_cache()
-    decoder.forward([0] * PREFILL_CHUNK, cache, logits="last")
+    read = min(PREFILL_CHUNK, decoder.config.context_length - 2 * most - 1)
+    decoder.forward([0] * max(1, read), cache, logits="last")
     cost: dict[int, float] = {}
     for _ in range(_TIMED):
         for slots in range(most + 1):
@@ -361,7 +379,8 @@ def _most_slots(model: LoadedModel) -> int:
     """How many drafts a branch may hold."""
     family = model.decoder.config.denoising
     if family is not None:
-        return family.block if family.verified == "branches" else 0
+        own = model.adapter.slots if model.adapter else family.block
+        return min(own, _MOST_SLOTS) if family.verified == "branches" else 0
     return model.adapter.slots if model.adapter else 0
 
 
@@ -405,4 +424,6 @@ def _device(name: str) -> torch.device:
         raise ValueError(f"{name!r} is not supported: choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("there is no CUDA device on this machine (or torch was installed for the CPU): choose cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"there is no {name} on this machine: it has {torch.cuda.device_count()} CUDA devices")
     return device

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal
 
 from model.gguf_file import BadModelFile
@@ -140,9 +141,8 @@ def find_family(said: Mapping[str, Any], where: object) -> Family:
     if found is None:
         known = ", ".join(family.name for family in FAMILIES)
         raise BadModelFile(f"{where} is a {' / '.join(named) or 'nameless'} model; known families are {known}")
-    if found.name == "sdar" and (
-        said.get("use_regular_causal") or "i-dlm" in f"{where} {said.get('_name_or_path')}".lower()
-    ):
+    name = f"{PurePath(str(where)).name} {said.get('_name_or_path')}"
+    if found.name == "sdar" and (said.get("use_regular_causal") or "i-dlm" in name.lower()):
         return family_named(I_DLM)
     return found
 

@@ -71,4 +71,4 @@ class Rule:
         """The distribution that the base model alone would have drawn from: [vocabulary]."""
         if self.sampling.temperature == 0:
             return torch.nn.functional.one_hot(logits.argmax(), logits.shape[-1]).float()
-        return probabilities(logits.cpu(), self.sampling)
+        return probabilities(logits.cpu().float(), self.sampling)

@@ -1,14 +1,16 @@
 """A pass of draft and verify as one piece of work for a GPU: rows, layers, acceptance and the next pass's drafts are
 computed from what the pass before left on the device, captured once as a CUDA graph and replayed.
 
-For one conversation that speaks greedily; what is shared by several, sampled or constrained goes through
-`Decoder.run`. All shapes are fixed: k drafts, a branch of k noise rows for each outcome, (k + 1)² rows. Drafts that
-nobody made are zeros, which are checked like any others. The host gets one small copy a pass, and may be a pass behind.
+For one conversation that speaks greedily; what is shared by several, or sampled, goes through `Decoder.run`, and so
+do copied continuations. All shapes are fixed: k drafts, a branch of k noise rows for each outcome, (k + 1)² rows.
+Drafts that nobody made are zeros, which are checked like any others. The host gets one small copy a pass, and may be
+a pass behind.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +25,9 @@ from model.transformer import Decoder, Gate
 _BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 """Attention looks at so many positions: one graph for each."""
 
+_SURE = 1_000_000
+"""Confidence is copied in such parts, among the token ids."""
+
 
 @dataclass
 class _State:
@@ -32,9 +37,8 @@ class _State:
     last: Tensor
     drafts: Tensor
     said: Tensor
-    """[2k + 2] int64: accepted, k + 1 base tokens, k drafts."""
-    sure: Tensor
-    """[k] float32: confidence of the drafts."""
+    """[3k + 2] int64, the one thing that is copied to the host: how many drafts were accepted, k + 1 base tokens, k
+    drafts, and their confidence in millionths."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,6 @@ class _Flight:
     """A pass under way: where its copy arrives, and when."""
 
     said: Tensor
-    sure: Tensor
     landed: torch.cuda.Event | None
 
 
@@ -51,13 +54,14 @@ class Strider:
 
     Args:
         decoder: the model.
-        adapter: what drafts; without one there are no drafts.
+        adapter: what drafts; without one the model's own mask token does, if it has one.
         slots: drafts of a pass.
         context: tokens that a conversation may span.
     """
 
     def __init__(self, decoder: Decoder, adapter: Adapter | None, slots: int, context: int) -> None:
-        self._decoder, self._adapter, self._slots = decoder, adapter, slots if adapter else 0
+        drafts = adapter is not None or decoder.mask_token is not None
+        self._decoder, self._adapter, self._slots = decoder, adapter, slots if drafts else 0
         device, k = decoder.device, self._slots
         self.rows = (k + 1) ** 2
         length = next((size for size in _BUCKETS if size >= context + self.rows), context + self.rows)
@@ -72,11 +76,11 @@ class Strider:
             past=torch.zeros(1, dtype=torch.long, device=device),
             last=torch.zeros(1, dtype=torch.long, device=device),
             drafts=torch.zeros(k, dtype=torch.long, device=device),
-            said=torch.zeros(2 * k + 2, dtype=torch.long, device=device),
-            sure=torch.zeros(k, device=device),
+            said=torch.zeros(3 * k + 2, dtype=torch.long, device=device),
         )
         self._ahead: _Flight | None = None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
         self._cache: KeyValueCache | None = None
         self._began = 0
 
@@ -91,10 +95,6 @@ class Strider:
         self._state.drafts.copy_(torch.tensor(drafts, dtype=torch.long))
         self._cache, self._began, self._ahead = cache, count, None
 
-    def holds(self, cache: KeyValueCache) -> bool:
-        """Whether this conversation is aboard."""
-        return self._cache is cache
-
     def land(self) -> None:
         """Give the conversation's keys and values back to its own cache, up to what it knows to be committed."""
         cache = self._cache
@@ -104,9 +104,16 @@ class Strider:
         cache.store(start, count, [mine[:, start:count] for mine in (*self._keys, *self._values)])
         self._cache = self._ahead = None
 
+    def warm_up(self) -> None:
+        """Capture every graph, the largest first: later ones take its memory, and no answer waits for them."""
+        if self._decoder.device.type == "cuda":
+            for bucket in sorted({*(size for size in _BUCKETS if size < self._length), self._length}, reverse=True):
+                self._graph(bucket)
+
     def fits(self, cache: KeyValueCache) -> bool:
-        """Whether there is room for two more passes."""
-        return len(cache.tokens) + 2 * self.rows <= self._length
+        """Whether there is room for two more passes, and the model has positions for them."""
+        count, positions = len(cache.tokens), self._decoder.config.context_length
+        return count + 2 * self.rows <= self._length and count + 3 * self._slots + 2 <= positions
 
     @torch.inference_mode()
     def step(self) -> Outcome:
@@ -117,9 +124,10 @@ class Strider:
         if flight.landed is not None:
             flight.landed.synchronize()
         k = self._slots
-        said, sure = flight.said.tolist(), flight.sure.tolist()
-        accepted, base, drafts = said[0], said[1 : k + 2], said[k + 2 :]
-        return Outcome(tuple(base[: accepted + 1]), tuple(range(accepted + 1)), Draft(tuple(drafts), None, tuple(sure)))
+        said = flight.said.tolist()
+        accepted, base, drafts, sure = said[0], said[1 : k + 2], said[k + 2 : 2 * k + 2], said[2 * k + 2 :]
+        draft = Draft(tuple(drafts), None, tuple(part / _SURE for part in sure))
+        return Outcome(tuple(base[: accepted + 1]), tuple(range(accepted + 1)), draft)
 
     def _launch(self, needed: int) -> _Flight:
         """Start a pass, and the copy of what it comes to."""
@@ -128,19 +136,18 @@ class Strider:
         bucket = next((size for size in _BUCKETS if needed <= size <= self._length), self._length)
         if self._decoder.device.type != "cuda":
             self._run(bucket)
-            return _Flight(self._state.said.clone(), self._state.sure.clone(), None)
+            return _Flight(self._state.said.clone(), None)
         self._graph(bucket).replay()
         said = self._state.said.to("cpu", non_blocking=True)
-        sure = self._state.sure.to("cpu", non_blocking=True)
         landed = torch.cuda.Event()  # type: ignore[no-untyped-call]
         landed.record()
-        return _Flight(said, sure, landed)
+        return _Flight(said, landed)
 
     def _graph(self, bucket: int) -> torch.cuda.CUDAGraph:
         """The captured pass for a bucket. Capturing runs it, so the state is put back."""
         if bucket not in self._graphs:
             state = self._state
-            parts = (state.past, state.last, state.drafts, state.said, state.sure)
+            parts = (state.past, state.last, state.drafts, state.said)
             kept = [part.clone() for part in parts]
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
@@ -149,8 +156,9 @@ class Strider:
                     self._run(bucket)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 self._run(bucket)
+            self._pool = graph.pool()
             for part, old in zip(parts, kept, strict=True):
                 part.copy_(old)
             self._graphs[bucket] = graph
@@ -164,8 +172,8 @@ class Strider:
         places = state.past + torch.arange(self.rows, device=positions.device)
         mask = self._mask(bucket)
         x = decoder.embedding(torch.cat((state.last, state.drafts, state.last.expand(self.rows - clean))))
-        if adapter is not None:
-            x[clean:] = adapter.mask
+        if self._slots:
+            x[clean:] = self._mask_embedding()
         gate = None if adapter is None else Gate(adapter, slice(clean, self.rows))
         turns = decoder.turns(positions)
         for number, layer in enumerate(decoder.layers):
@@ -190,11 +198,17 @@ class Strider:
         accepted = (state.drafts == best[:k]).long().cumprod(0).sum(0, keepdim=True)
         branch = k + 1 + accepted * k + torch.arange(k, device=best.device)
         drafts, rows = best[branch], logits[branch].float()
-        state.sure.copy_((rows.gather(1, drafts[:, None])[:, 0] - rows.logsumexp(-1)).exp())
-        state.said.copy_(torch.cat((accepted, best[: k + 1], drafts)))
+        sure = (rows.gather(1, drafts[:, None])[:, 0] - rows.logsumexp(-1)).exp()
+        state.said.copy_(torch.cat((accepted, best[: k + 1], drafts, (sure * _SURE).long())))
         state.last.copy_(best[accepted])
         state.drafts.copy_(drafts)
         state.past.add_(accepted + 1)
+
+    def _mask_embedding(self) -> Tensor:
+        """What noise rows enter with."""
+        if self._adapter is not None:
+            return self._adapter.mask
+        return self._decoder.embedding(torch.full_like(self._state.last, self._decoder.mask_token or 0))
 
     def _mask(self, bucket: int) -> Tensor:
         """Who sees whom: all of the past, and of the new rows what `sees` says. [rows, bucket] bool."""

@@ -90,6 +90,8 @@ class TextTokenizer:
             BadModelFile: the file is missing or damaged.
         """
         path = folder / "tokenizer.json"
+        if not path.exists() and (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+            return TextTokenizer(_from_vocabulary(folder))
         if not path.exists():
             raise BadModelFile(f"{folder} has no tokenizer.json: fetch the checkpoint's tokenizer too")
         try:
@@ -121,6 +123,22 @@ class TextTokenizer:
     def stream(self) -> TextStream:
         """A fresh incremental decoder."""
         return TextStream(self._full)
+
+
+def _from_vocabulary(folder: Path) -> Tokenizer:
+    """Qwen2's tokenizer where there is no tokenizer.json (Dream): vocabulary, merges, added tokens."""
+    try:
+        full = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+        path = folder / "added_tokens.json"
+        added = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        ordered = sorted(added, key=added.__getitem__)
+    except Exception as error:  # the Rust side raises bare Exception
+        raise BadModelFile(f"the tokenizer in {folder} cannot be read ({error}): fetch it again") from None
+    full.normalizer = normalizers.NFC()
+    full.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS["qwen2"]())
+    full.decoder = decoders.ByteLevel()
+    full.add_tokens([AddedToken(token, special=True, normalized=False) for token in ordered])
+    return full
 
 
 def _without_control(full: Tokenizer, also: int | None) -> Tokenizer:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend, attend_each, attend_split, seen_by_each, text_mask
+from model.attention import attend, attend_each, attend_split, seen_by_each, splits, text_mask
 from model.cache import KeyValueCache
 from model.families import Attention
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
@@ -48,6 +48,7 @@ class Rows:
         sees: [rows, rows] bool, which new rows each row sees.
         noise: which rows pass through the adapter.
         wanted: of how many of the last rows the logits are wanted.
+        exact: how many of the first rows must come out the same whatever rows are beside them.
     """
 
     cache: KeyValueCache
@@ -56,6 +57,7 @@ class Rows:
     sees: Tensor
     noise: Sequence[bool]
     wanted: int
+    exact: int = 0
 
 
 def text_rows(
@@ -64,7 +66,8 @@ def text_rows(
     """Rows of plain text behind what the cache holds; `block` is the size of blocks in a family that has them."""
     count, past = len(tokens), len(cache.tokens)
     sees = text_mask(attention, count, past, block)[:, past:]
-    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted)
+    exact = count if wanted else 0  # reading ahead need not be
+    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, exact)
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,17 @@ class _Look:
 
     @staticmethod
     def of(rows: Rows, device: torch.device) -> _Look:
-        """Clean rows whose logits are wanted are exact on the CPU; reading ahead and drafting need not be."""
+        """Only on the CPU, whose weights are int8: there a difference in the last bit is carried on."""
         count, past = len(rows.tokens), len(rows.cache.tokens)
         mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), dim=1)
-        clean = count - sum(rows.noise) if device.type == "cpu" and rows.wanted else 0
+        clean = rows.exact if device.type == "cpu" else 0
         return _Look(past, seen_by_each(mask[:clean]), mask.to(device) if count > 1 and clean < count else None)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[rows, heads, head_dim] → [rows, heads × head_dim]."""
         clean = len(self.each)
         if clean == 0:
-            if self.mask is not None and self.past and query.dtype == torch.bfloat16 and query.is_cuda:
+            if self.mask is not None and self.past and splits(query):
                 return attend_split(query, key, value, self.past, self.mask[:, self.past :])
             return attend(query, key, value, self.mask)
         exact = attend_each(query[:clean], key, value, self.each)
@@ -240,7 +243,7 @@ class Decoder:
             logits: for which of them to predict the next token.
 
         Returns:
-            [rows, vocabulary] float32: every row, the last one only, or none (for reading ahead).
+            [rows, vocabulary]: every row, the last one only, or none (for reading ahead).
         """
         wanted = {"all": len(tokens), "last": 1, "none": 0}[logits]
         (out,) = self.run([text_rows(cache, tokens, wanted)])
@@ -256,7 +259,7 @@ class Decoder:
             adapter: what noise rows pass through; without one they pass through the bare weights.
 
         Returns:
-            For each conversation [wanted, vocabulary] float32: the logits of its last `wanted` rows.
+            For each conversation [wanted, vocabulary]: the logits of its last `wanted` rows, in the head's own dtype.
         """
         sizes = [len(rows.tokens) for rows in batch]
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
@@ -264,7 +267,7 @@ class Decoder:
         noise = _noise_rows(batch, self.device)
         x = self.embedding(torch.where(tokens == MASK, self.mask_token or 0, tokens))
         if noise is not None and adapter is not None:
-            x[tokens == MASK] = adapter.mask
+            x = torch.where((tokens == MASK)[:, None], adapter.mask, x)
         turns = self.turns(positions)
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
@@ -284,7 +287,7 @@ class Decoder:
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
         if not any(len(part) for part in kept):
             return [torch.empty(0, self.config.vocab_size) for _ in batch]
-        logits = self.head(self.normalize(torch.cat(kept), self.norm)).float()
+        logits = self.head(self.normalize(torch.cat(kept), self.norm))
         if self.mask_token is not None:
             logits[:, self.mask_token] = -torch.inf  # a mask is never said
         return list(logits.split_with_sizes([len(part) for part in kept]))

@@ -35,7 +35,7 @@ _FOLDER = Path("conversion")
 @convert_app.command("data")
 def data(
     folder: FolderOption = _FOLDER,
-    tokens: Annotated[int, typer.Option(min=1000, help="Answer tokens to write.")] = 300_000,
+    tokens: Annotated[int, typer.Option(min=100, help="Answer tokens to write.")] = 300_000,
     own: Annotated[
         Path | None,
         typer.Option(help="A folder of your own conversations (JSONL with messages): their side is mixed in."),

@@ -44,6 +44,7 @@ def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: objec
         settings = {"head_dim": 16, **settings}
     if family == "ministral3":
         settings = {"rope_parameters": YARN, **settings}
+    settings = {"max_position_embeddings": 512, **settings}
     torch.manual_seed(7)
     config = config_class(
         vocab_size=tokenizer.get_vocab_size(),
@@ -52,7 +53,6 @@ def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: objec
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         **settings,
     )

@@ -102,6 +102,7 @@ class _Author:
         recipe = self._recipe
         if recipe.own is not None:
             self._answer([*_own_conversations(recipe.own, self._personas())], "answering your own conversations")
+        barren = 0
         while self._written < recipe.tokens:
             before = self._written
             asked = self._invent()
@@ -109,7 +110,8 @@ class _Author:
             again = [text for text in answered if text.kind in ("chat", "list", "numbers")]
             follow = self._follow_up(self._draw.sample(again, len(again) // 3))
             self._answer(follow, "answering again")
-            if self._written == before:
+            barren = barren + 1 if self._written == before else 0
+            if barren == len(recipe.shares):
                 raise BadModelFile("this model writes nothing that is new: it cannot teach itself")
         self._draw.shuffle(self._texts)
         about = {
@@ -131,6 +133,7 @@ class _Author:
         wanted = sorted(shares, key=lambda kind: self._kinds[kind] / shares[kind])[: max(1, (len(shares) + 1) // 2)]
         asked: list[_Asked] = []
         for kind in wanted:
+            self._kinds[kind] += 1  # a kind that yields nothing falls back behind the others
             topics = self._draw.sample(ask.TOPICS, self._recipe.lanes // 2)
             asked += getattr(self, f"_invent_{kind}", lambda topics, kind=kind: self._invent_plain(kind, topics))(
                 topics

@@ -76,7 +76,7 @@ def step(block: Block, logits: Tensor, schedule: Schedule, rule: Rule, left: int
         forced: whether at least one token must be settled, though none is sure. Not for a block whose predecessor is
             still being denoised.
     """
-    guesses, confidence, entropy = _guess(logits, rule)
+    guesses, confidence, entropy = _guess(logits, rule, wanted=schedule.rule == "entropy")
     masked = torch.tensor([token == MASK for token in block.tokens])
     settled = torch.zeros_like(masked)
     settled[_sure(masked, confidence, entropy, schedule)] = True
@@ -102,10 +102,10 @@ def step(block: Block, logits: Tensor, schedule: Schedule, rule: Rule, left: int
     )
 
 
-def cut(block: Block, closes: Callable[[int], bool], fewest: int) -> Block:
-    """A block that ends at its first settled token that closes a clause, if `fewest` tokens stand before that
-    (AdaBlock, arXiv 2509.26432): what can be spoken need not wait for what comes behind it."""
-    for n in range(max(block.given, fewest), block.prefix):
+def cut(block: Block, closes: Callable[[int], bool], since: int) -> Block:
+    """A block that ends at its first settled token, from place `since` on, that closes a clause (AdaBlock, arXiv
+    2509.26432): what can be spoken need not wait for what comes behind it."""
+    for n in range(since, block.prefix):
         if closes(block.tokens[n]):
             size = n + 1
             guesses = Draft(block.guesses.tokens[:size], None, block.guesses.confidence[:size])
@@ -113,15 +113,17 @@ def cut(block: Block, closes: Callable[[int], bool], fewest: int) -> Block:
     return block
 
 
-def _guess(logits: Tensor, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
-    """For each position a token, its probability, and the entropy of the distribution."""
-    logs = logits.float().log_softmax(-1)
-    spread = logs.exp()
-    entropy = -(spread * logs.clamp(min=-1e4)).sum(-1)
+def _guess(logits: Tensor, rule: Rule, *, wanted: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """For each position a token, its probability, and (where it is wanted) the entropy of the distribution."""
+    best = logits.max(-1)
+    whole = logits.float().logsumexp(-1)
+    entropy = torch.zeros_like(whole)
+    if wanted:
+        logs = logits.float() - whole[:, None]
+        entropy = -(logs.exp() * logs.clamp(min=-1e4)).sum(-1)
     if rule.sampling.temperature == 0:
-        best = spread.max(-1)
-        return best.indices.cpu(), best.values.cpu(), entropy.cpu()
-    drawn_from = torch.stack([probabilities(row.cpu(), rule.sampling) for row in logits])
+        return best.indices.cpu(), (best.values - whole).exp().cpu(), entropy.cpu()
+    drawn_from = torch.stack([probabilities(row.cpu().float(), rule.sampling) for row in logits])
     tokens = torch.multinomial(drawn_from, 1, generator=rule.generator)[:, 0]
     return tokens, drawn_from.gather(1, tokens[:, None])[:, 0], entropy.cpu()
 
@@ -145,7 +147,8 @@ def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedul
 def _doubtful(tokens: Tensor, free: Tensor, logits: Tensor, floor: float, most: int) -> Tensor:
     """Settled tokens that the model no longer believes in, the least believed first. Fewer than were settled in the
     same pass, so that every pass gets on (dInfer's hierarchical re-masking; its origin is ReMDM, arXiv 2503.00307)."""
-    belief = logits.float().softmax(-1).cpu().gather(1, tokens.clamp(min=0)[:, None])[:, 0]
+    held = tokens.clamp(min=0).to(logits.device)[:, None]
+    belief = (logits.gather(1, held)[:, 0] - logits.float().logsumexp(-1)).exp().cpu()
     doubted = free & (belief < floor)
     order = torch.where(doubted, belief, 2.0).argsort(stable=True)[: max(0, most)]
     again = torch.zeros_like(free)

@@ -52,6 +52,7 @@ def denoise(
     schedule: Schedule,
     rule: Rule,
     answer: Answer,
+    context: int,
     *,
     gated: bool = False,
     deadline: float | None = None,
@@ -62,10 +63,11 @@ def denoise(
     Args:
         cache: holds the first `reading_start` tokens of `ids`.
         ids: the prompt.
+        context: positions that the model has.
         gated: whether block rows pass through an adapter.
         deadline: when a speakable clause is wanted, on `clock`.
     """
-    yield from _Denoiser(cache, ids, denoising, schedule, rule, answer, gated, deadline, clock).run()
+    yield from _Denoiser(cache, ids, denoising, schedule, rule, answer, context, gated, deadline, clock).run()
 
 
 class _Denoiser:
@@ -77,17 +79,18 @@ class _Denoiser:
         schedule: Schedule,
         rule: Rule,
         answer: Answer,
+        context: int,
         gated: bool,
         deadline: float | None,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._how, self._schedule, self._rule, self._answer = cache, denoising, schedule, rule, answer
-        self._gated, self._deadline, self._clock = gated, deadline, clock
+        self._context, self._gated, self._deadline, self._clock = context, gated, deadline, clock
         self._exact = denoising.text != "bidirectional"
         whole = len(ids) // denoising.block * denoising.block if denoising.aligned else len(ids)
         self._text = list(ids[:whole])
         """Finished, whether its keys are in the cache or not."""
-        self._blocks = [fresh(denoising.block, tuple(ids[whole:]))]
+        self._blocks = [fresh(min(denoising.block, context - whole), tuple(ids[whole:]))]
         self._given = [len(ids) - whole]
         """Tokens of each block that are the prompt's, not the answer's."""
         self._wanted = schedule.max_steps
@@ -111,8 +114,8 @@ class _Denoiser:
     def _rows(self, front: list[int]) -> Rows:
         how = self._how
         tokens = [*front, *(token for block in self._blocks for token in block.tokens)]
-        tokens += [MASK] * (0 if self._exact else how.canvas - self._behind())
         past, clean = len(self._cache.tokens), len(front)
+        tokens += [MASK] * (0 if self._exact else min(how.canvas - self._behind(), self._context - past - len(tokens)))
         sees = torch.ones(len(tokens), len(tokens), dtype=torch.bool)
         if self._exact:
             sees = torch.zeros_like(sees)
@@ -180,7 +183,7 @@ class _Denoiser:
         while self._blocks:
             given, block = self._given[0], self._shortened(self._blocks[0])
             done = block.done(self._schedule)
-            until = len(block.tokens) if done else 0 if self._schedule.may_change else block.prefix
+            until = len(block.tokens) if done else block.given if self._schedule.may_change else block.prefix
             committed += block.tokens[given:until]
             self._given[0] = max(given, until)
             self._blocks[0] = replace(block, given=max(block.given, until))
@@ -192,21 +195,25 @@ class _Denoiser:
         last = self._blocks[-1] if self._blocks else None
         room = len(self._blocks) < self._schedule.in_flight
         if last is None or (room and last.masked <= len(last.tokens) * (1 - _NEXT_AT)):
-            self._begin()
+            self._begin(force=last is None)
         self._answer.add(committed, self._draft())
 
     def _shortened(self, block: Block) -> Block:
         """The first block, ended early at the end token, or at punctuation where blocks may begin anywhere."""
-        ended = cut(block, self._answer.stops, 0)
+        ended = cut(block, self._answer.stops, self._given[0])
         if not self._how.aligned:
-            ended = cut(ended, self._answer.closes, _FEWEST)
+            ended = cut(ended, self._answer.closes, max(self._given[0], _FEWEST))
         if len(ended.tokens) < len(block.tokens):
             del self._blocks[1:], self._given[1:]  # they stand behind what has been cut off
         return ended
 
-    def _begin(self) -> None:
-        self._blocks.append(fresh(self._how.block))
-        self._given.append(0)
+    def _begin(self, *, force: bool) -> None:
+        """The next block, as long as the model has positions for it."""
+        position = len(self._text) + sum(len(block.tokens) for block in self._blocks)
+        size = min(self._how.block, self._context - position)
+        if size > 0 or force:
+            self._blocks.append(fresh(max(1, size)))
+            self._given.append(0)
 
     def _draft(self) -> Draft:
         """What may still change: behind the committed part of each block."""

@@ -6,7 +6,7 @@ token and, on average, Σ aᵢ more, where aᵢ is how often the first i drafts 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import itertools
 from collections.abc import Mapping, Sequence
 
 _SLOW = 0.02
@@ -32,7 +32,8 @@ class Pace:
 
     def __init__(self, cost: Mapping[int, float], most: int, acceptance: Sequence[float] = ()) -> None:
         self._rows = sorted(cost)
-        self._cost = [cost[rows] for rows in self._rows]
+        # More rows never take less time; where they seem to, that is noise.
+        self._cost = list(itertools.accumulate((cost[rows] for rows in self._rows), max))
         known = list(acceptance)[:most]
         while len(known) < most:
             known.append((known[-1] if known else 1.0) * _GUESS)
@@ -44,12 +45,17 @@ class Pace:
         return tuple(self._acceptance)
 
     def seconds(self, rows: int) -> float:
-        """What a pass of so many rows takes, between and beyond those measured in a straight line."""
-        place = min(max(bisect_left(self._rows, rows), 1), len(self._rows) - 1)
-        if len(self._rows) == 1:
+        """What a pass of so many rows takes: between those measured in a straight line, beyond them at least as steep
+        as all of them together."""
+        if len(self._rows) == 1 or rows <= self._rows[0]:
             return self._cost[0]
-        (r0, r1), (c0, c1) = self._rows[place - 1 : place + 1], self._cost[place - 1 : place + 1]
-        return max(1e-6, c0 + (c1 - c0) * (rows - r0) / (r1 - r0))
+        steps = list(zip(self._rows, self._cost, strict=True))
+        for (r0, c0), (r1, c1) in itertools.pairwise(steps):
+            if rows <= r1:
+                return c0 + (c1 - c0) * (rows - r0) / (r1 - r0)
+        (first, low), (before, middle), (last, high) = steps[0], steps[-2], steps[-1]
+        slope = max((high - low) / (last - first), (high - middle) / (last - before))
+        return high + slope * (rows - last)
 
     def slots(self, conversations: int = 1, copied: int = 0) -> int:
         """The number of drafts, for each of so many conversations in a pass, that says the most tokens a second."""

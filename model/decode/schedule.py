@@ -17,7 +17,7 @@ FEWEST = 2
 often enough to be spoken."""
 
 MOST = 8
-"""Passes of a block at most, at any effort."""
+"""Passes of a block at most, unless `max_steps` says otherwise."""
 
 _SURE = 0.05
 """Expected wrong tokens of a block below which one pass is enough."""
@@ -83,16 +83,15 @@ def passes_needed(confidence: list[float], schedule: Schedule) -> int:
     return 1 if doubt < _SURE else min(schedule.max_steps, FEWEST - 1 + math.ceil(doubt))
 
 
-def passes_given(wanted: int, *, left: float | None, pass_seconds: float, blocks: int = 1) -> int:
+def passes_given(wanted: int, *, left: float | None, pass_seconds: float) -> int:
     """How many passes a block gets.
 
     Args:
         wanted: `passes_needed`, or the schedule's most.
         left: seconds until a clause should be ready; None when nobody waits for it, or it is ready.
         pass_seconds: what a pass takes now.
-        blocks: how many blocks that clause is expected to need.
     """
     if left is None:
         return wanted
-    affordable = math.floor(max(0.0, left) / max(pass_seconds, 1e-4) / max(1, blocks))
+    affordable = math.floor(max(0.0, left) / max(pass_seconds, 1e-4))
     return min(wanted, max(FEWEST, affordable))

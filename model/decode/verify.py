@@ -14,7 +14,7 @@ With m drafts accepted the pass commits 1 + m tokens, and branch m holds the nex
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -164,6 +164,7 @@ def _draw(ahead: Pass, logits: Tensor, rule: Rule) -> tuple[int, int]:
         if chance * drawn_from[token] < base[token]:
             continue
         rest = (base - drawn_from).clamp_(min=0)
+        rest = rest if rest.sum() > 0 else base  # equal but for rounding
         return place, int(torch.multinomial(rest, 1, generator=rule.generator))
     token = int(torch.multinomial(rule.spread(logits[len(drafts)]), 1, generator=rule.generator))
     if not drafts and ahead.lookup and token == ahead.lookup[0]:
@@ -196,8 +197,8 @@ def _next_draft(ahead: Pass, logits: Tensor, rule: Rule, accepted: int) -> Draft
 def _chosen(logits: Tensor, rule: Rule) -> Draft:
     """A draft from the logits [tokens, vocabulary] about it."""
     if rule.sampling.temperature == 0:
-        best = logits.max(-1)
-        confidence = (best.values - logits.logsumexp(-1)).exp()
+        best = logits.float().max(-1)
+        confidence = (best.values - logits.float().logsumexp(-1)).exp()
         return Draft(tuple(best.indices.tolist()), None, tuple(confidence.tolist()))
     spread = torch.stack([rule.spread(row) for row in logits])
     tokens = torch.multinomial(spread, 1, generator=rule.generator)[:, 0]
@@ -273,7 +274,10 @@ def verified(
                 cache.commit([last, *outcome.committed[:-1]])
                 tried, right = len(draft.tokens), _agreed(draft.tokens, outcome.committed)
             else:
-                ahead = _plan(last, draft, lookup, drafting(), context - len(cache.tokens) - 1)
+                how = drafting()
+                if rule.sampling.temperature and draft.tokens:
+                    how = replace(how, copied=0)  # draws along drafts do not look at it
+                ahead = _plan(last, draft, lookup, how, context - len(cache.tokens) - 1)
                 outcome = settle(ahead, (yield ahead.rows(cache)), rule)
                 if outcome.committed:
                     cache.keep(outcome.kept, [last, *outcome.committed[:-1]])

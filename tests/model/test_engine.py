@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from model.adapter import Adapter, random_adapter
 from model.answer import Progress
@@ -21,8 +22,8 @@ from model.decode.schedule import Effort
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
-from model.stride import Strider
 from model.transformer import Decoder, Rows
+from tests.conftest import save_tiny
 
 SYSTEM = TextMessage("system", "the capital of France")
 HELLO = TextMessage("user", "hello to you")
@@ -358,7 +359,6 @@ async def test_whole_passes_on_the_device_say_the_same(tiny_qwen2: Path, engine:
     base = load_model(tiny_qwen2, device="cpu", precision="float32")
     adapter = random_adapter(base.decoder.config, 4, slots, seed=slots) if slots else None
     striding = Engine(lambda: replace(base, adapter=adapter), strides=True)
-    striding._strider = Strider(base.decoder, adapter, slots, striding.context)
     try:
         for words in ("hello to you", "the capital of France"):
             question = TextMessage("user", words)
@@ -375,5 +375,48 @@ async def test_whole_passes_on_the_device_say_the_same(tiny_qwen2: Path, engine:
             assert text_of(both[0]) == text_of(wanted)
             assert text_of(wanted).startswith(text_of(both[1]))
             assert both[0][0].cached_tokens > 20
+            plain = await all_of(striding.conversation(drafting=False), SYSTEM, question, max_tokens=60)
+            assert text_of(plain) == text_of(alone)
+            assert [p.tokens for p in plain] == list(range(1, len(plain) + 1))
     finally:
         striding.close()
+
+
+async def test_an_answer_ends_where_the_models_positions_do(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """Drafts, blocks and whole passes near the last position that the model has."""
+    folder = save_tiny(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=48)
+    base = load_model(folder, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
+    texts = set()
+    for options in ({}, {"strides": True}, {"decoding": "blocks"}, {"decoding": "blocks", "effort": "high"}):
+        engine = Engine(lambda: replace(base, adapter=adapter), **options)  # type: ignore[arg-type]
+        try:
+            progress = await all_of(engine.conversation(), HELLO)
+            assert progress[-1].finished
+            if progress[-1].finished == "length":
+                assert progress[-1].prompt_tokens + progress[-1].tokens == 48
+            if "decoding" not in options:
+                texts.add(text_of(progress))
+        finally:
+            engine.close()
+    assert len(texts) == 1
+
+
+async def test_a_closed_engine_says_so(tiny_qwen2: Path) -> None:
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    conversation = engine.conversation()
+
+    async def talk() -> None:
+        async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=400, sampling=Sampling(2.0, seed=1)):
+            if progress.step == 2:
+                await asyncio.to_thread(engine.close)
+
+    with pytest.raises(RuntimeError, match="the engine was closed"):
+        await talk()
+    with pytest.raises(RuntimeError, match="the engine was closed"):
+        await all_of(conversation, SYSTEM, HELLO)
+
+
+async def test_no_tokens_cannot_be_asked_for(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="max_tokens is 0 and must be 1 or more"):
+        await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=0)

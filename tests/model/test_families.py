@@ -62,7 +62,7 @@ def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int
         chunk = ids[at : min(at + size, start)]
         decoder.run([text_rows(cache, chunk, 0, how.text, how.block)])
         cache.commit(chunk)
-    passes = denoise(cache, ids, how, schedule, Rule(), answer)
+    passes = denoise(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length)
     rows = next(passes)
     try:
         while True:
@@ -198,3 +198,19 @@ def test_no_family_is_listed_twice() -> None:
     names = [architecture for family in FAMILIES for architecture in family.architectures]
     assert len(names) == len(set(names))
     assert Draft().tokens == ()
+
+
+def test_a_tokenizer_of_vocabulary_and_merges_is_read(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """Dream has no tokenizer.json."""
+    said = json.loads(tiny_tokenizer.to_str())
+    (tmp_path / "vocab.json").write_text(json.dumps(said["model"]["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in said["model"]["merges"]]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    added = {token["content"]: token["id"] for token in said["added_tokens"]}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    tokenizer = TextTokenizer.from_folder(tmp_path)
+    text = "<|im_start|>the capital of France"
+    assert tokenizer.encode_template(text) == tiny_tokenizer.encode(text).ids
+    (tmp_path / "vocab.json").write_text("no")
+    with pytest.raises(BadModelFile, match="cannot be read"):
+        TextTokenizer.from_folder(tmp_path)

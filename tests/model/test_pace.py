@@ -40,3 +40,9 @@ def test_time_between_measured_sizes_lies_on_a_line() -> None:
     assert pace.seconds(5) == 2.0
     assert pace.seconds(17) == 5.0
     assert Pace({1: 1.0}, 0).slots() == 0
+
+
+def test_noise_in_what_was_measured_never_makes_more_rows_quicker() -> None:
+    pace = Pace({1: 10.0, 4: 10.1, 9: 10.3, 16: 10.2}, 3, (0.5, 0.3, 0.1))
+    assert pace.seconds(16) == 10.3
+    assert pace.seconds(1024) > pace.seconds(256) > 10.3
