@@ -61,9 +61,17 @@ class Answer:
         self.task: asyncio.Task[None] | None = None
         self._stages, self._emit, self._sounding, self._clock, self._speed = stages, emit, sounding, clock, speed
         self._finished: str | None = None
+        self._deadline: float | None = None
 
-    async def run(self, brain: Brain, messages: Sequence[Message], max_tokens: int | None) -> None:
-        """Answer `messages` to the end. A failure of any stage ends the answer, not the conversation."""
+    async def run(
+        self, brain: Brain, messages: Sequence[Message], max_tokens: int | None, deadline: float | None = None
+    ) -> None:
+        """Answer `messages` to the end. A failure of any stage ends the answer, not the conversation.
+
+        Args:
+            deadline: when a first clause is wanted of the brain, on `time.monotonic`.
+        """
+        self._deadline = deadline
         try:
             if self.item.spoken:
                 clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
@@ -100,7 +108,7 @@ class Answer:
     async def _think(
         self, brain: Brain, messages: Sequence[Message], max_tokens: int | None, take: Callable[[str], None]
     ) -> None:
-        async for progress in brain.reply(messages, max_tokens=max_tokens):
+        async for progress in brain.reply(messages, max_tokens=max_tokens, deadline=self._deadline):
             if progress.committed:
                 self.timeline.stamp("first_committed", self._clock())
             self.timeline.steps, self.timeline.tokens = progress.step, progress.tokens

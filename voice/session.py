@@ -358,7 +358,9 @@ class Session:
     async def _run_answer(self, answer: Answer, settings: Settings) -> None:
         if self._understanding:
             await asyncio.wait(set(self._understanding))  # unlike gather, this does not cancel them with us
-        await answer.run(self._brain, self.history.messages(settings.instructions), settings.max_tokens)
+        messages = self.history.messages(settings.instructions)
+        deadline = time.monotonic() + self.settings.rules.timing.clause_within_ms / 1000 if settings.speak else None
+        await answer.run(self._brain, messages, settings.max_tokens, deadline)
         slack = self.settings.rules.timing.playback_slack_ms / 1000 if answer.item.audio_ms else 0
         wait = max(0.0, answer.played_until + slack - self._clock())
         self._played_out = asyncio.get_running_loop().call_later(wait, self._apply, PlayedOut())

@@ -21,6 +21,8 @@ class Timing:
         longest_turn_ms: a turn is ended here even if sound goes on (a radio, a fan that sounds like speech).
         shortest_commit_ms: less audio than this cannot be committed by hand (the Realtime protocol's rule).
         partial_every_ms: new speech before another partial transcript is made.
+        clause_within_ms: when the first clause of a spoken answer is wanted, once the transcript is there: what is left
+            of a second behind the wait, the transcription and the synthesis. A brain that can hurries for it.
         playback_slack_ms: how much later than our own estimate the client may finish playing: network and its buffer.
     """
 
@@ -32,4 +34,5 @@ class Timing:
     longest_turn_ms: int = 120_000
     shortest_commit_ms: int = 100
     partial_every_ms: int = 320
+    clause_within_ms: int = 200
     playback_slack_ms: int = 300

@@ -38,7 +38,7 @@ def test_a_model_is_converted_from_the_command_line(folder: Path) -> None:
     assert len(said["slot_acceptance"]) == 4
     assert said["identical_to_autoregressive"] is True
     assert said["tokens_per_forward"] >= 1 or said["kinds"]["all"]["loops"]
-    assert "tokens per forward" in rejoinder("convert", "eval", *model, "--prompts", 3).replace("\n", " ")
+    assert "identical" in rejoinder("convert", "eval", *model, "--prompts", 3)
 
 
 @pytest.mark.parametrize(
