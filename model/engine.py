@@ -25,7 +25,7 @@ from model.chat import CHATML, ChatTemplate
 from model.conversation import PREFILL_CHUNK, Conversation
 from model.decode.draft import Draft
 from model.decode.pace import Pace
-from model.decode.schedule import Effort, schedule_for
+from model.decode.schedule import Schedule, schedule_for
 from model.decode.verify import Drafting, Outcome, Pass
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
@@ -168,7 +168,7 @@ class Engine:
         sampling: how tokens are chosen where a reply does not say; greedy when not given.
         decoding: `verified` (drafts are checked: the base model's own words) or `blocks` (blocks are denoised and not
             checked); what the model was made for when not given.
-        effort, max_steps: how blocks are denoised where a reply does not say.
+        schedule: how blocks are denoised where a reply does not say.
         strides: whether a conversation that is alone runs in whole passes on the device; on a GPU when not given.
 
     Attributes:
@@ -183,12 +183,11 @@ class Engine:
         context: int = DEFAULT_CONTEXT,
         sampling: Sampling | None = None,
         decoding: Decoding | None = None,
-        effort: Effort = "medium",
-        max_steps: int | None = None,
+        schedule: Schedule | None = None,
         strides: bool | None = None,
     ) -> None:
         self.sampling = sampling or Sampling()
-        self.schedule = schedule_for(effort, max_steps)
+        self.schedule = schedule or schedule_for("medium")
         self.prefixes = SharedPrefixes()
         self._asked = decoding
         self._speaking, self._passes, self._alone = 1, 0, False

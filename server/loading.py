@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from model import catalog
-from model.decode.schedule import Effort
+from model.decode.schedule import EFFORTS, Schedule
 from model.engine import Decoding, Engine, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
@@ -37,8 +37,7 @@ class Choice:
     temperature: float = 0.0
     adapter: Path | Literal["auto", "none"] = "auto"
     decoding: Decoding | None = None
-    effort: Effort = "medium"
-    max_steps: int | None = None
+    schedule: Schedule = EFFORTS["medium"]
 
 
 class Bars:
@@ -75,8 +74,7 @@ def load_engine(choice: Choice, console: Console) -> Engine:
         lambda: load_model(path, device=choice.device, precision=choice.precision, adapter=choice.adapter),
         sampling=Sampling(temperature=choice.temperature, top_p=TOP_P),
         decoding=choice.decoding,
-        effort=choice.effort,
-        max_steps=choice.max_steps,
+        schedule=choice.schedule,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from model.decode.schedule import schedule_for
 from server.loading import DEFAULT_MODEL, DEFAULT_VOICE, Choice
 
 
@@ -36,6 +37,14 @@ class Effort(StrEnum):
     low = "low"
     medium = "medium"
     high = "high"
+
+
+class Rule(StrEnum):
+    """What tells which tokens of a block are settled in a pass."""
+
+    threshold = "threshold"
+    factor = "factor"
+    entropy = "entropy"
 
 
 ModelOption = Annotated[
@@ -70,6 +79,12 @@ def _model_options(
     max_steps: Annotated[
         int | None, typer.Option("--max-steps", min=1, max=64, help="Passes of a block at most.")
     ] = None,
+    rule: Annotated[
+        Rule, typer.Option("--rule", help="What tells which tokens of a block are settled in a pass.")
+    ] = Rule.threshold,
+    blocks_in_flight: Annotated[
+        int, typer.Option("--blocks-in-flight", min=1, max=8, help="Blocks that are denoised at a time.")
+    ] = 1,
 ) -> Choice:
     return Choice(
         model,
@@ -79,8 +94,7 @@ def _model_options(
         temperature,
         "auto" if adapter == "auto" else "none" if adapter == "none" else Path(adapter),
         decoding.value if decoding else None,
-        effort.value,
-        max_steps,
+        schedule_for(effort.value, max_steps, rule.value, blocks_in_flight),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Effort = Literal["instant", "low", "medium", "high"]
+Rule = Literal["threshold", "factor", "entropy"]
 
 FEWEST = 2
 """Passes that a block is given at least, however close the deadline: what a single pass drafts does not fit together
@@ -38,7 +39,7 @@ class Schedule:
         in_flight: blocks that are denoised at a time.
     """
 
-    rule: Literal["threshold", "factor", "entropy"] = "threshold"
+    rule: Rule = "threshold"
     bound: float = 0.9
     max_steps: int = 6
     remask: float | None = None
@@ -59,17 +60,30 @@ EFFORTS: dict[Effort, Schedule] = {
 }
 
 
-def schedule_for(effort: Effort, max_steps: int | None = None) -> Schedule:
+_BOUNDS: dict[Rule, dict[Effort, float]] = {
+    "threshold": {effort: schedule.bound for effort, schedule in EFFORTS.items()},
+    "factor": {"instant": 2.0, "low": 1.5, "medium": 1.0, "high": 0.5},
+    "entropy": {"instant": 0.8, "low": 0.4, "medium": 0.1, "high": 0.05},
+}
+"""What each rule is bounded by at each effort; 1.0 and 0.1 are the papers' own."""
+
+
+def schedule_for(
+    effort: Effort, max_steps: int | None = None, rule: Rule = "threshold", in_flight: int = 1
+) -> Schedule:
     """What an effort stands for.
 
     Raises:
-        ValueError: `max_steps` is out of range.
+        ValueError: `max_steps` or `in_flight` is out of range.
     """
-    if max_steps is None:
-        return EFFORTS[effort]
-    if not 1 <= max_steps <= 64:
+    if max_steps is not None and not 1 <= max_steps <= 64:
         raise ValueError(f"max_steps is {max_steps} and must lie between 1 and 64")
-    return replace(EFFORTS[effort], max_steps=max_steps)
+    if not 1 <= in_flight <= 8:
+        raise ValueError(f"{in_flight} blocks in flight are asked for, and there may be 1 to 8")
+    usual = EFFORTS[effort]
+    return replace(
+        usual, rule=rule, bound=_BOUNDS[rule][effort], max_steps=max_steps or usual.max_steps, in_flight=in_flight
+    )
 
 
 def passes_needed(confidence: list[float], schedule: Schedule) -> int:

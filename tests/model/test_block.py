@@ -123,6 +123,9 @@ def test_effort_maps_to_bounds_and_passes_and_max_steps_overrides() -> None:
     assert [e.max_steps for e in efforts] == sorted(e.max_steps for e in efforts)
     assert efforts[-1].max_steps == MOST
     assert schedule_for("low", 2).max_steps == 2
+    assert schedule_for("medium", rule="factor").bound == 1.0
+    with pytest.raises(ValueError, match="9 blocks in flight are asked for, and there may be 1 to 8"):
+        schedule_for("low", in_flight=9)
     with pytest.raises(ValueError, match="max_steps is 99 and must lie between 1 and 64"):
         schedule_for("low", 99)
 

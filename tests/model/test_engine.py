@@ -18,7 +18,7 @@ from model.answer import Progress
 from model.chat import ChatTemplate, TextMessage
 from model.conversation import Conversation, PromptTooLong
 from model.decode.pace import Pace
-from model.decode.schedule import Effort
+from model.decode.schedule import Effort, schedule_for
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
@@ -318,7 +318,7 @@ async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monk
 async def test_an_own_conversion_runs_without_its_verifier(tiny_qwen2: Path, effort: Effort) -> None:
     base = load_model(tiny_qwen2, device="cpu", precision="float32")
     adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
-    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", effort=effort)
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", schedule=schedule_for(effort))
     try:
         progress = await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=24)
         assert progress[-1].finished
@@ -338,7 +338,7 @@ def test_blocks_are_refused_where_nothing_was_taught(tiny_qwen2: Path) -> None:
 async def test_a_deadline_gives_a_block_fewer_passes(tiny_qwen2: Path) -> None:
     base = load_model(tiny_qwen2, device="cpu", precision="float32")
     adapter = random_adapter(base.decoder.config, 4, 15, seed=3)
-    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", effort="high")
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", schedule=schedule_for("high"))
     try:
         passes = []
         for deadline in (None, time.monotonic()):
@@ -388,7 +388,12 @@ async def test_an_answer_ends_where_the_models_positions_do(tmp_path: Path, tiny
     base = load_model(folder, device="cpu", precision="float32")
     adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
     texts = set()
-    for options in ({}, {"strides": True}, {"decoding": "blocks"}, {"decoding": "blocks", "effort": "high"}):
+    for options in (
+        {},
+        {"strides": True},
+        {"decoding": "blocks"},
+        {"decoding": "blocks", "schedule": schedule_for("high")},
+    ):
         engine = Engine(lambda: replace(base, adapter=adapter), **options)  # type: ignore[arg-type]
         try:
             progress = await all_of(engine.conversation(), HELLO)

@@ -15,6 +15,7 @@ from model.answer import Answer, Progress
 from model.chat import TextMessage
 from model.decode.denoise import denoise, reading_start
 from model.decode.draft import Draft
+from model.decode.schedule import Rule as SettlingRule
 from model.decode.schedule import Schedule
 from model.engine import Engine, load_model
 from model.families import FAMILIES
@@ -91,11 +92,11 @@ def test_blocks_are_denoised_as_the_slow_reference_does(
 
 
 @pytest.mark.parametrize("rule", ["factor", "entropy"])
-def test_every_rule_fills_every_block(family: tuple[Decoder, Slow, Tokenizer], rule: str) -> None:
+def test_every_rule_fills_every_block(family: tuple[Decoder, Slow, Tokenizer], rule: SettlingRule) -> None:
     decoder, _, tokenizer = family
     for schedule in (
-        Schedule(rule, 1.0, 5),  # type: ignore[arg-type]
-        Schedule(rule, 0.1, 8, remask=0.3),  # type: ignore[arg-type]
+        Schedule(rule, 1.0, 5),
+        Schedule(rule, 0.1, 8, remask=0.3),
         Schedule("threshold", 0.05, 6, edit=0.01),
         Schedule("threshold", 0.05, 6, in_flight=3),
     ):

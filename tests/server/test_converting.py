@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) 
 
 def rejoinder(*words: object) -> str:
     """Run the command; what it prints."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -59,5 +59,5 @@ def test_what_is_wrong_is_said_in_a_sentence(folder: Path, words: tuple[str, ...
 def test_every_command_that_runs_a_model_takes_the_same_options() -> None:
     for command in (("serve",), ("ask",), ("talk",), ("bench", "model")):
         said = rejoinder(*command, "--help")
-        for option in ("--model", "--adapter", "--decoding", "--effort", "--max-steps", "--temperature"):
+        for option in ("--model", "--adapter", "--decoding", "--effort", "--max-steps", "--rule", "--blocks-in-flight"):
             assert option in said
