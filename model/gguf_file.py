@@ -1,7 +1,8 @@
 """Reads GGUF files: the metadata at once, each tensor when it is asked for.
 
 Dequantization is gguf-py's; its reader is not used because it builds one numpy array per vocabulary entry, which
-takes ten seconds for a 150,000-token vocabulary where this takes a third of one.
+takes ten seconds for a 150,000-token vocabulary where this takes a third of one. It is imported when a file is opened:
+machines that convert safetensors do without.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -13,12 +14,13 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -81,6 +83,9 @@ class GGUFFile:
             KeyError: no such tensor.
             BadModelFile: a quantization that gguf-py cannot undo.
         """
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
         entry = self._tensors[name]
         raw = np.frombuffer(self._bytes, np.uint8, entry.size, entry.offset)
         out = np.empty(entry.shape, np.float32)
@@ -125,6 +130,8 @@ class GGUFFile:
         self._tensors = {name: self._entry(name, shape, kind, start + at) for name, shape, kind, at in infos}
 
     def _entry(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> _Entry:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
         try:
             stored = GGMLQuantizationType(kind)
         except ValueError:

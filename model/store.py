@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
-from platformdirs import user_cache_path
 
 from model.catalog import File, Model, find
 
@@ -46,7 +45,11 @@ class Check:
 def cache_folder() -> Path:
     """`$REJOINDER_CACHE`, or the user's cache directory."""
     chosen = os.environ.get("REJOINDER_CACHE")
-    return Path(chosen) if chosen else user_cache_path("rejoinder")
+    if chosen:
+        return Path(chosen)
+    from platformdirs import user_cache_path  # not needed where the variable is set
+
+    return user_cache_path("rejoinder")
 
 
 def _silent(name: str, done: int, total: int) -> None:

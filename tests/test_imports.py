@@ -39,3 +39,19 @@ def test_a_file_stays_under_500_lines_and_says_what_it_is_for(path: Path) -> Non
 def test_everything_but_talking_imports_without_portaudio() -> None:
     blocked = "import sys; sys.modules['sounddevice'] = None; import server.cli, server.app, voice.session, voice.talk"
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT, timeout=120)
+
+
+def test_a_conversion_runs_where_there_is_little_but_torch() -> None:
+    """On rented GPUs there is often no more than torch, numpy, safetensors and tokenizers."""
+    absent = "gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper onnxruntime soxr"
+    program = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent.split()!r}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import model.engine, model.convert.data, model.convert.train, model.convert.evaluate
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
