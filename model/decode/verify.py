@@ -39,7 +39,6 @@ class Pass:
         slots: noise rows of each branch; 0 where nothing drafts.
         linear: whether drafts are made by a pass of their own, all rows of a block seeing each other and each
             guessing its own token (Nemotron-Labs-Diffusion, linear self-speculation).
-        refine: whether a branch's noise rows hold what the last pass drafted there, instead of masks.
     """
 
     last: int
@@ -47,7 +46,6 @@ class Pass:
     lookup: tuple[int, ...] = ()
     slots: int = 0
     linear: bool = False
-    refine: bool = False
 
     @property
     def drafts_only(self) -> bool:
@@ -75,19 +73,12 @@ class Pass:
         tokens = [self.last, *self.draft.tokens, *self.lookup]
         positions = [past + n for n in range(1 + drafts)] + [past + 1 + n for n in range(copied)]
         for accepted in range(self.branches):
-            tokens += self._held(accepted)
+            tokens += [MASK] * self.slots
             positions += [past + accepted + slot for slot in range(1, self.slots + 1)]
         noise = [n >= self.chains for n in range(len(tokens))]
         return Rows(
             cache, tokens, positions, sees(drafts, copied, self.slots if self.branches else 0), noise, len(tokens)
         )
-
-    def _held(self, accepted: int) -> list[int]:
-        """What the noise rows of a branch hold. Its first row stands where this pass settles a token."""
-        if not self.refine:
-            return [MASK] * self.slots
-        held = [MASK, *self.draft.tokens[accepted + 1 :]][: self.slots]
-        return held + [MASK] * (self.slots - len(held))
 
 
 def sees(drafts: int, copied: int, slots: int) -> Tensor:
@@ -227,13 +218,12 @@ class Drafting:
     """How an answer is drafted.
 
     Attributes:
-        slots, linear, refine: as in `Pass`.
+        slots, linear: as in `Pass`.
         copied: tokens of a continuation copied from the conversation, at most; 0 for none.
     """
 
     slots: int = 0
     linear: bool = False
-    refine: bool = False
     copied: int = 0
 
 
@@ -298,4 +288,4 @@ def _plan(last: int, draft: Draft, lookup: LookUp, drafting: Drafting, left: int
     if draft.tokens[left:]:
         draft = NOTHING
     slots = max(0, min(drafting.slots, left - len(draft.tokens)))
-    return Pass(last, draft, lookup.find(min(drafting.copied, left)), slots, drafting.linear, drafting.refine)
+    return Pass(last, draft, lookup.find(min(drafting.copied, left)), slots, drafting.linear)

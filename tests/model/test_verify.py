@@ -149,7 +149,10 @@ def test_conversations_in_one_pass_do_not_see_each_other(decoder: Decoder, adapt
     asked = [(5, (9, 8)), (17, ()), (2, (4,))]
     together = decoder.run([rows(*one) for one in asked], adapter)
     for one, logits in zip(asked, together, strict=True):
-        torch.testing.assert_close(logits, decoder.run([rows(*one)], adapter)[0], atol=1e-5, rtol=1e-5)
+        alone = decoder.run([rows(*one)], adapter)[0]
+        clean = 1 + len(one[1])
+        torch.testing.assert_close(logits[:clean], alone[:clean], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(logits[clean:], alone[clean:], atol=1e-3, rtol=1e-3)  # drafts are made in bfloat16
 
 
 def test_what_is_kept_of_a_pass_is_what_reading_the_text_gives(decoder: Decoder, adapter: Adapter) -> None:
