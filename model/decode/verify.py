@@ -76,9 +76,8 @@ class Pass:
             tokens += [MASK] * self.slots
             positions += [past + accepted + slot for slot in range(1, self.slots + 1)]
         noise = [n >= self.chains for n in range(len(tokens))]
-        return Rows(
-            cache, tokens, positions, sees(drafts, copied, self.slots if self.branches else 0), noise, len(tokens)
-        )
+        seen = sees(drafts, copied, self.slots if self.branches else 0)
+        return Rows(cache, tokens, positions, seen, noise, len(tokens), exact=self.chains)
 
 
 def sees(drafts: int, copied: int, slots: int) -> Tensor:

@@ -23,7 +23,7 @@ from model.engine import Engine
 from server.loading import DEFAULT_MODEL, Choice, load_engine
 from voice.persona import INSTRUCTIONS
 
-MOST_TOKENS = 64
+MOST_TOKENS = 32
 
 
 def prompts(count: int) -> list[list[TextMessage]]:

@@ -14,6 +14,7 @@ from model.decode.draft import Draft
 from model.decode.lookup import LookUp
 from model.decode.verify import Pass, sees, settle
 from model.gguf_file import BadModelFile
+from model.linear import int8_runs_here
 from model.sampling import Rule, Sampling, probabilities
 from model.transformer import MASK, Decoder, Rows
 from model.weights import open_checkpoint
@@ -182,3 +183,17 @@ def test_an_adapter_survives_its_file_and_is_refused_for_other_weights(
         load_adapter(path, decoder.config, "abc")
     with pytest.raises(BadModelFile, match="cannot be read"):
         load_adapter(tmp_path / "none", decoder.config, "abc")
+
+
+@pytest.mark.skipif(not int8_runs_here(), reason="no int8 products on this processor")
+def test_int8_says_the_same_to_the_last_bit_whatever_is_drafted_beside_it(tiny_qwen2: Path) -> None:
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
+    cache = decoder.new_cache()
+    decoder.forward(PROMPT[:-1] * 5, cache, logits="none")
+    adapter = random_adapter(decoder.config, 4, 3, seed=1)
+    (alone,) = decoder.run([Pass(PROMPT[-1]).rows(cache)], adapter)
+    for slots in (1, 2, 3):
+        drafts = (*DRAFTS, 9)[:slots]
+        rows = Pass(PROMPT[-1], Draft(drafts), COPIED, slots).rows(cache)
+        assert rows.exact == 1 + slots + len(COPIED)
+        assert torch.equal(decoder.run([rows], adapter)[0][0], alone[0])
