@@ -311,7 +311,10 @@ class Engine:
         try:
             results += [(job, stride.step()) for job, stride in strides]
             if others:
+                began = time.perf_counter()
                 logits = model.decoder.run([rows for _, rows in others], model.adapter)
+                if len(others) == 1 and others[0][0].speaks and model.decoder.device.type == "cpu":
+                    self.pace.took(others[0][0].size, time.perf_counter() - began)
                 results += zip((job for job, _ in others), logits, strict=True)
             return results
         except Exception as error:

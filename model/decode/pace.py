@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 _SLOW = 0.02
 """Weight of the newest pass in the running acceptance: a few dozen passes, about three answers."""
 
+_NEW = 0.1
+"""Weight of the newest pass in the measured time."""
+
 _GUESS = 0.4
 """How often a draft is accepted behind the one before it where an adapter does not say."""
 
@@ -25,15 +28,15 @@ class Pace:
     """Chooses the number of drafts.
 
     Args:
-        cost: measured seconds of a pass, by rows.
+        cost: measured seconds of a pass, by rows, to begin with.
         most: drafts that the adapter was trained for.
         acceptance: how often the first, the first two, … drafts are all accepted, to begin with.
     """
 
     def __init__(self, cost: Mapping[int, float], most: int, acceptance: Sequence[float] = ()) -> None:
+        self._measured = dict(cost)
         self._rows = sorted(cost)
-        # More rows never take less time; where they seem to, that is noise.
-        self._cost = list(itertools.accumulate((cost[rows] for rows in self._rows), max))
+        self._cost = self._smoothed()
         known = list(acceptance)[:most]
         while len(known) < most:
             known.append((known[-1] if known else 1.0) * _GUESS)
@@ -66,6 +69,16 @@ class Pace:
             if here > speed:
                 best, speed = slots, here
         return best
+
+    def took(self, rows: int, seconds: float) -> None:
+        """A pass of so many rows took so long: machines slow down, and other work wants their cores."""
+        if rows in self._measured:
+            self._measured[rows] += _NEW * (seconds - self._measured[rows])
+            self._cost = self._smoothed()
+
+    def _smoothed(self) -> list[float]:
+        """More rows never take less time; where they seem to, that is noise."""
+        return list(itertools.accumulate((self._measured[rows] for rows in self._rows), max))
 
     def learn(self, tried: int, accepted: int) -> None:
         """A pass checked `tried` drafts, and so many of them were accepted. What is not tried drifts back to what was

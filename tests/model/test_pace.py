@@ -46,3 +46,13 @@ def test_noise_in_what_was_measured_never_makes_more_rows_quicker() -> None:
     pace = Pace({1: 10.0, 4: 10.1, 9: 10.3, 16: 10.2}, 3, (0.5, 0.3, 0.1))
     assert pace.seconds(16) == 10.3
     assert pace.seconds(1024) > pace.seconds(256) > 10.3
+
+
+def test_a_machine_that_slows_down_with_rows_gets_fewer_drafts() -> None:
+    pace = Pace({1: 1.0, 4: 1.1, 9: 1.2}, 2, (0.5, 0.3))
+    assert pace.slots() == 2
+    for _ in range(60):
+        pace.took(9, 2.5)
+        pace.took(4, 2.0)
+        pace.took(17, 9.0)  # rows that were not timed tell nothing about those that were
+    assert pace.slots() == 0
