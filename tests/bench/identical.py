@@ -61,6 +61,7 @@ async def run(engine: Engine, count: int, together: int) -> None:
             tokens, steps = tokens + one[1], steps + one[2]
             if one[0] != other[0]:
                 print(f"differs: {messages[-1].content!r}\n  drafted {one[0]!r}\n  alone   {other[0]!r}", flush=True)
+        print(f"so far {same} of {start + len(group)}", file=sys.stderr, flush=True)
     print(f"identical: {same} of {len(asked)}; tokens per forward {tokens / steps:.3f}; {together} at a time")
     print(f"tokens/s: {tokens / seconds[0]:.1f} drafted, prompts read among them; {tokens / seconds[1]:.1f} alone")
 
