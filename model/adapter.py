@@ -20,7 +20,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from model.gguf_file import BadModelFile
+from model.linear import quantize_rows
 from model.weights import DecoderConfig
+
+_LEVELS = 127
+"""Of a stored number, whatever the processor that wrote it multiplies."""
 
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -147,18 +151,12 @@ class Adapter:
         for number, layer in enumerate(self.layers):
             for name, low in layer.items():
                 for part, matrix in (("a", low.a), ("b", low.b)):
-                    rows, scale = _rounded(matrix)
+                    rows, scale = quantize_rows(matrix.float(), _LEVELS)
                     tensors[f"layers.{number}.{name}.{part}"] = rows
                     tensors[f"layers.{number}.{name}.{part}.scale"] = scale
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         save_file(tensors, partial, {**self.metadata, "base_sha256": self.base, "slots": str(self.slots)})
         os.replace(partial, path)
-
-
-def _rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """[rows, columns] as int8, with a scale a row."""
-    scale = (matrix.float().abs().amax(dim=1) / 127).clamp_(min=1e-12)
-    return (matrix / scale[:, None]).round().to(torch.int8), scale.to(torch.float32)
 
 
 def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
@@ -218,7 +216,7 @@ def random_adapter(config: DecoderConfig, rank: int, slots: int, seed: int, *, s
         {
             name: LowRank(
                 torch.randn(rank, columns, generator=draw) / columns**0.5,
-                torch.randn(rows, rank, generator=draw) * spread,
+                torch.randn(rows, rank, generator=draw) * spread if spread else torch.zeros(rows, rank),
             )
             for name, (rows, columns) in projection_shapes(config).items()
         }

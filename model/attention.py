@@ -34,27 +34,46 @@ def text_mask(attention: Attention, rows: int, past: int, size: int) -> Tensor:
     return block_mask(rows, past, size) if attention == "block" else torch.ones(rows, past + rows, dtype=torch.bool)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention.
+def attend_many(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Grouped-query attention of several texts.
 
     The query heads that share a key head are laid out as rows of one small problem, so keys are never copied out
     to every query head.
 
     Args:
-        query: [rows, heads, head_dim].
-        key, value: [kv_heads, seen, head_dim].
-        mask: [rows, seen] bool, or None when every row sees everything.
+        query: [n, rows, heads, head_dim].
+        key, value: [n, kv_heads, seen, head_dim].
+        mask: [n, rows, seen] bool, or None when every row sees everything.
 
     Returns:
-        [rows, heads × head_dim].
+        [n, rows, heads × head_dim].
     """
-    rows, heads, size = query.shape
-    kv_heads, seen, _ = key.shape
+    n, rows, heads, _ = query.shape
+    group = heads // key.shape[1]
+    spread = None
+    if mask is not None:
+        spread = mask[:, None, None].expand(n, 1, group, rows, -1).reshape(n, 1, group * rows, -1)
+    out = scaled_dot_product_attention(_folded(query, key.shape[1]), key, value, attn_mask=spread)
+    return _unfolded(out, rows).flatten(-2)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`attend_many` of one text, without the first dimension."""
+    return attend_many(query[None], key[None], value[None], None if mask is None else mask[None])[0]
+
+
+def _folded(query: Tensor, kv_heads: int) -> Tensor:
+    """[n, rows, heads, head_dim] → [n, kv_heads, group × rows, head_dim]."""
+    n, rows, heads, size = query.shape
     group = heads // kv_heads
-    folded = query.view(rows, kv_heads, group, size).permute(1, 2, 0, 3).reshape(1, kv_heads, group * rows, size)
-    spread = None if mask is None else mask.expand(group, rows, seen).reshape(group * rows, seen)
-    out = scaled_dot_product_attention(folded, key.unsqueeze(0), value.unsqueeze(0), attn_mask=spread)
-    return out.view(kv_heads, group, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)
+    return query.view(n, rows, kv_heads, group, size).permute(0, 2, 3, 1, 4).reshape(n, kv_heads, group * rows, size)
+
+
+def _unfolded(folded: Tensor, rows: int) -> Tensor:
+    """The way back: [n, kv_heads, group × rows, size] → [n, rows, heads, size]."""
+    n, kv_heads, grouped, size = folded.shape
+    group = grouped // rows
+    return folded.view(n, kv_heads, group, rows, size).permute(0, 3, 1, 2, 4).reshape(n, rows, kv_heads * group, size)
 
 
 def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, sees: Tensor) -> Tensor:
@@ -67,15 +86,13 @@ def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, sees: Ten
     """
     rows, heads, size = query.shape
     kv_heads = key.shape[0]
-    group = heads // kv_heads
     old, old_log = _flash(query, key[:, :past], value[:, :past])
-    folded = query.view(rows, kv_heads, group, size).permute(1, 2, 0, 3).float()
-    scores = folded @ key[:, past:].float().transpose(-1, -2)[:, None] / size**0.5
-    scores = scores.masked_fill(~sees, -torch.inf)
-    new_log = scores.logsumexp(-1)
-    new = (scores - new_log[..., None]).exp() @ value[:, past:].float()[:, None]
-    new = new.permute(2, 0, 1, 3).reshape(rows, heads, size)
-    new_log = new_log.permute(2, 0, 1).reshape(rows, heads)
+    folded = _folded(query[None].float(), kv_heads)[0]
+    scores = folded @ key[:, past:].float().transpose(-1, -2) / size**0.5
+    scores = scores.masked_fill(~sees.repeat(heads // kv_heads, 1), -torch.inf)
+    new_log = scores.logsumexp(-1, keepdim=True)
+    new = _unfolded(((scores - new_log).exp() @ value[:, past:].float())[None], rows)[0]
+    new_log = _unfolded(new_log[None], rows)[0, ..., 0]
     share = torch.sigmoid(old_log - new_log)[..., None]  # e^a / (e^a + e^b)
     merged: Tensor = (old.float() * share + new * (1 - share)).to(query.dtype).reshape(rows, heads * size)
     return merged
@@ -101,21 +118,16 @@ def _flash_attn() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
 
 def _flash(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Unmasked attention [rows, heads, head_dim], and the log-sum-exp of its scores [rows, heads]."""
-    rows, heads, size = query.shape
-    kv_heads = key.shape[0]
     own = _flash_attn() if query.is_cuda else None
     if own is not None:
         out, log, _ = own(query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], return_attn_probs=True)
         return out[0], log[0].transpose(0, 1)
-    group = heads // kv_heads
-    folded = query.view(rows, kv_heads, group, size).permute(1, 2, 0, 3).reshape(1, kv_heads, group * rows, size)
-    aten = torch.ops.aten
+    aten, rows = torch.ops.aten, query.shape[0]
     kernel = (
         aten._scaled_dot_product_flash_attention if query.is_cuda else aten._scaled_dot_product_flash_attention_for_cpu
     )
-    out, log = kernel(folded, key[None], value[None])[:2]
-    out = out.view(kv_heads, group, rows, size).permute(2, 0, 1, 3).reshape(rows, heads, size)
-    return out, log.reshape(kv_heads, group, rows).permute(2, 0, 1).reshape(rows, heads).float()
+    out, log = kernel(_folded(query[None], key.shape[0]), key[None], value[None])[:2]
+    return _unfolded(out, rows)[0], _unfolded(log[..., None], rows)[0, ..., 0].float()
 
 
 def seen_by_each(mask: Tensor) -> list[int | Tensor]:

@@ -90,10 +90,7 @@ class KeyValueCache:
     def fork(self) -> KeyValueCache:
         """A copy that goes its own way."""
         twin = KeyValueCache(self._config, self._dtype, self._device)
-        twin.tokens = list(self.tokens)
-        twin._capacity = self._capacity
-        twin._keys = [self._grown(old, self._capacity) for old in self._keys]
-        twin._values = [self._grown(old, self._capacity) for old in self._values]
+        twin.begin_with(self)
         return twin
 
     def common(self, tokens: Sequence[int]) -> int:

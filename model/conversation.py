@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING, Any
 from model.answer import Answer, Progress
 from model.cache import KeyValueCache
 from model.chat import Message
-from model.decode.denoise import denoise, reading_start
+from model.decode.denoise import Denoiser, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
 from model.decode.verify import Drafting, verified
 from model.sampling import Rule, Sampling
 from model.stride import Strider
-from model.transformer import text_rows
+from model.transformer import reading
 
 if TYPE_CHECKING:
     from model.engine import Engine, Job, Passes
 
 _log = logging.getLogger("rejoinder.model")
-
-PREFILL_CHUNK = 64
-"""Tokens read in one pass. On two CPU cores such a pass takes about as long as two or three single tokens, which
-is the longest that another conversation has to wait for its next word."""
 
 _LETTERS_PER_TOKEN = 16
 """No text has more letters to a token over any length; a longer conversation is shortened before it is encoded."""
@@ -174,7 +170,7 @@ class Conversation:
             yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, self._stride)
         else:
             gated = engine.model.adapter is not None
-            yield from denoise(
+            yield from Denoiser(
                 self._cache,
                 ids,
                 denoising,
@@ -184,7 +180,7 @@ class Conversation:
                 context,
                 gated=gated,
                 deadline=options.deadline,
-            )
+            ).run()
 
     def _share(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> None:
         """Let other conversations begin with these instructions and tools, too."""
@@ -217,12 +213,8 @@ class Conversation:
 
     def _read(self, ids: list[int]) -> Passes:
         """Bring the cache to hold exactly `ids`, a chunk a pass."""
-        block = self._engine.block
-        size = max(1, PREFILL_CHUNK // block) * block
-        for start in range(self._keep(ids), len(ids), size):
-            chunk = ids[start : start + size]
-            yield text_rows(self._cache, chunk, 0, self._engine.attention, block)
-            self._cache.commit(chunk)
+        self._keep(ids)
+        yield from reading(self._cache, ids, self._engine.attention, self._engine.block)
 
     def _encode(
         self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, answer: bool

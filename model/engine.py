@@ -22,7 +22,7 @@ from torch import Tensor
 
 from model.adapter import Adapter, load_adapter
 from model.chat import CHATML, ChatTemplate
-from model.conversation import PREFILL_CHUNK, Conversation
+from model.conversation import Conversation
 from model.decode.draft import Draft
 from model.decode.pace import Pace
 from model.decode.schedule import Schedule, schedule_for
@@ -35,7 +35,7 @@ from model.sampling import Sampling
 from model.shipped import shipped_adapter, weights_checksum
 from model.stride import Strider
 from model.tokenizer import TextTokenizer
-from model.transformer import Decoder, Precision, Rows
+from model.transformer import PREFILL_CHUNK, Decoder, Precision, Rows
 from model.weights import open_checkpoint
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ Sources: the published configurations and generation scripts of each family.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -159,8 +159,4 @@ def denoising_of(family: Family, said: Mapping[str, Any]) -> Denoising | None:
         return None
     mask = said.get("mask_token_id")
     block = said.get("block_size") or said.get("bd_size")
-    return Denoising(
-        own.mask if mask is None else int(mask),
-        int(block or own.block),
-        own.text, own.inside, own.shift, own.seeded, own.aligned, own.verified, own.canvas,
-    )  # fmt: skip
+    return replace(own, mask=own.mask if mask is None else int(mask), block=int(block or own.block))

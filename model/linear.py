@@ -59,9 +59,13 @@ def int8_runs_here() -> bool:
     return weight_levels() > 0
 
 
-def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Symmetric int8 with one scale per row: [rows, columns] float32 → ([rows, columns] int8, [rows] float32)."""
-    scale = (weight.abs().amax(dim=1) / (weight_levels() or _LEVELS)).clamp_(min=1e-12)
+def quantize_rows(weight: Tensor, levels: int | None = None) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 with one scale per row: [rows, columns] float32 → ([rows, columns] int8, [rows] float32).
+
+    Args:
+        levels: the largest int8 value; what this processor multiplies exactly when not given.
+    """
+    scale = (weight.abs().amax(dim=1) / (levels or weight_levels() or _LEVELS)).clamp_(min=1e-12)
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 
 

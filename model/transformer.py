@@ -7,7 +7,7 @@ random weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,11 @@ Change = Callable[[Tensor, str, Tensor], Tensor]
 MASK = -1
 """Stands for a masked position among token ids; it enters with the adapter's own embedding, or as the model's own
 mask token."""
+
+
+PREFILL_CHUNK = 64
+"""Tokens read in one pass. On two CPU cores such a pass takes about as long as two or three single tokens, which
+is the longest that another conversation has to wait for its next word."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,17 @@ def text_rows(
     sees = text_mask(attention, count, past, block)[:, past:]
     exact = count if wanted else 0  # reading ahead need not be
     return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, exact)
+
+
+def reading(
+    cache: KeyValueCache, ids: Sequence[int], attention: Attention = "causal", block: int = 1
+) -> Iterator[Rows]:
+    """Passes that bring a cache from what it holds, which begins `ids`, to hold all of them, a chunk a pass."""
+    size = max(1, PREFILL_CHUNK // block) * block
+    for start in range(len(cache.tokens), len(ids), size):
+        chunk = ids[start : start + size]
+        yield text_rows(cache, chunk, 0, attention, block)
+        cache.commit(chunk)
 
 
 @dataclass(frozen=True)

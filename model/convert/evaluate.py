@@ -20,9 +20,7 @@ from model.convert.prompts import PASSAGE_TURN
 from model.decode.verify import Drafting, verified
 from model.engine import LoadedModel
 from model.sampling import Rule
-from model.transformer import text_rows
-
-_CHUNK = 64
+from model.transformer import reading
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,8 @@ def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], 
     """One greedy answer behind `ids`, without an engine."""
     decoder, accepted = model.decoder, []
     cache = decoder.new_cache()
-    for start in range(0, len(ids) - 1, _CHUNK):
-        chunk = ids[start : min(start + _CHUNK, len(ids) - 1)]
-        decoder.run([text_rows(cache, chunk, 0)])
-        cache.commit(chunk)
+    for rows in reading(cache, ids[:-1]):
+        decoder.run([rows])
     answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
 
     def learn(tried: int, right: int) -> None:

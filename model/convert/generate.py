@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.convert.lanes import Instructions, Lanes
+from model.convert.lanes import Instructions, Lanes, padded_together
 from model.transformer import Decoder
 
 _REFILL = 8
@@ -103,9 +103,7 @@ class _Writer:
         taken = [(lane, self._waiting.popleft()) for lane, _ in zip(free, range(len(self._waiting)), strict=False)]
         heads = [self._instructions.put(lane, self._prompts[n].tokens) for lane, n in taken]
         rest = [self._prompts[n].tokens[head:] for (_, n), head in zip(taken, heads, strict=True)]
-        padded = torch.zeros(len(taken), max(map(len, rest)), dtype=torch.long)
-        for place, tokens in enumerate(rest):
-            padded[place, : len(tokens)] = torch.tensor(tokens)
+        padded = padded_together(rest)
         device = self._decoder.device
         lanes = torch.tensor([lane for lane, _ in taken], device=device)
         starts = torch.tensor(heads, device=device)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
+from model.attention import attend_many
 from model.transformer import Decoder
 
 
@@ -63,7 +63,7 @@ class Lanes:
                 values[where, :, positions] = value
                 if lanes is not None:
                     keys, values = keys[lanes], values[lanes]
-                return grouped_attention(query, keys[:, :, :length], values[:, :, :length], mask)
+                return attend_many(query, keys[:, :, :length], values[:, :, :length], mask)
 
             x = decoder.run_layer(layer, x, turns, attention)
         return decoder.normalize(x, decoder.norm)
@@ -103,21 +103,9 @@ class Instructions:
         return len(head)
 
 
-def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Grouped-query attention of padded texts.
-
-    Args:
-        query: [n, rows, heads, head_dim].
-        key, value: [n, kv_heads, seen, head_dim].
-        mask: [n, rows, seen] bool.
-
-    Returns:
-        [n, rows, heads × head_dim].
-    """
-    n, rows, heads, size = query.shape
-    kv_heads = key.shape[1]
-    group = heads // kv_heads
-    folded = query.view(n, rows, kv_heads, group, size).permute(0, 2, 3, 1, 4).reshape(n, kv_heads, group * rows, size)
-    spread = mask[:, None, None].expand(n, 1, group, rows, -1).reshape(n, 1, group * rows, -1)
-    out = scaled_dot_product_attention(folded, key, value, attn_mask=spread)
-    return out.view(n, kv_heads, group, rows, size).permute(0, 3, 1, 2, 4).reshape(n, rows, heads * size)
+def padded_together(texts: Sequence[Sequence[int]]) -> Tensor:
+    """Texts as rows of one tensor, zeros behind the shorter ones: [texts, tokens of the longest]."""
+    padded = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
+    for n, tokens in enumerate(texts):
+        padded[n, : len(tokens)] = torch.tensor(tokens)
+    return padded

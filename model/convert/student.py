@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from model.adapter import Adapter
+from model.attention import attend_many
 from model.convert.corpus import Text
-from model.convert.lanes import Lanes, grouped_attention
+from model.convert.lanes import Lanes
 from model.transformer import MASK, Decoder
 
 _LOSS_ROWS = 256
@@ -120,7 +121,7 @@ def noise_states(decoder: Decoder, adapter: Adapter, clean: Lanes, seen: int, bl
             query: Tensor, key: Tensor, value: Tensor, keys: Tensor = keys, values: Tensor = values
         ) -> Tensor:
             both = torch.cat((keys, key.transpose(1, 2)), 2), torch.cat((values, value.transpose(1, 2)), 2)
-            return grouped_attention(query, *both, mask)
+            return attend_many(query, *both, mask)
 
         def change(out: Tensor, names: str, inner: Tensor, number: int = number) -> Tensor:
             return out + adapter.change(number, names, inner)

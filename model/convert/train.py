@@ -13,16 +13,16 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from model.adapter import PROJECTIONS, Adapter, LowRank, projection_shapes
+from model.adapter import Adapter, LowRank, random_adapter
 from model.convert.corpus import Corpus, Text
 from model.convert.generate import likeliest
-from model.convert.lanes import Instructions, Lanes
+from model.convert.lanes import Instructions, Lanes, padded_together
 from model.convert.student import Blocks, Loss, draw_blocks, first_blocks, learn, noise_states, refined
 from model.engine import LoadedModel
 from model.gguf_file import BadModelFile
@@ -241,8 +241,8 @@ class _Training:
         """
         device = self._decoder.device
         heads = [self._instructions.put(lane, text.tokens) for lane, text in enumerate(texts)]
-        padded = _padded([text.tokens for text in texts])
-        rest = _padded([text.tokens[head:] for text, head in zip(texts, heads, strict=True)])
+        padded = padded_together([text.tokens for text in texts])
+        rest = padded_together([text.tokens[head:] for text, head in zip(texts, heads, strict=True)])
         starts, lanes = torch.tensor(heads, device=device), torch.arange(len(texts), device=device)
         states = self._lanes.read(rest.to(device), starts, lanes, seen=padded.shape[1])
         return padded.to(device), states, starts[:, None]
@@ -336,20 +336,16 @@ class _Training:
 
 def _beginning(decoder: Decoder, plan: Plan) -> Adapter:
     """An adapter that changes nothing yet; a masked row enters as the mean of all embeddings."""
-    draw = torch.Generator().manual_seed(plan.seed)
     device = decoder.device
-
-    def low(rows: int, columns: int) -> LowRank:
-        a = torch.randn(plan.rank, columns, generator=draw) / columns**0.5
-        return LowRank(a.to(device).requires_grad_(), torch.zeros(rows, plan.rank, device=device).requires_grad_())
-
-    shapes = projection_shapes(decoder.config)
-    layers = tuple({name: low(*shapes[name]) for name in PROJECTIONS} for _ in range(decoder.config.layers))
+    start = random_adapter(decoder.config, plan.rank, plan.slots, plan.seed, spread=0.0).to(device, torch.float32)
     every = torch.arange(decoder.config.vocab_size, device=device)
     mean = torch.stack([decoder.embedding(part).float().sum(0) for part in torch.split(every, 8192)]).sum(0) / len(
         every
     )
-    return Adapter(mean.requires_grad_(), layers, "", plan.slots, {})
+    adapter = replace(start, mask=mean)
+    for leaf in _leaves(adapter):
+        leaf.requires_grad_()
+    return adapter
 
 
 def _leaves(adapter: Adapter) -> list[Tensor]:
@@ -361,13 +357,6 @@ def _at(states: Tensor, positions: Tensor) -> Tensor:
     """The states [texts, tokens, hidden] at positions [texts, rows]."""
     where = positions.clamp(max=states.shape[1] - 1)
     return states.gather(1, where[..., None].expand(-1, -1, states.shape[-1]))
-
-
-def _padded(texts: Sequence[Sequence[int]]) -> Tensor:
-    padded = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
-    for n, tokens in enumerate(texts):
-        padded[n, : len(tokens)] = torch.tensor(tokens)
-    return padded
 
 
 def _moved(blocks: Blocks, device: torch.device) -> Blocks:

@@ -40,25 +40,18 @@ def reading_start(denoising: Denoising, ids: Sequence[int]) -> int:
     """How much of a prompt is read before the first block: the rest stands in front of the block or opens it."""
     if denoising.text == "bidirectional":
         return 0
-    whole = len(ids) // denoising.block * denoising.block if denoising.aligned else len(ids)
+    whole = _whole(denoising, ids)
     behind = denoising.block if denoising.text == "block" else 1
     return max(0, whole - behind) if denoising.shift or denoising.seeded else whole
 
 
-def denoise(
-    cache: KeyValueCache,
-    ids: Sequence[int],
-    denoising: Denoising,
-    schedule: Schedule,
-    rule: Rule,
-    answer: Answer,
-    context: int,
-    *,
-    gated: bool = False,
-    deadline: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Generator[Rows, Tensor, None]:
-    """Write an answer, block by block. Yields the rows of each pass, is sent their logits.
+def _whole(denoising: Denoising, ids: Sequence[int]) -> int:
+    """How much of a prompt stands before the first block."""
+    return len(ids) // denoising.block * denoising.block if denoising.aligned else len(ids)
+
+
+class Denoiser:
+    """Writes one answer, block by block.
 
     Args:
         cache: holds the first `reading_start` tokens of `ids`.
@@ -67,10 +60,7 @@ def denoise(
         gated: whether block rows pass through an adapter.
         deadline: when a speakable clause is wanted, on `clock`.
     """
-    yield from _Denoiser(cache, ids, denoising, schedule, rule, answer, context, gated, deadline, clock).run()
 
-
-class _Denoiser:
     def __init__(
         self,
         cache: KeyValueCache,
@@ -80,14 +70,15 @@ class _Denoiser:
         rule: Rule,
         answer: Answer,
         context: int,
-        gated: bool,
-        deadline: float | None,
-        clock: Callable[[], float],
+        *,
+        gated: bool = False,
+        deadline: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache, self._how, self._schedule, self._rule, self._answer = cache, denoising, schedule, rule, answer
         self._context, self._gated, self._deadline, self._clock = context, gated, deadline, clock
         self._exact = denoising.text != "bidirectional"
-        whole = len(ids) // denoising.block * denoising.block if denoising.aligned else len(ids)
+        whole = _whole(denoising, ids)
         self._text = list(ids[:whole])
         """Finished, whether its keys are in the cache or not."""
         self._blocks = [fresh(min(denoising.block, context - whole), tuple(ids[whole:]))]
@@ -98,6 +89,7 @@ class _Denoiser:
         self._pass_seconds = 0.0
 
     def run(self) -> Generator[Rows, Tensor, None]:
+        """Yields the rows of each pass, is sent their logits."""
         while self._answer.finished is None:
             front = self._front()
             began = self._clock()

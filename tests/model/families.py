@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
-from model.families import _LLADA_KEYS, _LLADA_NAMES, Denoising
+from model.families import Denoising
 from tests.conftest import save_tiny
 
 MASK_TOKEN = "<|MASK|>"
@@ -72,15 +72,40 @@ def save_family(folder: Path, tokenizer: Tokenizer, name: str) -> tuple[Path, Pa
     return ours, theirs
 
 
+LLADA_KEYS = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "mlp_hidden_size",
+    "max_position_embeddings": "max_sequence_length",
+}
+LLADA_PARTS = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ff_norm",
+    "self_attn.q_proj": "q_proj",
+    "self_attn.k_proj": "k_proj",
+    "self_attn.v_proj": "v_proj",
+    "self_attn.o_proj": "attn_out",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.up_proj": "up_proj",
+    "mlp.down_proj": "ff_out",
+}
+"""Written out from the published files, not taken from the code that is tested."""
+
+
 def _as_llada(settings: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    renamed = {_LLADA_KEYS.get(key, key): value for key, value in settings.items()}
+    renamed = {LLADA_KEYS.get(key, key): value for key, value in settings.items()}
     renamed["rope_theta"] = renamed.pop("rope_parameters")["rope_theta"]
-    renamed["vocab_size"] = renamed["embedding_size"]
-    names = {}
-    for ours, theirs in _LLADA_NAMES.items():
-        for n in range(settings["num_hidden_layers"]):
-            prefix = "" if ours.startswith("lm_head") else "model."
-            names[prefix + ours.format(n=n)] = theirs.format(n=n)
+    renamed["embedding_size"] = renamed["vocab_size"]
+    names = {
+        "model.embed_tokens.weight": "model.transformer.wte.weight",
+        "model.norm.weight": "model.transformer.ln_f.weight",
+        "lm_head.weight": "model.transformer.ff_out.weight",
+    }
+    for n in range(settings["num_hidden_layers"]):
+        for part, theirs in LLADA_PARTS.items():
+            names[f"model.layers.{n}.{part}.weight"] = f"model.transformer.blocks.{n}.{theirs}.weight"
     return renamed, {names[key]: value for key, value in tensors.items()}
 
 

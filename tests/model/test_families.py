@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from model.answer import Answer, Progress
 from model.chat import TextMessage
-from model.decode.denoise import denoise, reading_start
+from model.decode.denoise import Denoiser, reading_start
 from model.decode.draft import Draft
 from model.decode.schedule import Rule as SettlingRule
 from model.decode.schedule import Schedule
@@ -22,7 +22,7 @@ from model.families import FAMILIES
 from model.gguf_file import BadModelFile
 from model.sampling import Rule
 from model.tokenizer import TextTokenizer
-from model.transformer import MASK, Decoder, Rows, text_rows
+from model.transformer import MASK, Decoder, Rows, reading
 from model.weights import open_checkpoint
 from tests.model.families import LAYOUTS, MASK_TOKEN, Slow, save_family, sees_of, with_mask, write_slowly
 
@@ -58,12 +58,9 @@ def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int
     how = replace(how, canvas=min(how.canvas, 40), block=min(how.block, 8))
     cache, answer = decoder.new_cache(), Collected(tokenizer, count)
     start = reading_start(how, ids)
-    size = how.block if how.text == "block" else 5
-    for at in range(0, start, size):
-        chunk = ids[at : min(at + size, start)]
-        decoder.run([text_rows(cache, chunk, 0, how.text, how.block)])
-        cache.commit(chunk)
-    passes = denoise(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length)
+    for chunk in reading(cache, ids[:start], how.text, how.block):
+        decoder.run([chunk])
+    passes = Denoiser(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length).run()
     rows = next(passes)
     try:
         while True:
