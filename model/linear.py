@@ -16,6 +16,9 @@ _LEVELS = 127
 _ZERO = 128
 """Activations are stored as unsigned bytes around 128: the CPU's VNNI instructions multiply unsigned by signed."""
 
+_ROUNDING = torch.tensor(_ZERO + 0.5)
+"""Added before the fraction is dropped: one operation that shifts and rounds."""
+
 
 class Linear(Protocol):
     """y = x Wᵀ + b."""
@@ -99,19 +102,18 @@ class Int8Linear:
 
     def __init__(self, rows: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
         self._packed = torch.ops.onednn.qlinear_prepack(rows, None)
-        self._scale, self._bias = scale, bias
+        self._scale, self._bias = scale / _LEVELS, bias
         self._zero_points = torch.zeros(rows.shape[0], dtype=torch.int64)
         self.nbytes, self.weights = rows.nbytes, rows.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
         largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12)
-        rows = (x * (_LEVELS / largest)).round_().add_(_ZERO).to(torch.uint8)
+        rows = torch.addcdiv(_ROUNDING, x, largest, value=_LEVELS).to(torch.uint8)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             rows, 1.0, _ZERO, self._packed, self._scale, self._zero_points,
             None, 1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
-        y.mul_(largest / _LEVELS)
-        return y if self._bias is None else y.add_(self._bias)
+        return y.mul_(largest) if self._bias is None else torch.addcmul(self._bias, y, largest)
 
 
 class FloatEmbedding:

@@ -157,7 +157,7 @@ class Turns:
     """The rotary angles of some positions.
 
     Attributes:
-        cos, sin: [..., 1, head_dim].
+        cos, sin: [..., 1, head_dim]; the first half of `sin` is negative, as `rotate` wants it.
         query_scale: [..., 1, 1], what queries are multiplied by; None for 1.
     """
 
@@ -168,12 +168,15 @@ class Turns:
 
 @dataclass(frozen=True)
 class Layer:
-    """The weights of one layer; projections of the same input are side by side in one product."""
+    """The weights of one layer; projections of the same input are side by side in one product.
+
+    Attributes:
+        head_norm: [heads + kv_heads, head_dim], for backbones that normalize every query and key head.
+    """
 
     attention_norm: Tensor
     query_key_value: Linear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    head_norm: Tensor | None
     output: Linear
     mlp_norm: Tensor
     gate_up: Linear
@@ -332,31 +335,30 @@ class Decoder:
         """Queries, keys and values from what `layer.query_key_value` gives, in their places: [..., heads, head_dim]."""
         c = self.config
         split = mixed.view(*mixed.shape[:-1], -1, c.head_dim)
-        query, key, value = split.split_with_sizes((c.heads, c.kv_heads, c.kv_heads), dim=-2)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = self._normalize_heads(query, layer.query_norm), self._normalize_heads(key, layer.key_norm)
-        query, key = rotate(query, turns.cos, turns.sin), rotate(key, turns.cos, turns.sin)
+        both, value = split.split_with_sizes((c.heads + c.kv_heads, c.kv_heads), dim=-2)
+        if layer.head_norm is not None:
+            both = torch.nn.functional.rms_norm(both, (c.head_dim,), None, c.norm_eps) * layer.head_norm
+        query, key = rotate(both, turns.cos, turns.sin).split_with_sizes((c.heads, c.kv_heads), dim=-2)
         return query if turns.query_scale is None else query * turns.query_scale, key, value
 
     def normalize(self, x: Tensor, weight: Tensor) -> Tensor:
         """RMS normalization over the last dimension."""
         return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)
 
-    def _normalize_heads(self, x: Tensor, weight: Tensor) -> Tensor:
-        return torch.nn.functional.rms_norm(x, (self.config.head_dim,), weight, self.config.norm_eps)
-
     def _layer(self, name: str) -> Layer:
-        normal = self.config.backbone == "qwen3"
         return Layer(
             attention_norm=self._vector(f"{name}.input_layernorm.weight"),
             query_key_value=self._linear([f"{name}.self_attn.{part}_proj.weight" for part in "qkv"]),
-            query_norm=self._vector(f"{name}.self_attn.q_norm.weight") if normal else None,
-            key_norm=self._vector(f"{name}.self_attn.k_norm.weight") if normal else None,
+            head_norm=self._head_norm(f"{name}.self_attn") if self.config.backbone == "qwen3" else None,
             output=self._linear([f"{name}.self_attn.o_proj.weight"]),
             mlp_norm=self._vector(f"{name}.post_attention_layernorm.weight"),
             gate_up=self._linear([f"{name}.mlp.gate_proj.weight", f"{name}.mlp.up_proj.weight"]),
             down=self._linear([f"{name}.mlp.down_proj.weight"]),
         )
+
+    def _head_norm(self, name: str) -> Tensor:
+        query, key = self._vector(f"{name}.q_norm.weight"), self._vector(f"{name}.k_norm.weight")
+        return torch.cat((query.expand(self.config.heads, -1), key.expand(self.config.kv_heads, -1)))
 
     def _linear(self, names: list[str]) -> Linear:
         """One product for several projections of the same input, side by side."""
@@ -390,10 +392,10 @@ class Decoder:
         if rope.query_beta:
             grown = 1 + rope.query_beta * torch.log1p((positions // rope.query_period).float())
             query_scale = grown[:, None, None].to(self.device, self.dtype)
+        sin[..., : sin.shape[-1] // 2].neg_()
         return Turns(cos.to(self.device, self.dtype), sin.to(self.device, self.dtype), query_scale)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn [..., heads, head_dim] by the angles of their positions."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    """Turn [..., heads, head_dim] by the angles of their positions, the first half of `sin` negative."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
