@@ -9,8 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-_SLOW = 0.02
-"""Weight of the newest pass in the running acceptance: a few dozen passes, about three answers."""
+_SLOW, _TRUSTED = 0.02, 10
+"""Weight of the newest pass in the running acceptance: a few dozen passes, about three answers. At first it is more:
+what is said to be usual counts as so many passes, because it was seen on another text."""
+
+_WORTH = 1.05
+"""Drafts must promise so much more speed than none: they cost the machine work that other stages of a turn want."""
 
 _NEW = 0.1
 """Weight of the newest pass in the measured time."""
@@ -41,6 +45,7 @@ class Pace:
         while len(known) < most:
             known.append((known[-1] if known else 1.0) * _GUESS)
         self._acceptance, self._usual = known, tuple(known)
+        self._seen = 0
 
     @property
     def acceptance(self) -> tuple[float, ...]:
@@ -67,7 +72,7 @@ class Pace:
             tokens = 1 + sum(self._acceptance[:slots])
             here = tokens / self.seconds(conversations * rows_of(slots, copied))
             if here > speed:
-                best, speed = slots, here
+                best, speed = slots, here if slots else here * _WORTH
         return best
 
     def took(self, rows: int, seconds: float) -> None:
@@ -83,6 +88,8 @@ class Pace:
     def learn(self, tried: int, accepted: int) -> None:
         """A pass checked `tried` drafts, and so many of them were accepted. What is not tried drifts back to what was
         usual, so that drafts that do not pay on one text are tried again on the next."""
+        self._seen += 1
+        weight = max(_SLOW, 1 / (_TRUSTED + self._seen))
         for slot, old in enumerate(self._acceptance):
             seen = float(slot < accepted) if slot < tried else self._usual[slot]
-            self._acceptance[slot] = old + _SLOW * (seen - old)
+            self._acceptance[slot] = old + weight * (seen - old)
