@@ -15,7 +15,8 @@ from server.loading import Choice, load_engine, load_voice_stages
 from voice import events
 from voice.audio import HEARING_RATE, SPEAKING_RATE, BadAudio, Samples, from_pcm16, resample, to_pcm16
 from voice.history import Item
-from voice.session import Session, Settings
+from voice.session import Session
+from voice.speaking import Settings
 
 _RATES = range(4_000, 192_001)
 """Hz that a WAV file may have."""
@@ -95,15 +96,15 @@ async def _tell(question: Question, arrived: asyncio.Queue[events.SessionEvent],
         out.print()
 
 
-def read_wav(path: Path) -> Samples:
-    """A WAV file at 16 kHz, its channels mixed.
+def read_wav(path: Path, rate: int = HEARING_RATE) -> Samples:
+    """A WAV file at `rate` Hz, its channels mixed.
 
     Raises:
         BadAudio: it is missing, not a 16-bit PCM WAV file, or empty.
     """
     try:
         with wave.open(str(path)) as file:
-            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            width, channels, found = file.getsampwidth(), file.getnchannels(), file.getframerate()
             data = file.readframes(file.getnframes())
     except FileNotFoundError:
         raise BadAudio(f"there is no file {path}") from None
@@ -113,12 +114,12 @@ def read_wav(path: Path) -> Samples:
         ) from None
     if width != 2:
         raise BadAudio(f"{path} has {8 * width}-bit samples: convert it to 16 bits")
-    if rate not in _RATES:
-        raise BadAudio(f"{path} claims {rate} samples a second, which is no rate for speech")
+    if found not in _RATES:
+        raise BadAudio(f"{path} claims {found} samples a second, which is no rate for speech")
     samples = from_pcm16(data[: len(data) // (2 * channels) * 2 * channels]).reshape(-1, channels).mean(axis=1)
     if not len(samples):
         raise BadAudio(f"{path} holds no sound")
-    return resample(samples.astype(np.float32), rate, HEARING_RATE)
+    return resample(samples.astype(np.float32), found, rate)
 
 
 def write_wav(path: Path, samples: Samples, rate: int) -> None:

@@ -43,7 +43,7 @@ class OutputPCM(Strict):
 
 
 class ServerVAD(Strict):
-    """Silence ends a turn."""
+    """Silence alone ends a turn, always as much."""
 
     type: Literal["server_vad"] = "server_vad"
     threshold: float = Field(0.5, ge=0.0, le=1.0)
@@ -55,9 +55,9 @@ class ServerVAD(Strict):
 
 
 class SemanticVAD(Strict):
-    """Asks for a wait that depends on what was said; until that exists, eagerness picks a silence."""
+    """Silence ends a turn, and what was said and how decides how much of it."""
 
-    type: Literal["semantic_vad"]
+    type: Literal["semantic_vad"] = "semantic_vad"
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
@@ -83,7 +83,7 @@ class AudioInput(Strict):
     format: PCM = PCM()
     noise_reduction: NoiseReduction | None = None
     transcription: Transcription | None = Transcription()
-    turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = ServerVAD()
+    turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
 
 
 class AudioOutput(Strict):

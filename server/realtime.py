@@ -24,7 +24,8 @@ from voice import events
 from voice.audio import BadAudio, from_pcm16
 from voice.brain import Brain
 from voice.history import Item, UnknownItem
-from voice.session import Refused, Session, Settings
+from voice.session import Refused, Session
+from voice.speaking import Settings
 from voice.stages import Stages
 from voice.timing import Timing
 from voice.turn import TurnRules
@@ -40,8 +41,13 @@ MAX_ITEMS, MAX_LETTERS = 2000, 1_000_000
 _SLICE_MS = 200
 """Audio taken in one go before other conversations get a turn."""
 
-_EAGERNESS_MS = {"low": 900, "medium": Timing.end_silence_ms, "auto": Timing.end_silence_ms, "high": 300}
-"""Silence that ends a turn for each eagerness of `semantic_vad`."""
+_EAGERNESS = {
+    "low": Timing(shortest_wait_ms=500, longest_wait_ms=1200, patient_wait_ms=2000),
+    "medium": Timing(),
+    "auto": Timing(),
+    "high": Timing(shortest_wait_ms=160, longest_wait_ms=450, patient_wait_ms=800),
+}
+"""How long a turn's end is waited for at each eagerness of `semantic_vad`."""
 
 
 class BadEvent(Exception):
@@ -209,10 +215,11 @@ class RealtimeConversation:
         rules = TurnRules()
         if isinstance(detection, protocol.ServerVAD):
             timing = Timing(end_silence_ms=detection.silence_duration_ms, prefix_ms=detection.prefix_padding_ms)
-            rules = TurnRules(timing, detection.threshold, detection.create_response, detection.interrupt_response)
+            create, interrupt = detection.create_response, detection.interrupt_response
+            rules = TurnRules(timing, detection.threshold, create, interrupt, by_silence=True)
         elif isinstance(detection, protocol.SemanticVAD):
-            timing = Timing(end_silence_ms=_EAGERNESS_MS[detection.eagerness])
-            rules = TurnRules(timing, 0.5, detection.create_response, detection.interrupt_response)
+            create, interrupt = detection.create_response, detection.interrupt_response
+            rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
         return Settings(
             instructions=config.instructions,
             rules=rules,

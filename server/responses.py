@@ -141,6 +141,12 @@ def turn_event(done: events.AnswerDone) -> ServerEvent:
         tokens=timeline.tokens,
         prompt_tokens=timeline.prompt_tokens,
         cached_tokens=timeline.cached_tokens,
+        guesses=timeline.guesses,
+        guess_kept=timeline.guess_kept,
+        waited_ms=timeline.waited_ms,
+        over=timeline.over,
+        drafts_spoken=timeline.drafts_spoken,
+        drafts_dropped=timeline.drafts_dropped,
     )
 
 

@@ -83,10 +83,10 @@ class LoudnessDetector:
 
 
 class FakeRecognizer:
-    """Says `text` when it hears anything loud."""
+    """Says `text` when it hears anything loud, so sure of it."""
 
-    def __init__(self, text: str = "What is the capital of France?") -> None:
-        self.text, self.failing = text, False
+    def __init__(self, text: str = "What is the capital of France?", sure: float = -0.5) -> None:
+        self.text, self.sure, self.failing = text, sure, False
         self.heard_s: list[float] = []
 
     def transcribe(self, audio: Samples, window: Window | None = None) -> list[Segment]:
@@ -94,7 +94,7 @@ class FakeRecognizer:
             raise RuntimeError("the recognizer broke")
         self.heard_s.append(len(audio) / HEARING_RATE)
         loud = bool(len(audio)) and float(np.abs(audio).max()) > 0.1
-        return [Segment(self.text, 0, len(audio) / HEARING_RATE, True)] if loud and self.text else []
+        return [Segment(self.text, 0, len(audio) / HEARING_RATE, True, self.sure)] if loud and self.text else []
 
 
 class FakeVoice:
@@ -118,6 +118,7 @@ class FakeProgress:
     step: int = 1
     tokens: int = 1
     finished: str | None = None
+    confidence: tuple[float, ...] = ()
     prompt_tokens: int = 30
     cached_tokens: int = 20
 
@@ -132,6 +133,7 @@ class FakeBrain:
     prompts: list[list[Message]] = field(default_factory=list)
     prepared: list[list[Message]] = field(default_factory=list)
     cancelled: int = 0
+    over: float | None = None
 
     async def reply(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
@@ -147,6 +149,9 @@ class FakeBrain:
 
     def prepare(self, messages: Sequence[Message]) -> None:
         self.prepared.append(list(messages))
+
+    async def ends(self, text: str) -> float | None:
+        return self.over
 
     def cancel(self) -> None:
         self.cancelled += 1

@@ -1,15 +1,23 @@
-"""One answer: thought, cut into clauses, spoken and sent, each stage as soon as the one before has something for it."""
+"""One answer: thought, cut into clauses, spoken and sent, each stage as soon as the one before has something for it.
+
+An answer is open or closed. Behind a closed gate it is thought and spoken on a guess, or held back while the user
+speaks over it; nothing of it is sent then. `voice.session` decides when to open and close.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 
 from voice import events
-from voice.audio import SPEAKING_RATE, blocks
-from voice.brain import Brain, Message
+from voice.audio import SPEAKING_RATE, Samples, blocks
+from voice.brain import Brain, Message, Progress
 from voice.clauses import Clause, ClauseSplitter
 from voice.history import Item, Span
 from voice.stages import Stages
@@ -18,97 +26,201 @@ from voice.timeline import Timeline
 _log = logging.getLogger("rejoinder.voice")
 
 _LONGEST_AHEAD_S = 30.0
-"""Sound sent ahead of its playing. More would only be thrown away when the user interrupts, and clients buffer no
-endless amount: our page two minutes."""
+"""Sound sent ahead of its playing, and sound made behind a closed gate. More would only be thrown away when the user
+interrupts, and clients buffer no endless amount: our page two minutes."""
 
 _BLOCK_MS = 100
 """Sound in one event: the first can be played at once, and a client that stops wastes little."""
 
+_BEGIN_AGAIN_MS = 200
+"""An answer that goes on says this much again: the word that was broken off."""
 
-class Answer:
-    """An answer under way.
+_NEARLY_CERTAIN = 0.95
+"""A first clause is spoken ahead from the draft when every drafted token is at least so likely."""
 
-    Args:
-        item: the conversation's item that holds it; it grows as text and sound are sent.
-        timeline: stamped as the stages pass.
-        emit: told everything that happens.
-        clock: seconds, monotonic.
-        sounding: called when the first sound has been sent.
-        speed: pace of the voice.
-        not_before: when what was sent before this answer will have been played.
+Status = Literal["completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How an answer is made.
 
     Attributes:
+        speak: aloud, or in writing.
+        speed: pace of the voice.
+        max_tokens: the longest answer, None for what the context leaves.
+    """
+
+    speak: bool = True
+    speed: float = 1.0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Words and the sound that says them, [T] at 24 kHz; none where they are written."""
+
+    text: str
+    sound: Samples
+
+    @property
+    def ms(self) -> float:
+        return len(self.sound) * 1000 / SPEAKING_RATE
+
+
+class Answer:
+    """An answer under way, closed at first.
+
+    Args:
+        wanted: how it is made.
+        timeline: stamped as the stages pass.
+        emit: told everything that happens while the gate is open.
+        sounding: called when the first sound has been sent.
+        spawn: starts its tasks.
+        clock: seconds, monotonic.
+
+    Attributes:
+        response_id, item: what it is on the wire and in the history; set by `open`.
         done: whether all of it was sent, or it was stopped.
         played_until: when the client will have played what was sent, if it plays at once.
-        task: runs `run`; cancelled by `stop`.
     """
 
     def __init__(
         self,
-        response_id: str,
-        item: Item,
+        wanted: Wanted,
         timeline: Timeline,
         stages: Stages,
         emit: Callable[[events.SessionEvent], None],
         sounding: Callable[[], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
-        speed: float,
-        not_before: float,
     ) -> None:
-        self.response_id, self.item, self.timeline = response_id, item, timeline
+        self.response_id, self.item = "", Item("", "assistant", spoken=wanted.speak)
+        self.timeline = timeline
         self.done = False
-        self.played_until = not_before
-        self.task: asyncio.Task[None] | None = None
-        self._stages, self._emit, self._sounding, self._clock, self._speed = stages, emit, sounding, clock, speed
+        self.played_until = 0.0
+        self._wanted, self._stages, self._emit, self._clock = wanted, stages, emit, clock
+        self._sounding, self._spawn = sounding, spawn
+        self._open = False
+        self._work: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._pieces: deque[_Piece] = deque()
+        self._sent: list[_Piece] = []
+        self._changed = asyncio.Event()
+        self._made = False
         self._finished: str | None = None
-        self._deadline: float | None = None
+        self._failure: str | None = None
+        self._unseen = ""
+        self._ahead: tuple[Clause, asyncio.Future[Samples]] | None = None
 
-    async def run(
-        self, brain: Brain, messages: Sequence[Message], max_tokens: int | None, deadline: float | None = None
-    ) -> None:
-        """Answer `messages` to the end. A failure of any stage ends the answer, not the conversation.
+    def think(self, brain: Brain, messages: Sequence[Message], deadline: float | None = None) -> None:
+        """Begin to answer `messages`.
 
         Args:
             deadline: when a first clause is wanted of the brain, on `time.monotonic`.
         """
-        self._deadline = deadline
-        try:
-            if self.item.spoken:
-                clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._think_aloud(brain, messages, max_tokens, clauses))
-                    group.create_task(self._speak(clauses))
-            else:
-                await self._write(brain, messages, max_tokens)
-        except Exception as error:
-            causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
-            if not all(isinstance(cause, ValueError) for cause in causes):
-                _log.exception("an answer failed")
-            self._finish("failed", "; ".join(str(cause) or type(cause).__name__ for cause in causes))
-            return
-        self.item.complete = True
-        cut = self._finished == "length"
-        self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
+        self._work = self._spawn(self._run(brain, messages, deadline))
 
-    def stop(self, reason: str) -> None:
-        """Fall silent now: what was not heard by now is taken out of the conversation."""
-        if self.task is not None:
-            self.task.cancel()
+    def open(self, response_id: str, item: Item, not_before: float) -> asyncio.Task[None]:
+        """Send what has been made, and go on sending. The task ends when all was sent, or the answer was stopped.
+
+        Args:
+            item: the conversation's item that holds the answer; it grows as text and sound are sent.
+            not_before: when what was sent before will have been played.
+        """
+        self.response_id, self.item, self.played_until = response_id, item, not_before
+        self._open, self.done = True, False
+        if self._unseen:
+            self._emit(events.Drafted(response_id, self._unseen, "", self.timeline.steps))
+            self._unseen = ""
+        self._sending = self._spawn(self._send())
+        return self._sending
+
+    def hold(self, reason: str) -> None:
+        """Fall silent now: what was not heard by now is taken out of the conversation. The work goes on, and what
+        comes of it waits behind the gate."""
+        self._open = False
+        if self._sending is not None:
+            self._sending.cancel()
         unheard_ms = max(0.0, self.played_until - self._clock()) * 1000
         known = self.item.heard_ms is not None  # by the player's own count, which is better than ours
         if self.item.spoken and not known and (unheard_ms or not self.done):
             self.item.heard_ms = max(0.0, self.item.audio_ms - unheard_ms)
-        self._finish("cancelled", reason)
+        self.played_until = min(self.played_until, self._clock())
+        if self.response_id:
+            self._finish("cancelled", reason)
 
-    def _finish(self, status: Literal["completed", "cancelled", "incomplete", "failed"], reason: str | None) -> None:
+    def stop(self, reason: str) -> None:
+        """Fall silent now, and for good."""
+        if self._open:
+            self.hold(reason)
+        self.done = True
+        for task in (self._work, self._sending):
+            if task is not None:
+                task.cancel()
+        self._drop_ahead()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has been thought about."""
+        return self._work is not None
+
+    @property
+    def unheard_ms(self) -> float:
+        """How much of an answer that is held back nobody has heard: what was cut off and what has been made since."""
+        heard = self.item.heard_ms
+        cut = 0.0 if heard is None else max(0.0, self.item.audio_ms - heard)
+        return cut + sum(piece.ms for piece in self._pieces)
+
+    def resume(self, response_id: str, item: Item, timeline: Timeline) -> asyncio.Task[None]:
+        """Go on where `hold` broke off, as another response: the first one was closed on the wire."""
+        self._pieces.extendleft(reversed(self._cut_off()))
+        self._sent = []
+        self.timeline = timeline
+        return self.open(response_id, item, self._clock())
+
+    def _cut_off(self) -> list[_Piece]:
+        """What was sent and not heard."""
+        heard = self.item.heard_ms
+        left: list[_Piece] = []
+        for piece, span in zip(self._sent, self.item.spans, strict=True):
+            if heard is None or heard >= span.end_ms:
+                continue
+            if heard <= span.start_ms:
+                left.append(piece)
+                continue
+            said = span.heard_until(heard)
+            begin = max(0.0, heard - span.start_ms - _BEGIN_AGAIN_MS)
+            left.append(_Piece(piece.text[len(said) :], piece.sound[int(begin * SPEAKING_RATE / 1000) :]))
+        return left
+
+    def _finish(self, status: Status, reason: str | None) -> None:
         if not self.done:
             self.done = True
             self._emit(events.AnswerDone(self.response_id, self.item, status, reason, self.timeline))
 
+    async def _run(self, brain: Brain, messages: Sequence[Message], deadline: float | None) -> None:
+        """Make the answer to the end. A failure of any stage ends the answer, not the conversation."""
+        try:
+            if self._wanted.speak:
+                clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._think_aloud(brain, messages, deadline, clauses))
+                    group.create_task(self._speak(clauses))
+            else:
+                await self._think(brain, messages, deadline, lambda progress: self._add(progress.committed))
+        except Exception as error:
+            causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+            if not all(isinstance(cause, ValueError) for cause in causes):
+                _log.exception("an answer failed")
+            self._failure = "; ".join(str(cause) or type(cause).__name__ for cause in causes)
+        self._made = True
+        self._changed.set()
+
     async def _think(
-        self, brain: Brain, messages: Sequence[Message], max_tokens: int | None, take: Callable[[str], None]
+        self, brain: Brain, messages: Sequence[Message], deadline: float | None, take: Callable[[Progress], None]
     ) -> None:
-        async for progress in brain.reply(messages, max_tokens=max_tokens, deadline=self._deadline):
+        async for progress in brain.reply(messages, max_tokens=self._wanted.max_tokens, deadline=deadline):
             if progress.committed:
                 self.timeline.stamp("first_committed", self._clock())
             self.timeline.steps, self.timeline.tokens = progress.step, progress.tokens
@@ -117,58 +229,106 @@ class Answer:
                 progress.cached_tokens,
             )
             self._finished = progress.finished
-            if self.done:
-                return
-            self._emit(events.Drafted(self.response_id, progress.committed, progress.draft, progress.step))
-            take(progress.committed)
+            if self._open:
+                self._emit(events.Drafted(self.response_id, progress.committed, progress.draft, progress.step))
+            else:
+                self._unseen += progress.committed
+            take(progress)
 
     async def _think_aloud(
         self,
         brain: Brain,
         messages: Sequence[Message],
-        max_tokens: int | None,
+        deadline: float | None,
         clauses: asyncio.Queue[Clause | None],
     ) -> None:
         splitter = ClauseSplitter()
 
-        def take(text: str) -> None:
-            for clause in splitter.push(text):
-                self.timeline.stamp("first_clause", self._clock())
-                clauses.put_nowait(clause)
-
-        await self._think(brain, messages, max_tokens, take)
-        for clause in splitter.flush():
+        def say(clause: Clause) -> None:
             self.timeline.stamp("first_clause", self._clock())
             clauses.put_nowait(clause)
+
+        def take(progress: Progress) -> None:
+            for clause in splitter.push(progress.committed):
+                say(clause)
+            if "first_clause" not in self.timeline.stamps and min(progress.confidence, default=0.0) >= _NEARLY_CERTAIN:
+                self._say_ahead(splitter.peek(progress.draft))
+
+        await self._think(brain, messages, deadline, take)
+        for clause in splitter.flush():
+            say(clause)
         clauses.put_nowait(None)
 
-    async def _write(self, brain: Brain, messages: Sequence[Message], max_tokens: int | None) -> None:
-        def take(text: str) -> None:
-            if text:
-                self.item.text += text
-                self.timeline.stamp("first_sent", self._clock())
-                self._emit(events.AnswerText(self.response_id, self.item.id, text))
+    def _say_ahead(self, clause: Clause | None) -> None:
+        """Speak a clause that is not final yet, but most likely will be."""
+        if clause is not None and (self._ahead is None or self._ahead[0] != clause):
+            self._drop_ahead()
+            self._ahead = (clause, self._synthesis(clause))
 
-        await self._think(brain, messages, max_tokens, take)
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead[1].cancel()
+            self._ahead = None
+            self.timeline.drafts_dropped += 1
+
+    def _synthesis(self, clause: Clause) -> asyncio.Future[Samples]:
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._stages.speaking, self._stages.voice.say, clause, self._wanted.speed)
 
     async def _speak(self, clauses: asyncio.Queue[Clause | None]) -> None:
-        loop = asyncio.get_running_loop()
         while (clause := await clauses.get()) is not None:
+            while sum(piece.ms for piece in self._pieces) > _LONGEST_AHEAD_S * 1000:
+                await self._change()
+            if self._ahead is not None and self._ahead[0].text == clause.text:
+                synthesis, self._ahead = self._ahead[1], None
+                self.timeline.drafts_spoken += 1
+            else:
+                self._drop_ahead()
+                synthesis = self._synthesis(clause)
+            self._add(clause.text, await synthesis)
+
+    def _add(self, text: str, sound: Samples = events.NO_SAMPLES) -> None:
+        if text:
+            if len(sound):
+                self.timeline.stamp("first_audio", self._clock())
+            self._pieces.append(_Piece(text, sound))
+            self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _send(self) -> None:
+        """Send the pieces as they are made; runs while the gate is open."""
+        while True:
+            while not self._pieces and not self._made:
+                await self._change()
+            if not self._pieces:
+                break
             await asyncio.sleep(self.played_until - self._clock() - _LONGEST_AHEAD_S)
-            sound = await loop.run_in_executor(self._stages.speaking, self._stages.voice.say, clause, self._speed)
-            if self.done:
-                return  # stopped while the clause was being spoken
+            self._send_piece(self._pieces.popleft())
+            self._changed.set()
+        if self._failure is not None:
+            self._finish("failed", self._failure)
+            return
+        self.item.complete = True
+        cut = self._finished == "length"
+        self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
+
+    def _send_piece(self, piece: _Piece) -> None:
+        self._sent.append(piece)
+        if self._wanted.speak:
             start_ms = self.item.audio_ms
-            length_ms = len(sound) * 1000 / SPEAKING_RATE
-            self.item.spans.append(Span(clause.text, start_ms, start_ms + length_ms))
-            self.item.text += clause.text
-            self._emit(events.AnswerText(self.response_id, self.item.id, clause.text))
-            if not len(sound):
-                continue
-            self.timeline.stamp("first_audio", self._clock())
-            self.played_until = max(self.played_until, self._clock()) + length_ms / 1000
-            for block in blocks(sound, _BLOCK_MS * SPEAKING_RATE // 1000):
-                self._emit(events.AnswerAudio(self.response_id, self.item.id, block))
-            if "first_sent" not in self.timeline.stamps:
-                self._sounding()
-            self.timeline.stamp("first_sent", self._clock())
+            self.item.spans.append(Span(piece.text, start_ms, start_ms + piece.ms))
+        self.item.text += piece.text
+        self._emit(events.AnswerText(self.response_id, self.item.id, piece.text))
+        if not len(piece.sound):
+            if not self._wanted.speak:
+                self.timeline.stamp("first_sent", self._clock())
+            return
+        self.played_until = max(self.played_until, self._clock()) + piece.ms / 1000
+        for block in blocks(piece.sound, _BLOCK_MS * SPEAKING_RATE // 1000):
+            self._emit(events.AnswerAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
+        if "first_sent" not in self.timeline.stamps:
+            self._sounding()
+        self.timeline.stamp("first_sent", self._clock())

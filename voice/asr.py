@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +70,9 @@ second more; with that this window errs no more than 30 s."""
 PARTIAL_WINDOW = Window(3, 1.0, -math.inf)
 """Two thirds of the time, a fifth more errors: good enough for words that will be heard again."""
 
+_SURE = -0.3
+"""Mean log-probability from which a partial transcript that covers all of the speech is taken as final."""
+
 _BEAMS = 5
 """faster-whisper's own default."""
 
@@ -83,6 +86,8 @@ class Segment:
     end_s: float
     closed: bool
     """Whether the closing timestamp was said; without one `end_s` is the end of the audio."""
+    score: float = 0.0
+    """Mean log-probability of a token of the text that it is part of."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Recognizer:
             heard = self._decode(encoded, seconds, beams=_BEAMS)
         if heard.no_speech_prob > _SILENT_PROBABILITY and heard.scores[0] < _SILENT_LOGPROB:
             return []
-        return self._segments(heard.sequences_ids[0], seconds)
+        return [replace(segment, score=heard.scores[0]) for segment in self._segments(heard.sequences_ids[0], seconds)]
 
     def _decode(self, encoded: StorageView, seconds: float, beams: int) -> WhisperGenerationResult:
         """Words and timestamps; the score is the mean log-probability of a token."""
@@ -189,6 +194,7 @@ class Utterance:
         self._settled_until = 0
         self._stable: list[str] = []
         self._before: list[str] = []
+        self._covered = 0
 
     def add(self, samples: Samples) -> None:
         """Take more of the turn's audio, at 16 kHz."""
@@ -202,7 +208,9 @@ class Utterance:
     def partial(self) -> Partial:
         """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,
         Macháček et al., arXiv 2307.14743)."""
-        words = self._words(PARTIAL_WINDOW)
+        until = self.samples
+        words, score = self._words(PARTIAL_WINDOW, until)
+        self._covered = until if words and score >= _SURE else 0
         agreed = _common_prefix(words, self._before)
         self._before = words
         if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
@@ -210,16 +218,24 @@ class Utterance:
         rest = words[len(self._stable) :] if _same(words[: len(self._stable)], self._stable) else []
         return Partial(" ".join(self._stable), " ".join(rest))
 
-    def final(self, until: int | None = None) -> str:
-        """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing."""
-        return " ".join(self._words(FINAL_WINDOW, until))
+    def final(self, until: int | None = None, voiced: int | None = None) -> str:
+        """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing.
 
-    def _words(self, window: Window, until: int | None = None) -> list[str]:
+        Args:
+            voiced: where the speech ended. A partial that went so far and was sure of itself is the final text.
+        """
+        if voiced is not None and self._covered >= voiced:
+            return " ".join(self._before)
+        return " ".join(self._words(FINAL_WINDOW, until)[0])
+
+    def _words(self, window: Window, until: int | None = None) -> tuple[list[str], float]:
+        """The words, and how sure the least sure part of them is."""
         audio = np.concatenate(self._blocks)[self._settled_until : until] if self._blocks else np.zeros(0, np.float32)
         while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
             audio = audio[self._settle(audio) :]
-        tail = [segment.text for segment in self._recognizer.transcribe(audio, window)]
-        return " ".join([*self._settled, *tail]).split()
+        tail = self._recognizer.transcribe(audio, window)
+        sure = min((segment.score for segment in tail), default=0.0)
+        return " ".join([*self._settled, *(segment.text for segment in tail)]).split(), sure
 
     def _settle(self, audio: Samples) -> int:
         """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""

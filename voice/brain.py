@@ -32,6 +32,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def confidence(self) -> tuple[float, ...]:
+        """Probability of each token of the draft."""
+        ...
+
+    @property
     def step(self) -> int:
         """Denoising steps of this reply so far."""
         ...
@@ -67,7 +72,11 @@ class Brain(Protocol):
         ...
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Read ahead: called when the user begins to speak."""
+        """Read ahead: called when the user begins to speak, and as their words settle."""
+        ...
+
+    async def ends(self, text: str) -> float | None:
+        """How likely a user who has said `text` has finished, 0 to 1; None where the model cannot tell."""
         ...
 
     def cancel(self) -> None:

@@ -6,7 +6,7 @@ The clauses joined together are the text, letter for letter; `speakable` says ho
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIRST_WORDS = 3
 """Words of a first clause without punctuation: about a second of speech, which is as long as the next clause takes
@@ -21,7 +21,7 @@ _LONGEST_WORDS = 24
 _LONGEST_LETTERS = 240
 """A clause is cut here whatever it is made of, a web address or a run of signs."""
 
-_LEANING = frozenset(
+LEANING = frozenset(
     [
         "a",
         "an",
@@ -121,12 +121,12 @@ class Clause:
     ends_sentence: bool
 
 
+@dataclass
 class ClauseSplitter:
     """Splits one answer."""
 
-    def __init__(self) -> None:
-        self._text = ""
-        self._first = True
+    _text: str = ""
+    _first: bool = True
 
     def push(self, text: str) -> list[Clause]:
         """Take the next committed text; returns the clauses that it completes."""
@@ -135,6 +135,12 @@ class ClauseSplitter:
         while (cut := self._cut()) is not None:
             clauses.append(self._take(cut))
         return clauses
+
+    def peek(self, draft: str) -> Clause | None:
+        """The next clause, if `draft` were committed."""
+        likely = replace(self, _text=self._text + draft)
+        cut = likely._cut()
+        return None if cut is None else likely._take(cut)
 
     def flush(self) -> list[Clause]:
         """The rest, at the end of the answer."""
@@ -157,7 +163,7 @@ class ClauseSplitter:
             cuts += [
                 w.end()
                 for n, (w, b) in enumerate(zip(words, bare, strict=True), 1)
-                if n >= _FIRST_WORDS and b not in _LEANING
+                if n >= _FIRST_WORDS and b not in LEANING
             ][:1]
         if len(words) >= _LONGEST_WORDS:
             cuts.append(words[_LONGEST_WORDS - 1].end())

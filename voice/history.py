@@ -22,6 +22,16 @@ class Span:
     start_ms: float
     end_ms: float
 
+    def heard_until(self, heard_ms: float) -> str:
+        """The words of it that were heard to their end, evenly spread over its audio."""
+        if heard_ms >= self.end_ms:
+            return self.text
+        if heard_ms <= self.start_ms:
+            return ""
+        letters = len(self.text) * (heard_ms - self.start_ms) / (self.end_ms - self.start_ms)
+        cut = self.text.rfind(" ", 0, int(letters) + 1)
+        return self.text[: max(cut, 0)]
+
 
 @dataclass
 class Item:
@@ -54,7 +64,7 @@ class Item:
         counts once it was heard to its end."""
         if self.heard_ms is None:
             return self.text
-        return "".join(_heard_of(span, self.heard_ms) for span in self.spans)
+        return "".join(span.heard_until(self.heard_ms) for span in self.spans)
 
 
 class History:
@@ -116,13 +126,3 @@ class History:
             if item.id == item_id:
                 return at
         raise UnknownItem(f"the conversation has no item {item_id!r}")
-
-
-def _heard_of(span: Span, heard_ms: float) -> str:
-    if heard_ms >= span.end_ms:
-        return span.text
-    if heard_ms <= span.start_ms:
-        return ""
-    letters = len(span.text) * (heard_ms - span.start_ms) / (span.end_ms - span.start_ms)
-    cut = span.text.rfind(" ", 0, int(letters) + 1)
-    return span.text[: max(cut, 0)]

@@ -9,35 +9,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from voice import events
+from voice import endpoint, events
 from voice.answer import Answer
 from voice.asr import Utterance
 from voice.audio import HEARING_RATE, Resampler, Samples
-from voice.brain import Brain
+from voice.brain import Brain, Message
 from voice.history import History, Item
 from voice.listening import InputBuffer
-from voice.persona import INSTRUCTIONS
+from voice.speaking import Settings, Speaking, new_id
 from voice.stages import Stages
 from voice.timeline import Timeline
 from voice.turn import (
     Action,
     AnswerUnwanted,
     AnswerWanted,
+    Assistant,
     BeginTurn,
+    DropGuess,
     DropTurn,
     EndTurn,
     Event,
-    FirstSound,
+    Guess,
     HandedOver,
-    PlayedOut,
+    HoldAnswer,
+    Judged,
+    ResumeAnswer,
     StartAnswer,
     StopAnswer,
-    TurnRules,
     TurnState,
     Understood,
     User,
@@ -48,11 +50,19 @@ from voice.vad import SpeechDetector
 
 _log = logging.getLogger("rejoinder.voice")
 
+T = TypeVar("T")
+
 _PENDING_TURNS = 4
 """Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
 
 _TAIL_MS = 100
 """Sound kept behind the last voiced window for transcription: soft last consonants."""
+
+_READ_AHEAD_WORDS = 8
+"""Stable words that are worth a pass of their own; fewer are read just as quickly with the rest."""
+
+_ASIDE_LEFT_MS = 700
+"""An interruption is no aside when less than this of the answer is left to hear: a "yes" then answers it."""
 
 
 class Refused(ValueError):
@@ -63,23 +73,34 @@ class Refused(ValueError):
         self.code = code
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a client may choose about its conversation.
+@dataclass
+class _Speculation:
+    """What is made on the guess that the user's turn is over.
 
     Attributes:
-        detect_turns: whether silence ends a turn; otherwise the client hands turns over.
-        speak: whether answers are spoken; otherwise they are written.
-        speed: pace of the voice, 1 is its own.
-        max_tokens: the longest answer, None for what the context leaves.
+        revision, at_ms: as the turn machine counts them; where the speech ended.
+        timeline: of the turn, if the guess was right.
+        settings: that the answer was begun with.
+        transcript: what was said.
+        assumed: the conversation that the answer answers.
     """
 
-    instructions: str = INSTRUCTIONS
-    rules: TurnRules = field(default_factory=TurnRules)
-    detect_turns: bool = True
-    speak: bool = True
-    speed: float = 1.0
-    max_tokens: int | None = None
+    revision: int
+    at_ms: int
+    timeline: Timeline
+    settings: Settings
+    transcript: asyncio.Task[str]
+    work: asyncio.Task[None] | None = None
+    answer: Answer | None = None
+    assumed: list[Message] = field(default_factory=list)
+    aside: bool = False
+
+    def drop(self) -> None:
+        """Nobody will hear of it; the transcript may still be wanted."""
+        if self.work is not None:
+            self.work.cancel()
+        if self.answer is not None:
+            self.answer.stop("turn_detected")
 
 
 class Session:
@@ -112,12 +133,15 @@ class Session:
         self._item_id = ""
         self._partial: asyncio.Task[None] | None = None
         self._partial_samples = self._partial_voiced_ms = 0
+        self._read_ahead = 0
         self._understanding: set[asyncio.Task[None]] = set()
-        self._answer: Answer | None = None
+        self._pauses = endpoint.Pauses()
+        self._speculation: _Speculation | None = None
+        self._guesses = 0
+        self._speaking = Speaking(brain, stages, self.history, emit, self._apply, self._spawn, clock)
         self._wanted: Settings | None = None
-        self._timeline = Timeline(_new_id("turn"))
-        self._played_out: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._timeline = Timeline(new_id("turn"))
+        self._tasks: set[asyncio.Task[Any]] = set()
         brain.prepare(self.history.messages(self.settings.instructions))
 
     # What the client does.
@@ -126,7 +150,8 @@ class Session:
         """Change the settings; they hold from the next turn or answer on."""
         if settings.detect_turns != self.settings.detect_turns:
             self._apply(Withdrawn())
-        if settings.instructions != self.settings.instructions and self._answering is None:
+        if settings.instructions != self.settings.instructions and not self._thinking:
+            self._forget_guess()
             self._brain.prepare(self.history.messages(settings.instructions))
         self.settings = settings
 
@@ -203,10 +228,11 @@ class Session:
         Raises:
             Refused: an answer is under way.
         """
-        if self._answering is not None:
+        under_way = self._speaking.sending
+        if under_way is not None:
             raise Refused(
                 "conversation_already_has_active_response",
-                f"{self._answering.response_id} is still in progress: wait for its response.done or cancel it",
+                f"{under_way.response_id} is still in progress: wait for its response.done or cancel it",
             )
         self._wanted = settings
         self._apply(AnswerWanted())
@@ -217,7 +243,8 @@ class Session:
         Raises:
             Refused: none is, or another one.
         """
-        if self._answering is None or response_id not in (None, self._answering.response_id):
+        under_way = self._speaking.sending
+        if under_way is None or response_id not in (None, under_way.response_id):
             raise Refused("response_cancel_not_active", "there is no such response in progress to cancel")
         self._apply(AnswerUnwanted())
 
@@ -227,17 +254,15 @@ class Session:
 
     async def close(self) -> None:
         """End the conversation: whatever is under way is dropped."""
-        self._brain.cancel()
-        if self._played_out is not None:
-            self._played_out.cancel()
+        self._speaking.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def _answering(self) -> Answer | None:
-        """The answer of which more is to be sent; one that only plays is not."""
-        return self._answer if self._answer is not None and not self._answer.done else None
+    def _thinking(self) -> bool:
+        """Whether the brain works on an answer that somebody may still hear."""
+        return self.state.assistant in (Assistant.ANSWERING, Assistant.HELD)
 
     # What the turn machine decides.
 
@@ -253,24 +278,97 @@ class Session:
         match action:
             case BeginTurn():
                 self._begin_turn(action)
+            case Guess():
+                self._guess(action)
+            case DropGuess():
+                self._drop_guess()
             case EndTurn():
                 self._end_turn(action)
             case DropTurn():
                 self._utterance = None
             case StartAnswer():
                 self._start_answer()
+            case HoldAnswer():
+                self._speaking.hold()
+            case ResumeAnswer():
+                self._speaking.resume(self.settings)
             case StopAnswer():
-                self._stop_answer(action)
+                self._speaking.stop(action.reason)
 
     def _begin_turn(self, action: BeginTurn) -> None:
         self._utterance_ms = max(self._input.start_ms, action.at_ms - self.settings.rules.timing.prefix_ms)
         self._utterance = Utterance(self._stages.recognizer)
         self._utterance.add(self._input.since(self._utterance_ms))
-        self._partial_samples = 0
-        self._item_id = _new_id("item")
+        self._partial_samples = self._read_ahead = self._guesses = 0
+        self._pauses.begin()
+        self._forget_guess()
+        self._item_id = new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_ms))
-        if self._answering is None:
+        if not self._thinking:
             self._brain.prepare(self.history.messages(self.settings.instructions))
+
+    # Work on a guess.
+
+    def _guess(self, action: Guess) -> None:
+        """The user may have finished: transcribe, think and speak, behind a closed gate."""
+        utterance, now = self._utterance, self._clock()
+        assert utterance is not None
+        self._guesses += 1
+        timeline = Timeline(new_id("turn"), guesses=self._guesses)
+        timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
+        timeline.stamp("soft_end", now)
+        transcript = self._spawn(self._transcribe(utterance, action.at_ms))
+        made = _Speculation(action.revision, action.at_ms, timeline, self.settings, transcript)
+        self._speculation = made
+        made.work = self._spawn(self._speculate(made))
+
+    async def _speculate(self, made: _Speculation) -> None:
+        try:
+            text = await made.transcript
+        except Exception:
+            return  # said when the turn ends, if it does
+        timing = made.settings.rules.timing
+        made.timeline.stamp("transcript_final", self._clock())
+        made.aside = self._is_aside(text)
+        self._think_ahead(made, text)
+        words = await self._brain.ends(text) if text and not made.settings.rules.by_silence else None
+        verdict = endpoint.judge(text, timing, words=words, pauses=self._pauses)
+        made.timeline.over = verdict.over
+        wait = timing.soft_end_ms if made.aside else verdict.wait_ms
+        if made.settings.rules.by_silence:
+            wait = timing.end_silence_ms
+        self._apply(Judged(made.revision, wait, made.aside))
+        if self._speculation is made:  # an answer that was held back may have been given up by now
+            self._think_ahead(made, text)
+
+    def _think_ahead(self, made: _Speculation, text: str) -> None:
+        if not text or made.answer is not None or self._thinking or not made.settings.rules.create_response:
+            return
+        made.assumed = [*self.history.messages(made.settings.instructions), Message("user", text)]
+        made.answer = self._speaking.new(made.settings, made.timeline)
+        made.answer.think(self._brain, made.assumed, made.settings.deadline)
+
+    def _is_aside(self, text: str) -> bool:
+        """Whether what was said over the answer wants no answer of its own. A cough has no words at all."""
+        if self.state.assistant is not Assistant.HELD:
+            return False
+        return not text or (endpoint.is_aside(text) and self._speaking.unheard_ms >= _ASIDE_LEFT_MS)
+
+    def _drop_guess(self) -> None:
+        """The user goes on."""
+        if self._speculation is not None:
+            self._pauses.note(self.state.heard_ms - self._speculation.at_ms)
+            self._speculation.transcript.cancel()
+        self._forget_guess()
+
+    def _forget_guess(self) -> None:
+        made, self._speculation = self._speculation, None
+        if made is not None:
+            made.drop()
+            if made.answer is not None:
+                self._brain.cancel()
+
+    # The end of a turn.
 
     def _end_turn(self, action: EndTurn) -> None:
         utterance, start_ms = self._utterance, self._utterance_ms
@@ -278,11 +376,15 @@ class Session:
             start_ms = self._input.start_ms
             utterance = Utterance(self._stages.recognizer)
             utterance.add(self._input.since(start_ms))
-            self._item_id = _new_id("item")
-        self._utterance = None
-        now = self._clock()
-        self._timeline = Timeline(_new_id("turn"))
-        self._timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
+            self._item_id = new_id("item")
+        made, now = self._speculation, self._clock()
+        if made is not None:
+            self._timeline = made.timeline
+            self._timeline.waited_ms = self.state.heard_ms - action.at_ms
+        else:
+            self._timeline = Timeline(new_id("turn"), guesses=self._guesses)
+            self._timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
+            self._timeline.stamp("soft_end", now)
         self._timeline.stamp("end_decided", now)
         item = Item(self._item_id, "user")
         previous = self.history.add(item)
@@ -290,18 +392,32 @@ class Session:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))
         end_ms = action.at_ms if action.by_hand else action.at_ms + _TAIL_MS
+        if made is not None:
+            transcript = made.transcript
+        else:
+            transcript = self._spawn(self._transcribe(utterance, end_ms, tail=False, start_ms=start_ms))
+        self._utterance = None
         self._input.forget_before(end_ms)
-        task = self._spawn(self._understand(action, utterance, end_ms - start_ms, item, self._timeline))
+        seconds = (end_ms - start_ms) / 1000
+        task = self._spawn(self._understand(action, transcript, seconds, item, self._timeline))
         self._understanding.add(task)
         task.add_done_callback(self._understanding.discard)
 
-    async def _understand(
-        self, ended: EndTurn, utterance: Utterance, length_ms: int, item: Item, timeline: Timeline
-    ) -> None:
+    async def _transcribe(
+        self, utterance: Utterance, end_ms: int, *, tail: bool = True, start_ms: int | None = None
+    ) -> str:
+        """What was said up to `end_ms`; `tail` adds what may follow the last voiced window."""
+        length_ms = end_ms - (self._utterance_ms if start_ms is None else start_ms)
+        voiced = length_ms * HEARING_RATE // 1000
+        until = min(voiced + (_TAIL_MS * HEARING_RATE // 1000 if tail else 0), utterance.samples)
         loop = asyncio.get_running_loop()
-        samples = min(length_ms * HEARING_RATE // 1000, utterance.samples)
+        return await loop.run_in_executor(self._stages.hearing, utterance.final, until, min(voiced, until))
+
+    async def _understand(
+        self, ended: EndTurn, transcript: asyncio.Task[str], seconds: float, item: Item, timeline: Timeline
+    ) -> None:
         try:
-            item.text = await loop.run_in_executor(self._stages.hearing, utterance.final, samples)
+            item.text = await transcript
         except Exception as error:
             _log.exception("a turn could not be transcribed")
             self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
@@ -309,75 +425,63 @@ class Session:
             return
         item.complete = True
         timeline.stamp("transcript_final", self._clock())
-        self._emit(events.FinalTranscript(item.id, item.text, samples / HEARING_RATE))
-        self._understood(ended, said=bool(item.text))
+        self._emit(events.FinalTranscript(item.id, item.text, seconds))
+        self._understood(ended, said=bool(item.text), aside=self._is_aside(item.text))
 
-    def _understood(self, ended: EndTurn, *, said: bool) -> None:
+    def _understood(self, ended: EndTurn, *, said: bool, aside: bool = False) -> None:
         if not ended.by_hand:
-            self._apply(Understood(ended.turn, said))
+            self._apply(Understood(ended.turn, said, aside))
+        if self.state.user is User.QUIET:
+            self._forget_guess()  # it was not what is answered, if anything is
 
     def _consider_partial(self) -> None:
-        utterance = self._utterance
-        if utterance is None or (self._partial is not None and not self._partial.done()):
+        """Transcribe what is there whenever enough was said since the last time, and once more when the user falls
+        silent: with luck that is all, and the end of the turn need not wait for a transcript."""
+        utterance, state = self._utterance, self.state
+        if utterance is None or (self._partial is not None and not self._partial.done()) or state.guessing:
             return
-        if self.state.last_voiced_ms == self._partial_voiced_ms:
+        if state.last_voiced_ms == self._partial_voiced_ms:
             return  # silence since the last one: the final text should not have to wait for another
         wanted = self.settings.rules.timing.partial_every_ms * HEARING_RATE // 1000
-        if utterance.samples - self._partial_samples < wanted:
+        silent = state.heard_ms - state.last_voiced_ms >= self.settings.rules.timing.soft_end_ms // 2
+        if utterance.samples - self._partial_samples < wanted and not silent:
             return
-        self._partial_samples, self._partial_voiced_ms = utterance.samples, self.state.last_voiced_ms
+        self._partial_samples, self._partial_voiced_ms = utterance.samples, state.last_voiced_ms
         self._partial = self._spawn(self._make_partial(utterance, self._item_id))
 
     async def _make_partial(self, utterance: Utterance, item_id: str) -> None:
         loop = asyncio.get_running_loop()
         partial = await loop.run_in_executor(self._stages.hearing, utterance.partial)
-        if utterance is self._utterance:
-            self._emit(events.PartialTranscript(item_id, partial.stable, partial.unstable))
+        if utterance is not self._utterance:
+            return
+        self._emit(events.PartialTranscript(item_id, partial.stable, partial.unstable))
+        stable = len(partial.stable.split())
+        if stable >= self._read_ahead + _READ_AHEAD_WORDS and not self._thinking and not self.state.guessing:
+            self._read_ahead = stable
+            heard = Message("user", partial.stable)
+            self._brain.prepare([*self.history.messages(self.settings.instructions), heard])
+
+    # Answers.
 
     def _start_answer(self) -> None:
-        if self._played_out is not None:
-            self._played_out.cancel()
         settings, self._wanted = self._wanted or self.settings, None
-        answer = Answer(
-            response_id=_new_id("resp"),
-            item=Item(_new_id("item"), "assistant", spoken=settings.speak),
-            timeline=self._timeline,
-            stages=self._stages,
-            emit=self._emit,
-            sounding=lambda: self._apply(FirstSound()),
-            clock=self._clock,
-            speed=settings.speed,
-            not_before=self._answer.played_until if self._answer else 0.0,
-        )
-        self._timeline = Timeline(_new_id("turn"))  # an answer that no turn asked for has a timeline of its own
-        self._answer = answer
-        previous = self.history.add(answer.item)
-        self._emit(events.AnswerStarted(answer.response_id, answer.item, previous))
-        answer.task = self._spawn(self._run_answer(answer, settings))
+        made, messages = self._speculation, self.history.messages(settings.instructions)
+        if made is not None and made.answer is not None and (made.settings, made.assumed) == (settings, messages):
+            self._speculation, answer = None, made.answer
+            answer.timeline.guess_kept = True
+        else:
+            self._forget_guess()
+            answer = self._speaking.new(settings, self._timeline)
+        self._timeline = Timeline(new_id("turn"))  # an answer that no turn asked for has a timeline of its own
+        self._speaking.start(answer, settings, self._words_known)
 
-    async def _run_answer(self, answer: Answer, settings: Settings) -> None:
+    async def _words_known(self) -> None:
+        """All that the user said by now has been transcribed."""
         if self._understanding:
             await asyncio.wait(set(self._understanding))  # unlike gather, this does not cancel them with us
-        messages = self.history.messages(settings.instructions)
-        deadline = time.monotonic() + self.settings.rules.timing.clause_within_ms / 1000 if settings.speak else None
-        await answer.run(self._brain, messages, settings.max_tokens, deadline)
-        slack = self.settings.rules.timing.playback_slack_ms / 1000 if answer.item.audio_ms else 0
-        wait = max(0.0, answer.played_until + slack - self._clock())
-        self._played_out = asyncio.get_running_loop().call_later(wait, self._apply, PlayedOut())
 
-    def _stop_answer(self, action: StopAnswer) -> None:
-        if self._played_out is not None:
-            self._played_out.cancel()
-        if self._answer is not None:
-            self._brain.cancel()
-            self._answer.stop(action.reason)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _new_id(kind: str) -> str:
-    return f"{kind}_{uuid.uuid4().hex[:20]}"

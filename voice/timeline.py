@@ -8,6 +8,7 @@ from typing import Literal
 
 Stamp = Literal[
     "speech_end",
+    "soft_end",
     "end_decided",
     "transcript_final",
     "first_committed",
@@ -17,14 +18,18 @@ Stamp = Literal[
 ]
 
 STAGES: tuple[tuple[str, Stamp, Stamp], ...] = (
-    ("end_of_turn", "speech_end", "end_decided"),
-    ("transcription", "end_decided", "transcript_final"),
+    ("soft_end", "speech_end", "soft_end"),
+    ("transcription", "soft_end", "transcript_final"),
     ("first_token", "transcript_final", "first_committed"),
     ("first_clause", "first_committed", "first_clause"),
     ("synthesis", "first_clause", "first_audio"),
     ("sending", "first_audio", "first_sent"),
 )
-"""The stages that a turn's latency is made of, one behind the other: name, from, to."""
+"""The stages that a turn's latency is made of, one behind the other: name, from, to. Work starts at the soft end; how
+long its result was held back until the end of the turn was sure is part of `sending`."""
+
+END_OF_TURN: tuple[str, Stamp, Stamp] = ("end_of_turn", "speech_end", "end_decided")
+"""The wait for the end of the turn, beside those stages."""
 
 
 @dataclass
@@ -36,6 +41,10 @@ class Timeline:
         stamps: seconds on `time.monotonic`.
         steps, tokens: denoising steps and tokens of the answer.
         prompt_tokens, cached_tokens: of the prompt, and how many were in the cache.
+        guesses: how often work on an answer was begun because the user might have finished.
+        guess_kept: whether the answer that was heard is one of those.
+        waited_ms, over: the silence that ended the turn, and how likely it was thought to be over.
+        drafts_spoken, drafts_dropped: first clauses that were synthesized from a draft, used and thrown away.
     """
 
     turn_id: str
@@ -44,6 +53,12 @@ class Timeline:
     tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    guesses: int = 0
+    guess_kept: bool = False
+    waited_ms: int | None = None
+    over: float | None = None
+    drafts_spoken: int = 0
+    drafts_dropped: int = 0
 
     def stamp(self, name: Stamp, at: float) -> None:
         """Note the first time that something happened; later times are ignored."""
@@ -53,7 +68,7 @@ class Timeline:
         """Length of each stage that began and ended."""
         return {
             name: round((self.stamps[end] - self.stamps[start]) * 1000, 1)
-            for name, start, end in STAGES
+            for name, start, end in (*STAGES, END_OF_TURN)
             if start in self.stamps and end in self.stamps
         }
 

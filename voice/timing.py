@@ -15,8 +15,16 @@ class Timing:
             stopping a little late; three windows, because four stopped up to 335 ms after the first sound of a word
             that begins with an s, which the detector hears late.
         onset_gap_ms: unvoiced sound that ends a run of voiced sound before it counted as speaking.
-        end_silence_ms: silence after which the turn is over. The Realtime protocol's own default; with nothing but
-            silence to go by, less cuts people off in the middle of a sentence.
+        aside_ms: speech over the answer that goes on for longer than this is no "mhm" or "right", and the answer is
+            given up before its words are known.
+        soft_end_ms: silence after which the turn may be over: work on an answer starts, held back. Four windows; with
+            three, half of all stops between two words start work in vain.
+        resume_ms: voiced sound that takes such a guess back: one window alone is a click or a breath.
+        shortest_wait_ms, longest_wait_ms: silence that ends a turn which surely is over, and one which surely is not.
+            People take 200 ms from each other (Stivers et al. 2009); after 700 they wonder whether they were heard.
+        patient_wait_ms: the longest for somebody who is dictating or spelling, whose pauses are between the digits.
+        end_silence_ms: silence that ends a turn where the client wants nothing but silence to count. The Realtime
+            protocol's own default; with nothing else to go by, less cuts people off in the middle of a sentence.
         prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
         longest_turn_ms: a turn is ended here even if sound goes on (a radio, a fan that sounds like speech).
         shortest_commit_ms: less audio than this cannot be committed by hand (the Realtime protocol's rule).
@@ -29,6 +37,12 @@ class Timing:
     onset_ms: int = 64
     barge_in_ms: int = 96
     onset_gap_ms: int = 96
+    aside_ms: int = 800
+    soft_end_ms: int = 128
+    resume_ms: int = 64
+    shortest_wait_ms: int = 250
+    longest_wait_ms: int = 700
+    patient_wait_ms: int = 1200
     end_silence_ms: int = 500
     prefix_ms: int = 300
     longest_turn_ms: int = 120_000

@@ -4,7 +4,11 @@ Time is the audio clock, milliseconds of audio received so far; every event says
 
     listening ──speech──▶ user speaking ──silence──▶ thinking ──words──▶ answering ──played out──▶ listening
                                 ▲                        │                   │
-                                └────────── speech: the answer is interrupted ┘
+                                └────────── speech: the answer is held back ─┘
+
+A short silence is a guess that the turn is over: work on an answer starts, and nobody hears of it. Speech takes the
+guess back; enough silence (how much, the endpointer says) makes it the truth. An answer that the user speaks over is
+held back at once and given up when the words are known, or goes on when they were only a "mhm".
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ class Assistant(Enum):
     """The turn is over and its words are not known yet."""
     ANSWERING = "answering"
     """From the decision to answer until the last sample has been played."""
+    HELD = "held"
+    """The user speaks, or spoke, over the answer: it is silent, and may go on."""
 
 
 Phase = Literal["listening", "user_speaking", "thinking", "answering"]
@@ -49,6 +55,7 @@ class TurnRules:
 
     Attributes:
         threshold: probability from which a window counts as speech.
+        by_silence: a turn ends after `timing.end_silence_ms`, whatever was said.
         create_response: answer by itself when a turn ends.
         interrupt_response: stop answering when the user speaks.
     """
@@ -57,6 +64,12 @@ class TurnRules:
     threshold: float = 0.5
     create_response: bool = True
     interrupt_response: bool = True
+    by_silence: bool = False
+
+    @property
+    def wait_ms(self) -> int:
+        """The silence that ends a turn of which nothing is known."""
+        return self.timing.end_silence_ms if self.by_silence else self.timing.longest_wait_ms
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,12 @@ class TurnState:
         onset_ms: where voiced sound began that does not count as speaking yet, or None.
         voiced_ms: how much voiced sound there has been since.
         started_ms: where the user's newest speech began.
-        last_voiced_ms: end of the last voiced window.
+        last_voiced_ms: end of the last voiced window that counts.
+        heard_ms: end of the newest window.
+        revision: number of the newest guess that a turn is over.
+        guessing: that guess stands.
+        resumed_ms: voiced sound since the guess.
+        wait_ms: the silence that ends this turn.
         awaited: the turn whose words are being found out, or None.
         unanswered: the user said something that nobody has answered yet.
         sounding: some of the answer under way has been sent.
@@ -81,6 +99,11 @@ class TurnState:
     voiced_ms: int = 0
     started_ms: int = 0
     last_voiced_ms: int = 0
+    heard_ms: int = 0
+    revision: int = 0
+    guessing: bool = False
+    resumed_ms: int = 0
+    wait_ms: int = 0
     awaited: int | None = None
     unanswered: bool = False
     sounding: bool = False
@@ -94,6 +117,7 @@ class TurnState:
             Assistant.IDLE: "listening",
             Assistant.THINKING: "thinking",
             Assistant.ANSWERING: "answering",
+            Assistant.HELD: "thinking",
         }[  # type: ignore[return-value]
             self.assistant
         ]
@@ -115,11 +139,22 @@ class Withdrawn:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What the endpointer makes of guess `revision`: `wait_ms` of silence end the turn. `aside` is whether the words
+    are ones that people say while they listen ("mhm")."""
+
+    revision: int
+    wait_ms: int
+    aside: bool = False
+
+
+@dataclass(frozen=True)
 class Understood:
-    """The words of turn `turn`, which silence ended, are known; `said` is whether there were any."""
+    """The words of turn `turn`, which silence ended, are known; `said` is whether there were any, `aside` as above."""
 
     turn: int
     said: bool
+    aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +177,7 @@ class PlayedOut:
     """The answer under way was spoken and has been played to its end, or has failed."""
 
 
-Event = Frame | HandedOver | Withdrawn | Understood | AnswerWanted | AnswerUnwanted | FirstSound | PlayedOut
+Event = Frame | HandedOver | Withdrawn | Judged | Understood | AnswerWanted | AnswerUnwanted | FirstSound | PlayedOut
 
 
 # Actions.
@@ -157,8 +192,21 @@ class BeginTurn:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """The user's turn may be over: the last speech ended at `at_ms`. Work ahead, and hold back what comes of it."""
+
+    revision: int
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class DropGuess:
+    """The user goes on: throw away what was made on the guess."""
+
+
+@dataclass(frozen=True)
 class EndTurn:
-    """The user's turn is over; the last speech ended at `at_ms`. Find out what was said."""
+    """The user's turn is over; the last speech ended at `at_ms`. Find out what was said, where no guess stands."""
 
     turn: int
     at_ms: int
@@ -176,13 +224,23 @@ class StartAnswer:
 
 
 @dataclass(frozen=True)
+class HoldAnswer:
+    """Fall silent at once; the answer may go on."""
+
+
+@dataclass(frozen=True)
+class ResumeAnswer:
+    """The interruption was none: go on where the answer was held back."""
+
+
+@dataclass(frozen=True)
 class StopAnswer:
-    """Fall silent at once."""
+    """Fall silent at once and give the answer up, also one that is held back."""
 
     reason: StopReason
 
 
-Action = BeginTurn | EndTurn | DropTurn | StartAnswer | StopAnswer
+Action = BeginTurn | Guess | DropGuess | EndTurn | DropTurn | StartAnswer | HoldAnswer | ResumeAnswer | StopAnswer
 Step = tuple[TurnState, list[Action]]
 
 
@@ -191,16 +249,19 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Step:
     match event:
         case Frame():
             hear = _quiet_frame if state.user is User.QUIET else _speaking_frame
-            return hear(state, event, rules)
+            return hear(replace(state, heard_ms=event.end_ms), event, rules)
         case HandedOver():
             return _handed_over(state, event)
         case Withdrawn():
             return _withdrawn(state, rules)
+        case Judged():
+            return _judged(state, event)
         case Understood():
-            awaited = None if event.turn == state.awaited else state.awaited
-            return _next(replace(state, awaited=awaited, unanswered=state.unanswered or event.said), rules)
+            return _understood(state, event, rules)
         case AnswerWanted():
-            return _answer(state)
+            stopped, actions = _stop(state, "client_cancelled")
+            answered, more = _answer(stopped)
+            return answered, [*actions, *more]
         case AnswerUnwanted():
             return _stop(replace(state, unanswered=False), "client_cancelled")
         case FirstSound():
@@ -221,46 +282,111 @@ def _quiet_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
     needed = timing.barge_in_ms if state.assistant is Assistant.ANSWERING else timing.onset_ms
     if voiced < needed:
         return heard, []
-    begun = replace(heard, user=User.SPEAKING, turn=state.turn + 1, started_ms=onset, onset_ms=None, voiced_ms=0)
-    if not rules.interrupt_response:
-        return begun, [BeginTurn(begun.turn, onset)]
+    begun = replace(
+        heard,
+        user=User.SPEAKING,
+        turn=state.turn + 1,
+        started_ms=onset,
+        onset_ms=None,
+        voiced_ms=0,
+        wait_ms=rules.wait_ms,
+    )
+    begin: list[Action] = [BeginTurn(begun.turn, onset)]
+    if state.assistant is Assistant.HELD or not rules.interrupt_response:
+        return begun, begin
+    if state.assistant is Assistant.ANSWERING and state.sounding:
+        return replace(begun, assistant=Assistant.HELD), [*begin, HoldAnswer()]
     # An answer of which nothing was heard answers nothing: should the interruption hold no words, it is begun anew.
-    lost = state.assistant is Assistant.ANSWERING and not state.sounding
+    lost = state.assistant is Assistant.ANSWERING
     stopped, actions = _stop(replace(begun, unanswered=state.unanswered or lost), "turn_detected")
-    return stopped, [BeginTurn(begun.turn, onset), *actions]
+    return stopped, [*begin, *actions]
 
 
 def _speaking_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
-    if frame.probability >= max(rules.threshold - _HYSTERESIS, _FLOOR):
+    timing, actions = rules.timing, list[Action]()
+    voiced = frame.probability >= max(rules.threshold - _HYSTERESIS, _FLOOR)
+    if voiced and state.guessing:
+        state = replace(state, resumed_ms=state.resumed_ms + frame.end_ms - frame.start_ms)
+        if state.resumed_ms >= timing.resume_ms:
+            state = replace(state, guessing=False, last_voiced_ms=frame.end_ms, wait_ms=rules.wait_ms)
+            actions.append(DropGuess())
+    elif voiced:
         state = replace(state, last_voiced_ms=frame.end_ms)
-    silent = frame.end_ms - state.last_voiced_ms >= rules.timing.end_silence_ms
-    endless = frame.end_ms - state.started_ms >= rules.timing.longest_turn_ms
-    if not silent and not endless:
-        return state, []
-    assistant = state.assistant if state.assistant is Assistant.ANSWERING else Assistant.THINKING
-    ended = replace(state, user=User.QUIET, assistant=assistant, awaited=state.turn)
+    else:
+        state = replace(state, resumed_ms=0)
+    if state.assistant is Assistant.HELD and state.last_voiced_ms - state.started_ms >= timing.aside_ms:
+        state, stopped = _stop(state, "turn_detected")
+        actions += stopped
+    silence = frame.end_ms - state.last_voiced_ms
+    endless = frame.end_ms - state.started_ms >= timing.longest_turn_ms
+    if not state.guessing and silence >= timing.soft_end_ms and not endless:
+        state = replace(state, guessing=True, revision=state.revision + 1, resumed_ms=0)
+        actions.append(Guess(state.revision, state.last_voiced_ms))
+    if silence < state.wait_ms and not endless:
+        return state, actions
+    ended, more = _end(state)
+    return ended, [*actions, *more]
+
+
+def _end(state: TurnState) -> Step:
+    busy = state.assistant in (Assistant.ANSWERING, Assistant.HELD)
+    assistant = state.assistant if busy else Assistant.THINKING
+    ended = replace(state, user=User.QUIET, assistant=assistant, awaited=state.turn, guessing=False)
     return ended, [EndTurn(state.turn, state.last_voiced_ms)]
+
+
+def _judged(state: TurnState, event: Judged) -> Step:
+    if not state.guessing or event.revision != state.revision:
+        return state, []  # the user went on, or the turn is over
+    actions: list[Action] = []
+    if state.assistant is Assistant.HELD and not event.aside:
+        state, actions = _stop(state, "turn_detected")
+    state = replace(state, wait_ms=event.wait_ms)
+    if state.heard_ms - state.last_voiced_ms < event.wait_ms:
+        return state, actions
+    ended, more = _end(state)
+    return ended, [*actions, *more]
+
+
+def _understood(state: TurnState, event: Understood, rules: TurnRules) -> Step:
+    state = replace(state, awaited=None if event.turn == state.awaited else state.awaited)
+    actions: list[Action] = []
+    if state.assistant is Assistant.HELD and event.aside:
+        event = replace(event, said=False)
+    elif state.assistant is Assistant.HELD and event.said:
+        state, actions = _stop(state, "turn_detected")
+    after, more = _next(replace(state, unanswered=state.unanswered or event.said), rules)
+    return after, [*actions, *more]
 
 
 def _handed_over(state: TurnState, event: HandedOver) -> Step:
     """The client asks for the answer to such a turn itself."""
     turn = state.turn if state.user is User.SPEAKING else state.turn + 1
-    ended = replace(state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0)
-    return ended, [EndTurn(turn, event.at_ms, by_hand=True)]
+    dropped: list[Action] = [DropGuess()] if state.guessing else []
+    ended = replace(state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0, guessing=False)
+    return ended, [*dropped, EndTurn(turn, event.at_ms, by_hand=True)]
 
 
 def _withdrawn(state: TurnState, rules: TurnRules) -> Step:
-    dropped: list[Action] = [DropTurn()] if state.user is User.SPEAKING else []
-    after, actions = _next(replace(state, user=User.QUIET, onset_ms=None, voiced_ms=0), rules)
+    dropped: list[Action] = [DropGuess()] if state.guessing else []
+    if state.user is User.SPEAKING:
+        dropped.append(DropTurn())
+    quiet = replace(state, user=User.QUIET, onset_ms=None, voiced_ms=0, guessing=False)
+    after, actions = _next(quiet, rules)
     return after, [*dropped, *actions]
 
 
 def _next(state: TurnState, rules: TurnRules) -> Step:
-    """Once both sides are quiet and all words are known: answer what has not been answered, or listen."""
+    """Once both sides are quiet and all words are known: answer what has not been answered, go on with what was held
+    back, or listen."""
     if state.user is User.SPEAKING or state.assistant is Assistant.ANSWERING or state.awaited is not None:
         return state, []
     if state.unanswered and rules.create_response:
-        return _answer(state)
+        stopped, actions = _stop(state, "turn_detected")
+        answered, more = _answer(stopped)
+        return answered, [*actions, *more]
+    if state.assistant is Assistant.HELD:
+        return replace(state, assistant=Assistant.ANSWERING), [ResumeAnswer()]
     return replace(state, assistant=Assistant.IDLE, unanswered=False), []
 
 
@@ -269,5 +395,5 @@ def _answer(state: TurnState) -> Step:
 
 
 def _stop(state: TurnState, reason: StopReason) -> Step:
-    stopped = replace(state, assistant=Assistant.IDLE)
-    return stopped, [StopAnswer(reason)] if state.assistant is Assistant.ANSWERING else []
+    busy = state.assistant in (Assistant.ANSWERING, Assistant.HELD)
+    return replace(state, assistant=Assistant.IDLE), [StopAnswer(reason)] if busy else []

@@ -27,7 +27,7 @@ const turns = new Map(); // item id → rejoinder.turn
 
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
-  const detection = pushToTalk() ? null : { type: "server_vad" };
+  const detection = pushToTalk() ? null : { type: "semantic_vad" };
   return { audio: { input: { format, turn_detection: detection } } };
 }
 
@@ -146,7 +146,8 @@ function showLatency(itemId) {
   const turn = turns.get(itemId);
   if (!turn || turn.latency_ms === null) return;
   const playing = playingMs.get(itemId);
-  const stages = playing === undefined ? turn.stages_ms : { ...turn.stages_ms, playing };
+  const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs beside the work
+  if (playing !== undefined) stages.playing = playing;
   transcript.latency(itemId, turn.latency_ms + (playing ?? 0), stages);
 }
 

@@ -3,65 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.fakes import FakeBrain, FakeRecognizer, FakeVoice, LoudnessDetector, fake_stages, virtually
-from voice import events, session
+from tests.voice.tables import Table, table
+from voice import events
 from voice.history import Item
-from voice.session import Refused, Session, Settings
+from voice.session import Refused
+from voice.speaking import Settings
 from voice.timing import Timing
 from voice.turn import TurnRules
-
-BLOCK_S = 0.02
-E = TypeVar("E")
-
-
-@pytest.fixture(autouse=True)
-def _loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
-
-
-class Table:
-    """A session and everything it said."""
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.brain, self.recognizer, self.voice = FakeBrain(), FakeRecognizer(), FakeVoice()
-        self.happened: list[tuple[float, events.SessionEvent]] = []
-        self.loop = asyncio.get_running_loop()
-        stages = fake_stages(self.recognizer, self.voice)
-        self.session = Session(self.brain, stages, self.note, settings, clock=self.loop.time)
-
-    def note(self, event: events.SessionEvent) -> None:
-        self.happened.append((self.loop.time(), event))
-
-    async def hear(self, seconds: float, loudness: float, rate: int = 16_000) -> None:
-        for _ in range(round(seconds / BLOCK_S)):
-            await asyncio.sleep(BLOCK_S)
-            self.session.append(np.full(int(rate * BLOCK_S), loudness, np.float32), rate)
-
-    async def ask(self, silence: float = 2.0) -> None:
-        await self.hear(1.0, 0.5)
-        await self.hear(silence, 0.0)
-
-    def all(self, kind: type[E]) -> list[E]:
-        return [event for _, event in self.happened if isinstance(event, kind)]
-
-    def time_of(self, kind: type[object], which: int = 0) -> float:
-        return [at for at, event in self.happened if isinstance(event, kind)][which]
-
-
-def table(work: Callable[[Table], Coroutine[Any, Any, None]], settings: Settings | None = None) -> Table:
-    async def run() -> Table:
-        laid = Table(settings)
-        await work(laid)
-        await laid.session.close()
-        return laid
-
-    return virtually(run)
 
 
 def test_a_spoken_question_gets_a_spoken_answer() -> None:
@@ -86,10 +39,14 @@ def test_the_timeline_is_the_time_that_passed() -> None:
     t = table(lambda t: t.ask(3.0))
     (done,) = t.all(events.AnswerDone)
     stages = done.timeline.stages_ms()
-    assert stages["end_of_turn"] == pytest.approx(500, abs=40)
+    waited = stages.pop("end_of_turn")
+    assert waited == pytest.approx(Timing.shortest_wait_ms, abs=40)
+    assert stages["soft_end"] == pytest.approx(Timing.soft_end_ms, abs=40)
     assert stages["first_token"] == pytest.approx(20, abs=1)
     assert stages["first_clause"] == pytest.approx(80, abs=1)  # the fifth word shows that the fourth is whole
     assert done.timeline.latency_ms() == pytest.approx(sum(stages.values()), abs=0.5)
+    assert done.timeline.latency_ms() == pytest.approx(waited, abs=1)  # all the work was done within the wait
+    assert (done.timeline.guesses, done.timeline.guess_kept) == (1, True)
     assert (done.timeline.steps, done.timeline.tokens, done.timeline.cached_tokens) == (6, 6, 20)
 
 
@@ -262,8 +219,13 @@ def test_a_written_answer_is_not_spoken() -> None:
 
 
 def test_drafts_are_shown_and_never_remembered() -> None:
-    t = table(lambda t: t.ask(3.0))
-    assert {e.draft for e in t.all(events.Drafted)} == {"…"}
+    async def work(t: Table) -> None:
+        t.brain.pace = 0.1
+        await t.ask(3.0)
+
+    t = table(work)
+    assert {e.draft for e in t.all(events.Drafted)} == {"", "…"}
+    assert "".join(e.committed for e in t.all(events.Drafted)) == "The capital of France is Paris."
     assert all("…" not in item.text for item in t.session.history.items)
 
 
@@ -354,6 +316,7 @@ def test_after_push_to_talk_the_audio_clock_is_still_right() -> None:
 def test_nothing_of_a_stopped_answer_is_sent_any_more() -> None:
     async def work(t: Table) -> None:
         await t.hear(1.0, 0.5)
+        t.brain.pace = 0.1
         while not t.all(events.AnswerText):
             await t.hear(0.02, 0.0)
         t.session.cancel()

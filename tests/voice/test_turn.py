@@ -15,12 +15,17 @@ from voice.turn import (
     AnswerWanted,
     Assistant,
     BeginTurn,
+    DropGuess,
     DropTurn,
     EndTurn,
     Event,
     FirstSound,
+    Guess,
     HandedOver,
+    HoldAnswer,
+    Judged,
     PlayedOut,
+    ResumeAnswer,
     StartAnswer,
     StopAnswer,
     TurnRules,
@@ -32,15 +37,17 @@ from voice.turn import (
 )
 from voice.vad import WINDOW_MS, Frame
 
-RULES = TurnRules()
+RULES = TurnRules(by_silence=True)
+JUDGING = TurnRules()
 TIMING = RULES.timing
 
 
 @dataclass
 class Talk:
-    """Drives the machine along the audio clock."""
+    """Drives the machine along the audio clock. Guesses are left out of what it reports unless asked for."""
 
     rules: TurnRules = RULES
+    guesses: bool = False
     state: TurnState = field(default_factory=TurnState)
     now: int = 0
 
@@ -54,7 +61,7 @@ class Talk:
         for _ in range(-(-ms // WINDOW_MS)):
             actions += self.tell(Frame(probability, self.now, self.now + WINDOW_MS))
             self.now += WINDOW_MS
-        return actions
+        return actions if self.guesses else [a for a in actions if not isinstance(a, Guess | DropGuess)]
 
     def speech(self, ms: int) -> list[Action]:
         return self.hear(ms, 0.9)
@@ -65,7 +72,7 @@ class Talk:
     def answered(self) -> Talk:
         """Up to the assistant's answer."""
         self.speech(640)
-        self.silence(TIMING.end_silence_ms)
+        self.silence(self.rules.wait_ms)
         assert self.tell(Understood(1, said=True)) == [StartAnswer()]
         return self
 
@@ -138,10 +145,17 @@ def test_after_the_answer_was_played_the_machine_listens() -> None:
 
 def test_the_user_speaking_over_the_answer_stops_it_at_once() -> None:
     talk = Talk().answered()
+    talk.tell(FirstSound())
     began = talk.now
     assert talk.speech(TIMING.barge_in_ms - WINDOW_MS) == []
-    assert talk.speech(WINDOW_MS) == [BeginTurn(2, began), StopAnswer("turn_detected")]
+    assert talk.speech(WINDOW_MS) == [BeginTurn(2, began), HoldAnswer()]
     assert talk.now - began <= 160
+
+
+def test_an_answer_that_nobody_has_heard_yet_is_not_held_back_but_given_up() -> None:
+    talk = Talk().answered()
+    began = talk.now
+    assert talk.speech(160) == [BeginTurn(2, began), StopAnswer("turn_detected")]
 
 
 def test_a_cough_shorter_than_a_word_does_not_stop_the_answer() -> None:
@@ -201,7 +215,7 @@ def test_a_noise_before_the_first_sound_of_the_answer_does_not_swallow_it() -> N
     talk.tell(FirstSound())
     talk.speech(160)
     talk.silence(600)
-    assert talk.tell(Understood(3, said=False)) == []  # some of it was heard: the user knows
+    assert talk.tell(Understood(3, said=False)) == [ResumeAnswer()]  # some of it was heard: it goes on from there
 
 
 def test_taking_back_a_noise_leaves_the_question_to_be_answered() -> None:
@@ -265,47 +279,172 @@ def test_the_wait_is_the_one_that_was_asked_for(silence: int) -> None:
     assert talk.now - ended.at_ms < silence + WINDOW_MS
 
 
+def judged(*, over_answer: bool = False) -> Talk:
+    """Somebody who has spoken for 640 ms and then fallen silent for as long as a guess takes."""
+    talk = Talk(JUDGING, guesses=True)
+    if over_answer:
+        talk.answered()
+        talk.tell(FirstSound())
+    talk.speech(640)
+    talk.silence(TIMING.soft_end_ms)
+    assert talk.state.guessing
+    return talk
+
+
+def test_a_short_silence_is_a_guess_and_speech_takes_it_back() -> None:
+    talk = Talk(JUDGING, guesses=True)
+    talk.speech(640)
+    assert talk.silence(TIMING.soft_end_ms - WINDOW_MS) == []
+    assert talk.silence(WINDOW_MS) == [Guess(1, 640)]
+    assert talk.silence(WINDOW_MS) == []
+    assert talk.speech(TIMING.resume_ms) == [DropGuess()]
+    assert talk.speech(320) == []
+    assert talk.silence(TIMING.soft_end_ms) == [Guess(2, talk.now - TIMING.soft_end_ms)]
+
+
+def test_a_click_does_not_take_a_guess_back_nor_lengthen_the_wait() -> None:
+    talk = judged()
+    talk.tell(Judged(1, 400))
+    assert talk.speech(WINDOW_MS) == []
+    assert EndTurn(1, 640) in talk.silence(400 - TIMING.soft_end_ms - WINDOW_MS)
+
+
+@pytest.mark.parametrize("wait", [250, 400, 700, 1200])
+def test_the_endpointer_says_how_long_to_wait(wait: int) -> None:
+    talk = judged()
+    assert talk.tell(Judged(1, wait)) == []
+    talk.silence(wait - 2 * WINDOW_MS - TIMING.soft_end_ms)
+    assert talk.state.user is User.SPEAKING
+    assert talk.silence(3 * WINDOW_MS) == [EndTurn(1, 640)]
+
+
+def test_a_verdict_that_comes_late_ends_the_turn_at_once() -> None:
+    talk = judged()
+    talk.silence(320)
+    assert talk.tell(Judged(1, 250)) == [EndTurn(1, 640)]
+
+
+def test_a_verdict_on_an_older_guess_says_nothing_about_this_one() -> None:
+    talk = judged()
+    talk.speech(320)
+    talk.silence(TIMING.soft_end_ms)
+    assert talk.tell(Judged(1, 0)) == []
+    assert talk.state.user is User.SPEAKING
+
+
+def test_without_a_verdict_the_turn_ends_at_the_longest_wait() -> None:
+    talk = judged()
+    assert talk.silence(TIMING.longest_wait_ms) == [EndTurn(1, 640)]
+    assert talk.now - 640 <= TIMING.longest_wait_ms + TIMING.soft_end_ms + 2 * WINDOW_MS
+
+
+def test_a_word_of_listening_lets_the_answer_go_on() -> None:
+    talk = judged(over_answer=True)
+    (ended,) = talk.tell(Judged(talk.state.revision, TIMING.soft_end_ms, aside=True))
+    assert isinstance(ended, EndTurn)
+    assert talk.tell(Understood(2, said=True, aside=True)) == [ResumeAnswer()]
+    assert talk.state.phase == "answering"
+
+
+def test_a_cough_lets_the_answer_go_on() -> None:
+    talk = judged(over_answer=True)
+    talk.silence(TIMING.longest_wait_ms)
+    assert talk.tell(Understood(2, said=False)) == [ResumeAnswer()]
+
+
+def test_words_give_the_answer_up_before_the_turn_is_over() -> None:
+    talk = judged(over_answer=True)
+    assert talk.tell(Judged(talk.state.revision, 700)) == [StopAnswer("turn_detected")]
+    assert talk.state.user is User.SPEAKING
+
+
+def test_nobody_says_mhm_for_a_second() -> None:
+    talk = Talk(JUDGING).answered()
+    talk.tell(FirstSound())
+    assert StopAnswer("turn_detected") not in talk.speech(TIMING.aside_ms - WINDOW_MS)
+    assert talk.speech(2 * WINDOW_MS) == [StopAnswer("turn_detected")]
+
+
+def test_an_answer_that_is_held_back_can_be_cancelled_and_replaced() -> None:
+    talk = judged(over_answer=True)
+    assert talk.tell(AnswerUnwanted()) == [StopAnswer("client_cancelled")]
+    talk = judged(over_answer=True)
+    assert talk.tell(AnswerWanted()) == [StopAnswer("client_cancelled"), StartAnswer()]
+    talk = judged(over_answer=True)
+    assert talk.tell(Withdrawn()) == [DropGuess(), DropTurn(), ResumeAnswer()]
+
+
 EVENTS = st.one_of(
     st.tuples(st.just("hear"), st.sampled_from([0.0, 0.4, 0.9]), st.integers(1, 40)),
     st.sampled_from(
-        [AnswerWanted(), AnswerUnwanted(), PlayedOut(), Withdrawn(), FirstSound(), "understood", "handed over"]
+        [
+            AnswerWanted(),
+            AnswerUnwanted(),
+            PlayedOut(),
+            Withdrawn(),
+            FirstSound(),
+            "understood",
+            "aside",
+            "judged",
+            "handed over",
+        ]
     ).map(lambda event: ("tell", event, 0)),
 )
 
 
-@given(st.lists(EVENTS, max_size=60), st.booleans(), st.booleans())
+@given(st.lists(EVENTS, max_size=60), st.booleans(), st.booleans(), st.booleans())
 def test_whatever_happens_turns_begin_and_end_in_order(
-    events: list[tuple[str, object, int]], create: bool, interrupt: bool
+    events: list[tuple[str, object, int]], create: bool, interrupt: bool, by_silence: bool
 ) -> None:
-    talk = Talk(replace(RULES, create_response=create, interrupt_response=interrupt))
-    open_turn, last_ended, answering = None, 0, False
+    rules = TurnRules(create_response=create, interrupt_response=interrupt, by_silence=by_silence)
+    talk = Talk(rules, guesses=True)
+    open_turn, last_ended, answering, guessing, held = None, 0, False, False, False
     for kind, what, count in events:
         if kind == "hear":
             actions = talk.hear(count * WINDOW_MS, float(what))  # type: ignore[arg-type]
         elif what == "understood":
             actions = talk.tell(Understood(talk.state.awaited, said=True)) if talk.state.awaited else []
+        elif what == "aside":
+            actions = talk.tell(Understood(talk.state.awaited, said=True, aside=True)) if talk.state.awaited else []
+        elif what == "judged":
+            actions = talk.tell(Judged(talk.state.revision, 250))
         elif what == "handed over":
             actions = talk.tell(HandedOver(talk.now))
         else:
             actions = talk.tell(what)  # type: ignore[arg-type]
         for action in actions:
             match action:
+                case Guess():
+                    assert open_turn is not None and not guessing
+                    guessing = True
+                case DropGuess():
+                    assert guessing
+                    guessing = False
+                case HoldAnswer():
+                    assert answering and not held
+                    held = True
+                case ResumeAnswer():
+                    assert held
+                    held = False
                 case BeginTurn(turn, at_ms):
                     assert open_turn is None and turn == last_ended + 1 and at_ms <= talk.now
                     open_turn = turn
                 case EndTurn(turn, at_ms, by_hand):
                     assert turn == open_turn or (by_hand and open_turn is None)
                     assert at_ms <= talk.now
-                    open_turn, last_ended = None, turn
+                    open_turn, last_ended, guessing = None, turn, False
                 case DropTurn():
                     assert open_turn is not None
                     last_ended, open_turn = open_turn, None
                 case StartAnswer():
+                    assert not held
                     answering = True
                 case StopAnswer():
                     assert answering
-                    answering = False
+                    answering = held = False
         if what == PlayedOut() and StartAnswer() not in actions:
-            answering = False
+            answering = held = False
         assert (talk.state.user is User.SPEAKING) == (open_turn is not None)
-        assert answering == (talk.state.assistant is Assistant.ANSWERING)
+        assert guessing == talk.state.guessing
+        assert held == (talk.state.assistant is Assistant.HELD)
+        assert answering == (talk.state.assistant in (Assistant.ANSWERING, Assistant.HELD))

@@ -148,7 +148,7 @@ def test_a_timeline_adds_up() -> None:
     timeline = Timeline("turn_1")
     names = [
         "speech_end",
-        "end_decided",
+        "soft_end",
         "transcript_final",
         "first_committed",
         "first_clause",
@@ -160,6 +160,8 @@ def test_a_timeline_adds_up() -> None:
         timeline.stamp(name, 99)  # type: ignore[arg-type]
     assert timeline.latency_ms() == 600
     assert sum(timeline.stages_ms().values()) == pytest.approx(600)
+    timeline.stamp("end_decided", 10.4)
+    assert timeline.stages_ms()["end_of_turn"] == 400
     assert Timeline("turn_2").latency_ms() is None
 
 

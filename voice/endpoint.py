@@ -1,0 +1,161 @@
+"""How likely the user's turn is over, and how much silence that is worth waiting for.
+
+Two kinds of evidence: the words, by rules and by the language model's own sense of a finished sentence, and the sound.
+Each shifts the log-odds; their sum is the probability, and the probability sets the wait.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+from voice.clauses import LEANING
+from voice.timing import Timing
+
+_SURE, _UNSURE = 0.85, 0.25
+"""From the one probability on the shortest wait is enough, up to the other the longest is needed."""
+
+_NEVER = 0.1
+"""Below this the words cannot be all ("to the", "um"): waited for as long as for somebody who is dictating."""
+
+_SLACK = 1.25
+"""A pause is waited for so many times as long as the longest one this speaker made before within the same turn."""
+
+_PAUSES = 4
+"""Pauses of this speaker that are remembered."""
+
+_HESITATION = frozenset(["um", "uh", "er", "erm", "uhm", "hmm", "hm", "ah", "well", "like", "okay so", "let me see"])
+_QUESTION = frozenset(
+    "who what when where why which whose how is are was were am do does did can could will would should shall may "
+    "might have has had".split()
+)
+_COMMAND = frozenset(
+    "tell give show explain describe name list say set turn play stop start find call remind help make open read write "
+    "please add translate count spell sing".split()
+)
+_DIGITS = frozenset("zero oh one two three four five six seven eight nine double triple".split())
+_DICTATED = re.compile(r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b")
+
+_ASIDES = frozenset(
+    "mhm mm mmm mmhmm mm-hmm mhmm uh-huh uhhuh hm hmm huh yeah yep yes right okay ok sure aha ah oh i see wow nice "
+    "good great cool alright got it true exactly interesting really indeed of course uh um".split()
+)
+_LONGEST_ASIDE = 3
+"""Words. "Oh I see", "yeah yeah yeah": more is a sentence."""
+
+
+@dataclass
+class Pauses:
+    """How this speaker pauses within a turn."""
+
+    longest_here_ms: int = 0
+    seen_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_PAUSES))
+
+    def note(self, length_ms: int) -> None:
+        """The user paused for so long and went on."""
+        self.longest_here_ms = max(self.longest_here_ms, length_ms)
+        self.seen_ms.append(length_ms)
+
+    def begin(self) -> None:
+        """Another turn."""
+        self.longest_here_ms = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the endpointer makes of a pause.
+
+    Attributes:
+        over: probability that the turn is over.
+        wait_ms: silence that ends it.
+    """
+
+    over: float
+    wait_ms: int
+
+
+def judge(
+    text: str, timing: Timing, *, words: float | None = None, sound: float | None = None, pauses: Pauses | None = None
+) -> Verdict:
+    """What is to be made of a pause behind `text`.
+
+    Args:
+        words: the language model's probability that the sentence is complete.
+        sound: the same from the sound of its end.
+        pauses: of this speaker.
+    """
+    odds = _odds_of_words(text)
+    if words is not None:
+        odds += _log_odds(words)
+    if sound is not None:
+        odds += _log_odds(sound)
+    over = 1 / (1 + math.exp(-odds))
+    share = min(1.0, max(0.0, (_SURE - over) / (_SURE - _UNSURE)))
+    wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
+    if over < _NEVER or dictates(text):
+        wait = timing.patient_wait_ms
+    elif pauses is not None and over < _SURE:
+        wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
+    return Verdict(round(over, 3), round(wait))
+
+
+def dictates(text: str) -> bool:
+    """Whether the user is in the middle of a number or of spelling a word."""
+    words = _words(text)
+    tail = 0
+    while tail < len(words) and _is_digit(words[-1 - tail]):
+        tail += 1
+    digits = sum(len(word) if word.isdigit() else 1 for word in words[len(words) - tail :])
+    if not tail or "?" in text or (words[0] in _QUESTION and not _DICTATED.search(text.lower())):
+        return False
+    return digits < 10 and (tail == len(words) or tail >= 3 or bool(_DICTATED.search(text.lower())))
+
+
+def is_aside(text: str) -> bool:
+    """Whether these are words that people say while they listen, and that want no answer."""
+    words = [word for word in re.split(r"[^\w'-]+", text.lower()) if word]
+    return len(words) <= _LONGEST_ASIDE and all(word in _ASIDES for word in words)
+
+
+def _odds_of_words(text: str) -> float:
+    """Log-odds that these words are all, by rules. Transcribers put a full stop behind anything, so that one says
+    little; a question mark, a comma and dots say more."""
+    words = _words(text)
+    if not words:
+        return 0.0
+    last, stripped = words[-1], text.rstrip().rstrip("\"')")
+    if last in _HESITATION or " ".join(words[-2:]) in _HESITATION:
+        return -4.0
+    odds = 0.0
+    if stripped.endswith(("...", "…", "-", "–", "—")):
+        odds -= 2.0
+    elif stripped.endswith((",", ";", ":")):
+        odds -= 1.5
+    elif stripped.endswith("?"):
+        odds += 1.5
+    elif stripped.endswith((".", "!")):
+        odds += 0.3
+    if last in LEANING and not stripped.endswith("?"):
+        odds -= 2.5
+    elif words[0] in _QUESTION and len(words) >= 3:
+        odds += 1.0
+    elif words[0] in _COMMAND and len(words) >= 2:
+        odds += 0.5
+    if words[0] in ("if", "when", "because", "while", "although") and not re.search(r"[,;] ", text):
+        odds -= 1.5
+    return odds
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^\w']+", text.lower()) if word]
+
+
+def _is_digit(word: str) -> bool:
+    return word.isdigit() or word in _DIGITS or (len(word) == 1 and word not in ("a", "i"))
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 0.02), 0.98)
+    return math.log(bounded / (1 - bounded))
