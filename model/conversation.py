@@ -17,6 +17,7 @@ from model.chat import Message
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
 from model.decode.verify import Drafting, verified
+from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider
 from model.transformer import reading
@@ -55,6 +56,7 @@ class Conversation:
         self._origin: KeyValueCache | None = None
         self._job: Job | None = None
         self._left_out = 0
+        self._ending = EndingReader(engine)
 
     async def reply(
         self,
@@ -124,6 +126,15 @@ class Conversation:
 
         self._start(passes(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
 
+    async def ends(self, text: str) -> float | None:
+        """How likely it is that `text`, what the user has said so far, is a complete turn: 0 to 1, from its last 40
+        words alone, whatever punctuation it has. It neither cancels nor delays the request under way.
+
+        None when that is not known: no classifier was trained for these weights, the pass failed, or a newer question
+        took this one's place.
+        """
+        return await self._ending.ends(text)
+
     def cancel(self) -> None:
         """Drop the request under way; takes effect between two passes and leaves the cache usable."""
         if self._job is not None:
@@ -163,8 +174,12 @@ class Conversation:
         start = len(ids) - 1 if denoising is None else reading_start(denoising, ids)
         cached = self._keep(ids[:start])
         answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, deliver)
+        # In two pieces, so that a text is read alike whether its instructions were read here or lent.
+        leading = min(self._instructions(messages, tools, ids), start)
+        if len(self._cache.tokens) < leading:
+            yield from self._read(ids[:leading])
+        self._engine.prefixes.keep(self._cache, leading)
         yield from self._read(ids[:start])
-        self._share(messages, tools, ids)
         context = engine.model.decoder.config.context_length
         if denoising is None:
             yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, self._stride)
@@ -182,17 +197,16 @@ class Conversation:
                 deadline=options.deadline,
             ).run()
 
-    def _share(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> None:
-        """Let other conversations begin with these instructions and tools, too."""
+    def _instructions(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> int:
+        """How many of the first tokens are instructions and tools, which other conversations may begin with, too."""
         leading = messages[: _leading(messages)]
         try:
             alone = self._engine.model.template.encode(leading, tools=tools, answer=False) if leading else []
         except ValueError:
-            return  # some templates refuse a conversation in which no user speaks
+            return 0  # some templates refuse a conversation in which no user speaks
         pairs = zip(alone, ids, strict=False)
         count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(alone))
-        block = self._engine.block
-        self._engine.prefixes.keep(self._cache, min(count, len(self._cache.tokens)) // block * block)
+        return min(count, len(ids)) // self._engine.block * self._engine.block
 
     def _stride(self) -> Strider | None:
         return self._engine.stride(self._drafting)

@@ -27,12 +27,13 @@ from model.decode.draft import Draft
 from model.decode.pace import Pace
 from model.decode.schedule import Schedule, schedule_for
 from model.decode.verify import Drafting, Outcome, Pass
+from model.ending import Ending
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
 from model.prefixes import SharedPrefixes
 from model.sampling import Sampling
-from model.shipped import shipped_adapter, weights_checksum
+from model.shipped import shipped_adapter, shipped_ending, weights_checksum
 from model.stride import Strider
 from model.tokenizer import TextTokenizer
 from model.transformer import PREFILL_CHUNK, Decoder, Precision, Rows
@@ -72,6 +73,7 @@ class LoadedModel:
         stop_tokens: ids that end a reply.
         adapter: what it drafts with. Without one, models that have a mask token of their own draft with that; others
             copy from the conversation, or say one token a pass.
+        ending: tells whether a user's turn is complete; None where nothing was trained for these weights.
     """
 
     decoder: Decoder
@@ -79,6 +81,7 @@ class LoadedModel:
     template: ChatTemplate
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
+    ending: Ending | None = None
 
 
 def load_model(
@@ -113,7 +116,8 @@ def load_model(
             raise ValueError(f"{path.name} does not fit into the memory of {where}: choose a smaller model") from None
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
     drafts = _adapter(path, decoder, adapter)
-    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens(), drafts)
+    ending = shipped_ending(path, decoder.config)
+    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens(), drafts, ending)
 
 
 def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]) -> Adapter | None:
@@ -127,7 +131,8 @@ def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]
 
 
 Passes = Generator[Rows | Strider, Any, None]
-"""A request: yields the rows of its next pass and is sent their logits, or a stride and is sent its outcome."""
+"""A request: yields the rows of its next pass and is sent their logits (or states), or a stride and is sent its
+outcome."""
 
 
 @dataclass
@@ -150,9 +155,14 @@ class Job:
         return self.rows.rows if isinstance(self.rows, Strider) else len(self.rows.tokens)
 
     @property
-    def speaks(self) -> bool:
-        """Whether its next pass says something, and does not only read."""
+    def waited_for(self) -> bool:
+        """Whether someone waits for what its next pass gives, and it does not only read."""
         return isinstance(self.rows, Strider) or (self.rows is not None and self.rows.wanted > 0)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its next pass says something."""
+        return self.waited_for and not (isinstance(self.rows, Rows) and self.rows.states)
 
 
 class Engine:
@@ -289,12 +299,12 @@ class Engine:
     def _choose(self, active: list[Job]) -> list[Job]:
         """Whose rows are in the next pass: those that waited longest for it first, as many as it may hold; and one
         piece of a prompt, so that reading delays no one's next words by more than that."""
-        speaking = sorted((job for job in active if job.speaks), key=lambda job: job.served)
-        reading = sorted((job for job in active if not job.speaks), key=lambda job: job.served)
-        self._speaking = max(1, len(speaking))
+        waited_for = sorted((job for job in active if job.waited_for), key=lambda job: job.served)
+        reading = sorted((job for job in active if not job.waited_for), key=lambda job: job.served)
+        self._speaking = max(1, sum(job.speaks for job in waited_for))
         chosen: list[Job] = []
         rows = 0
-        for job in (*speaking, *reading[:1]):
+        for job in (*waited_for, *reading[:1]):
             if not chosen or rows + job.size <= self._most_rows or job in reading:
                 chosen.append(job)
                 rows += job.size

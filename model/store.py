@@ -187,7 +187,7 @@ def _wrong(path: Path, file: File, report: Report, *, note: bool = True) -> str 
     size = _size(path)
     if size != file.size:
         return f"{path} is {size} bytes and should be {file.size}: delete it and run `rejoinder models pull` again"
-    if note and _stamp(path) == _recall(path, file):
+    if note and noted_checksum(path) == file.sha256:
         return None
     digest, done = hashlib.sha256(), 0
     for block in _read_all([path]):
@@ -232,11 +232,13 @@ def _remember(path: Path, file: File) -> None:
         return  # a read-only folder: the sum is taken again next time
 
 
-def _recall(path: Path, file: File) -> dict[str, int] | None:
+def noted_checksum(path: Path) -> str | None:
+    """sha256 of a file that was found right once, if neither its size nor its time has changed since."""
     try:
         note = json.loads(_note(path).read_text())
-        return {"size": note["size"], "mtime_ns": note["mtime_ns"]} if note["sha256"] == file.sha256 else None
-    except (OSError, ValueError, KeyError, TypeError):
+        sha256 = str(note.pop("sha256"))
+        return sha256 if note == _stamp(path) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

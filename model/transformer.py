@@ -54,6 +54,7 @@ class Rows:
         noise: which rows pass through the adapter.
         wanted: of how many of the last rows the logits are wanted.
         exact: how many of the first rows must come out the same whatever rows are beside them.
+        states: whether the normalized states of the last layer are wanted in place of the logits made from them.
     """
 
     cache: KeyValueCache
@@ -63,16 +64,23 @@ class Rows:
     noise: Sequence[bool]
     wanted: int
     exact: int = 0
+    states: bool = False
 
 
 def text_rows(
-    cache: KeyValueCache, tokens: Sequence[int], wanted: int, attention: Attention = "causal", block: int = 1
+    cache: KeyValueCache,
+    tokens: Sequence[int],
+    wanted: int,
+    attention: Attention = "causal",
+    block: int = 1,
+    *,
+    states: bool = False,
 ) -> Rows:
     """Rows of plain text behind what the cache holds; `block` is the size of blocks in a family that has them."""
     count, past = len(tokens), len(cache.tokens)
     sees = text_mask(attention, count, past, block)[:, past:]
     exact = count if wanted else 0  # reading ahead need not be
-    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, exact)
+    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, exact, states)
 
 
 def reading(
@@ -278,7 +286,8 @@ class Decoder:
             adapter: what noise rows pass through; without one they pass through the bare weights.
 
         Returns:
-            For each conversation [wanted, vocabulary]: the logits of its last `wanted` rows, in the head's own dtype.
+            For each conversation [wanted, vocabulary]: the logits of its last `wanted` rows, in the head's own dtype;
+            or their states [wanted, hidden], where it asks for those.
         """
         sizes = [len(rows.tokens) for rows in batch]
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
@@ -304,12 +313,19 @@ class Decoder:
 
             x = self.run_layer(layer, x, turns, attention, None if gate is None else gate.on(number))
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
-        if not any(len(part) for part in kept):
-            return [torch.empty(0, self.config.vocab_size) for _ in batch]
-        logits = self.head(self.normalize(torch.cat(kept), self.norm))
+        states = self.normalize(torch.cat(kept), self.norm).split_with_sizes([rows.wanted for rows in batch])
+        logits = iter(self._logits([part for part, rows in zip(states, batch, strict=True) if not rows.states]))
+        return [part if rows.states else next(logits) for part, rows in zip(states, batch, strict=True)]
+
+    def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """[rows, hidden] of each conversation → [rows, vocabulary] of each; the head is run once, if at all."""
+        sizes = [len(part) for part in states]
+        if not any(sizes):
+            return [torch.empty(0, self.config.vocab_size) for _ in states]
+        logits = self.head(torch.cat(list(states)))
         if self.mask_token is not None:
             logits[:, self.mask_token] = -torch.inf  # a mask is never said
-        return list(logits.split_with_sizes([len(part) for part in kept]))
+        return list(logits.split_with_sizes(sizes))
 
     def run_layer(
         self, layer: Layer, x: Tensor, turns: Turns, attention: Attend, change: Change | None = None

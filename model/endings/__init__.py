@@ -1,0 +1,1 @@
+"""Ending classifiers that are shipped with the package."""
