@@ -7,6 +7,7 @@ import hmac
 import logging
 import resource
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -25,6 +26,7 @@ from model.engine import Engine
 from server import protocol
 from server.protocol import ErrorDetail, ServerEvent
 from server.realtime import RealtimeConversation
+from server.timelines import TurnRecord
 from voice.stages import Stages
 
 _log = logging.getLogger("rejoinder.server")
@@ -55,6 +57,7 @@ class ServerState:
         origins: pages elsewhere that may connect, besides our own.
         most_conversations: more than this at once are turned away.
         local: whether the server listens on this machine only.
+        keep: called with every answered turn; nothing is kept when None.
     """
 
     engine: Engine
@@ -64,6 +67,7 @@ class ServerState:
     origins: frozenset[str] = frozenset()
     most_conversations: int = 16
     local: bool = False
+    keep: Callable[[TurnRecord], None] | None = None
     connections: set[WebSocket] = field(default_factory=set)
 
 
@@ -135,7 +139,7 @@ async def _serve_realtime(socket: WebSocket, state: ServerState) -> None:
         except asyncio.QueueFull:
             stalled.set()
 
-    conversation = RealtimeConversation(state.engine.conversation(), state.stages, state.model, send)
+    conversation = RealtimeConversation(state.engine.conversation(), state.stages, state.model, send, state.keep)
     tasks = [
         asyncio.create_task(_read(socket, conversation)),
         asyncio.create_task(_write(socket, waiting)),

@@ -20,6 +20,7 @@ from model.store import Store
 from server.converting import convert_app
 from server.loading import Bars, Choice
 from server.options import with_choice
+from server.reporting import report
 from server.sentences import UserError, sentences
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.add_typer(models_app, name="models")
 bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 app.add_typer(convert_app, name="convert")
+app.command("report")(report)
 
 _out = Console()
 _err = Console(stderr=True)
@@ -65,6 +67,11 @@ def serve(
         list[str] | None, typer.Option(help="A page elsewhere that may connect, like https://example.org.")
     ] = None,
     max_conversations: Annotated[int, typer.Option(min=1, max=1024, help="More at once are turned away.")] = 16,
+    timelines: Annotated[
+        Path | None, typer.Option(help="Keep every turn's timeline in this SQLite file, for `report --live`.")
+    ] = None,
+    keep_days: Annotated[float, typer.Option(min=0, help="Delete older turns from it.")] = 30,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Keep no words in it, only times.")] = False,
     *,
     choice: Choice,
 ) -> None:
@@ -89,6 +96,9 @@ def serve(
         frozenset(api_key or ()),
         frozenset(allow_origin or ()),
         max_conversations,
+        timelines,
+        keep_days,
+        not no_text,
     )
     with sentences():
         run(choice, serving, _err)

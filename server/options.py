@@ -113,3 +113,16 @@ def with_choice(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return run
+
+
+def chosen_options(context: typer.Context) -> list[str]:
+    """The model options that were given to a command, as they can be given to another one."""
+    ours = inspect.signature(_model_options).parameters
+    said: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in ours and source is not None and source.name != "DEFAULT":
+            value = context.params[name]
+            said += [parameter.opts[0], str(value.value if isinstance(value, StrEnum) else value)]
+    return said

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from server import protocol
 from server.protocol import ErrorDetail, ServerEvent, SessionConfig, event
-from server.responses import ResponseWriter, item_object
+from server.responses import ResponseWriter, item_object, turn_event
+from server.timelines import TurnRecord, said_before
 from voice import events
 from voice.audio import BadAudio, from_pcm16
 from voice.brain import Brain
@@ -65,10 +66,18 @@ class RealtimeConversation:
         brain, stages: what the session is made of.
         model: the language model's name, as the session reports it.
         send: called with every event for the client, on the event loop.
+        keep: called with every turn that was answered.
     """
 
-    def __init__(self, brain: Brain, stages: Stages, model: str, send: Callable[[ServerEvent], None]) -> None:
-        self._send, self._model = send, model
+    def __init__(
+        self,
+        brain: Brain,
+        stages: Stages,
+        model: str,
+        send: Callable[[ServerEvent], None],
+        keep: Callable[[TurnRecord], None] | None = None,
+    ) -> None:
+        self._send, self._model, self._keep = send, model, keep
         self._voice = stages.voice.name
         self._id = f"sess_{uuid.uuid4().hex[:20]}"
         self._config = SessionConfig(model=model)
@@ -284,6 +293,10 @@ class RealtimeConversation:
                 self._responses.audio(happened)
             case events.AnswerDone():
                 self._responses.done(happened, timeline=self._wants("rejoinder.turn"))
+                if self._keep is not None:
+                    asked = said_before(self.session.history.items, happened.item)
+                    turn = turn_event(happened).model_dump()
+                    self._keep(TurnRecord.of(turn, happened.status, asked, happened.item.heard))
             case events.Drafted() if self._wants("rejoinder.draft"):
                 said = {"response_id": happened.response_id, "committed": happened.committed, "draft": happened.draft}
                 send(event("rejoinder.draft", step=happened.step, **said))

@@ -16,6 +16,7 @@ from rich.console import Console
 from model.store import cache_folder
 from server.app import ServerState, build_app
 from server.loading import Choice, load_engine, load_voice_stages
+from server.timelines import TimelineStore
 from server.tls import addresses, self_signed
 
 _log = logging.getLogger("rejoinder.server")
@@ -32,7 +33,11 @@ sound; at the default of 5 ms the voice detector falls behind while an answer is
 
 @dataclass(frozen=True)
 class Serving:
-    """How to listen, and for whom."""
+    """How to listen, and for whom.
+
+    Attributes:
+        timelines: an SQLite file to keep turns in, for so many days, with or without what was said; or None.
+    """
 
     host: str
     port: int
@@ -42,6 +47,9 @@ class Serving:
     api_keys: frozenset[str]
     origins: frozenset[str]
     most_conversations: int
+    timelines: Path | None = None
+    keep_days: float = 30.0
+    keep_text: bool = True
 
 
 def run(choice: Choice, serving: Serving, console: Console) -> None:
@@ -54,9 +62,19 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     taken = _take_port(serving.host, serving.port)
     certificate, key = _certificate(serving)
+    kept = None
+    if serving.timelines is not None:
+        kept = TimelineStore(serving.timelines, keep_days=serving.keep_days, keep_text=serving.keep_text)
     stages, engine = load_voice_stages(choice, console), load_engine(choice, console)
     state = ServerState(
-        engine, stages, choice.model, serving.api_keys, serving.origins, serving.most_conversations, _is_local(taken)
+        engine,
+        stages,
+        choice.model,
+        serving.api_keys,
+        serving.origins,
+        serving.most_conversations,
+        _is_local(taken),
+        kept.keep if kept else None,
     )
     config = uvicorn.Config(
         build_app(state),
@@ -73,6 +91,8 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
         server.run(sockets=[taken])
     finally:
         engine.close()
+        if kept is not None:
+            kept.close()
 
 
 class _Server(uvicorn.Server):
