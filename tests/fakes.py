@@ -108,7 +108,8 @@ class FakeVoice:
     def say(self, clause: Clause, speed: float = 1.0) -> Samples:
         if self.failing:
             raise RuntimeError("the voice broke")
-        return np.full(int(len(clause.text.split()) * SPEAKING_RATE // 10 / speed), 0.5, np.float32)
+        count = int(len(clause.text.split()) * SPEAKING_RATE // 10 / speed)
+        return np.random.default_rng(0).choice((-0.5, 0.5), count).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,10 @@ class InputBuffer:
         wanted = max(0, self._end - at_ms * _PER_MS)
         return self._joined()[max(0, self._held - wanted) :].copy()
 
+    def last(self, length_ms: int) -> Samples:
+        """The newest `length_ms` of it, or less where less is held."""
+        return self.since(self._end // _PER_MS - length_ms)
+
     def keep_last(self, length_ms: int) -> None:
         """Forget all but the last `length_ms`. Cheap to call often: nothing is moved until twice that is held."""
         if self.held_ms > 2 * length_ms:

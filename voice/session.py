@@ -10,17 +10,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from voice import endpoint, events
-from voice.answer import Answer
 from voice.asr import Utterance
 from voice.audio import HEARING_RATE, Resampler, Samples
 from voice.brain import Brain, Message
+from voice.echo import MOSTLY, EchoGuard
 from voice.history import History, Item
 from voice.listening import InputBuffer
 from voice.speaking import Settings, Speaking, new_id
+from voice.speculation import Speculation
 from voice.stages import Stages
 from voice.timeline import Timeline
 from voice.turn import (
@@ -46,7 +47,7 @@ from voice.turn import (
     Withdrawn,
     step,
 )
-from voice.vad import SpeechDetector
+from voice.vad import Frame, SpeechDetector
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -57,6 +58,9 @@ _PENDING_TURNS = 4
 
 _TAIL_MS = 100
 """Sound kept behind the last voiced window for transcription: soft last consonants."""
+
+_ECHO_LOOK_MS = 400
+"""Sound that is compared with what was played."""
 
 _READ_AHEAD_WORDS = 8
 """Stable words that are worth a pass of their own; fewer are read just as quickly with the rest."""
@@ -71,36 +75,6 @@ class Refused(ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass
-class _Speculation:
-    """What is made on the guess that the user's turn is over.
-
-    Attributes:
-        revision, at_ms: as the turn machine counts them; where the speech ended.
-        timeline: of the turn, if the guess was right.
-        settings: that the answer was begun with.
-        transcript: what was said.
-        assumed: the conversation that the answer answers.
-    """
-
-    revision: int
-    at_ms: int
-    timeline: Timeline
-    settings: Settings
-    transcript: asyncio.Task[str]
-    work: asyncio.Task[None] | None = None
-    answer: Answer | None = None
-    assumed: list[Message] = field(default_factory=list)
-    aside: bool = False
-
-    def drop(self) -> None:
-        """Nobody will hear of it; the transcript may still be wanted."""
-        if self.work is not None:
-            self.work.cancel()
-        if self.answer is not None:
-            self.answer.stop("turn_detected")
 
 
 class Session:
@@ -124,10 +98,11 @@ class Session:
         self.settings = settings or Settings()
         self.history = History()
         self.state = TurnState()
-        self._brain, self._stages, self._emit, self._clock = brain, stages, emit, clock
+        self._brain, self._stages, self._listener, self._clock = brain, stages, emit, clock
         self._detector = SpeechDetector(stages.silero)
         self._resampler: tuple[int, Resampler] = (HEARING_RATE, Resampler(HEARING_RATE, HEARING_RATE))
         self._input = InputBuffer()
+        self._echo, self._echo_ms = EchoGuard(), 0
         self._utterance: Utterance | None = None
         self._utterance_ms = 0
         self._item_id = ""
@@ -136,9 +111,9 @@ class Session:
         self._read_ahead = 0
         self._understanding: set[asyncio.Task[None]] = set()
         self._pauses = endpoint.Pauses()
-        self._speculation: _Speculation | None = None
+        self._speculation: Speculation | None = None
         self._guesses = 0
-        self._speaking = Speaking(brain, stages, self.history, emit, self._apply, self._spawn, clock)
+        self._speaking = Speaking(brain, stages, self.history, self._emit, self._apply, self._spawn, clock)
         self._wanted: Settings | None = None
         self._timeline = Timeline(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -182,10 +157,28 @@ class Session:
         if not self.settings.detect_turns:
             return
         for frame in frames:
-            self._apply(frame)
+            self._apply(self._without_echo(frame))
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
         self._consider_partial()
+
+    def _without_echo(self, frame: Frame) -> Frame:
+        """A window that holds mostly our own voice is not the user's."""
+        at = self._input.time_of(frame.end_ms)
+        if frame.probability < self.settings.rules.threshold or not self._echo.may_be_heard(at):
+            return frame
+        behind = self._input.end_ms - frame.end_ms
+        heard = self._input.last(_ECHO_LOOK_MS + behind)
+        heard = heard[: len(heard) - behind * HEARING_RATE // 1000]
+        if self._echo.share(heard, at) < MOSTLY:
+            return frame
+        self._echo_ms = frame.end_ms
+        return replace(frame, probability=0.0)
+
+    def _emit(self, event: events.SessionEvent) -> None:
+        if isinstance(event, events.AnswerAudio):
+            self._echo.play(event.samples, self._clock())
+        self._listener(event)
 
     async def room(self) -> None:
         """Wait until more audio can be taken: sound that comes much faster than real time is held back here, so
@@ -289,14 +282,17 @@ class Session:
             case StartAnswer():
                 self._start_answer()
             case HoldAnswer():
+                self._echo.cut(self._clock())
                 self._speaking.hold()
             case ResumeAnswer():
                 self._speaking.resume(self.settings)
             case StopAnswer():
+                self._echo.cut(self._clock())
                 self._speaking.stop(action.reason)
 
     def _begin_turn(self, action: BeginTurn) -> None:
-        self._utterance_ms = max(self._input.start_ms, action.at_ms - self.settings.rules.timing.prefix_ms)
+        prefix = action.at_ms - self.settings.rules.timing.prefix_ms
+        self._utterance_ms = max(self._input.start_ms, prefix, min(self._echo_ms, action.at_ms))
         self._utterance = Utterance(self._stages.recognizer)
         self._utterance.add(self._input.since(self._utterance_ms))
         self._partial_samples = self._read_ahead = self._guesses = 0
@@ -318,11 +314,11 @@ class Session:
         timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
         timeline.stamp("soft_end", now)
         transcript = self._spawn(self._transcribe(utterance, action.at_ms))
-        made = _Speculation(action.revision, action.at_ms, timeline, self.settings, transcript)
+        made = Speculation(action.revision, action.at_ms, timeline, self.settings, transcript)
         self._speculation = made
         made.work = self._spawn(self._speculate(made))
 
-    async def _speculate(self, made: _Speculation) -> None:
+    async def _speculate(self, made: Speculation) -> None:
         try:
             text = await made.transcript
         except Exception:
@@ -341,7 +337,7 @@ class Session:
         if self._speculation is made:  # an answer that was held back may have been given up by now
             self._think_ahead(made, text)
 
-    def _think_ahead(self, made: _Speculation, text: str) -> None:
+    def _think_ahead(self, made: Speculation, text: str) -> None:
         if not text or made.answer is not None or self._thinking or not made.settings.rules.create_response:
             return
         made.assumed = [*self.history.messages(made.settings.instructions), Message("user", text)]
