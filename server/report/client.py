@@ -166,7 +166,7 @@ class Call:
             patience = PATIENCE_S if turn.expected == "answer" else UNASKED_S
             await self._until(lambda: self._player.first_audible(seen.ended) is not None, patience)
             await self._listen(turn, seen)
-        seen.late_s = self._microphone.worst_late_s
+        seen.finished, seen.late_s = time.monotonic(), self._microphone.worst_late_s
         await self._fall_silent()
         seen.replies = list(self._replies.values())
         self._microphone.surround(None)

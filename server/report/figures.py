@@ -37,6 +37,8 @@ class Figures:
         answered: with an audible answer, after the user's end.
         latency: of the answered ones; None without any.
         false_cutoffs: turns in which sound came before the user's last sample.
+        live: of real conversations: what only a client hears is not known, and 0 here.
+        broken_off: answers stopped although nobody spoke over them.
         barge_in_stop, barge_in_sent: until the answer was no longer heard, and until no more of it came.
         stages_ms: p50 and p95 of each of the server's stages.
         guesses, guesses_kept: revisions begun on a guess, and turns answered from one; None when nobody told.
@@ -53,11 +55,13 @@ class Figures:
     barge_in_sent: Distribution | None
     survived: int
     broken: int
+    broken_off: int
     underruns: int
     underrun_ms: float
     stages_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     guesses: int | None = None
     guesses_kept: int | None = None
+    live: bool = False
 
     @property
     def cutoff_share(self) -> float:
@@ -92,11 +96,13 @@ def figures(measured: Sequence[Measurement], seed: int = 0) -> Figures:
         barge_in_sent=distribution(sent, seed),
         survived=sum(turn.backchannel == "survived" for turn in measured),
         broken=sum(turn.backchannel == "broken" for turn in measured),
+        broken_off=sum(turn.broken_off for turn in measured),
         underruns=sum(turn.underruns for turn in measured),
         underrun_ms=round(sum(turn.underrun_ms for turn in measured), 1),
         stages_ms=_stages(measured),
         guesses=sum(turn.guesses or 0 for turn in guessed) if guessed else None,
         guesses_kept=sum(turn.guess_kept is True for turn in guessed) if guessed else None,
+        live=any(turn.live for turn in measured),
     )
 
 
@@ -135,18 +141,22 @@ def _stages(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
 
 def as_json(found: Figures) -> dict[str, Any]:
     """As `rejoinder report --json` writes it."""
-    return {
-        "turns": found.turns,
-        "answered": found.answered,
+    heard = {
         "missed": found.missed,
         "unasked": found.unasked,
-        "turn_latency_ms": None if found.latency is None else asdict(found.latency),
         "false_cutoffs": {"count": found.false_cutoffs, "share": round(found.cutoff_share, 4)},
         "early_commits": found.early_commits,
         "barge_in_stop_ms": None if found.barge_in_stop is None else asdict(found.barge_in_stop),
         "barge_in_sent_ms": None if found.barge_in_sent is None else asdict(found.barge_in_sent),
         "backchannels": {"survived": found.survived, "broken": found.broken},
+        "broken_off": found.broken_off,
         "underruns": {"count": found.underruns, "total_ms": found.underrun_ms},
+    }
+    return {
+        "turns": found.turns,
+        "answered": found.answered,
+        "turn_latency_ms": None if found.latency is None else asdict(found.latency),
+        **(dict.fromkeys(heard) if found.live else heard),
         "stages_ms": found.stages_ms,
         "speculation": {"guesses": found.guesses, "kept": found.guesses_kept, "wasted": found.guesses_wasted},
     }

@@ -18,10 +18,10 @@ def _of(values: Distribution | None, name: str) -> float | None:
 
 _KNOWN: dict[str, tuple[str, str, Callable[[Figures], float | None]]] = {
     **{name: (f"turn latency {name}", " ms", _latency(name)) for name in ("p50", "p90", "p95", "p99", "max")},
-    "false_cutoffs": ("false cut-offs", " %", lambda found: 100 * found.cutoff_share),
+    "false_cutoffs": ("false cut-offs", " %", lambda found: None if found.live else 100 * found.cutoff_share),
     "barge_in_stop_p95": ("barge-in stop p95", " ms", lambda found: _of(found.barge_in_stop, "p95")),
-    "missed": ("missed turns", "", lambda found: found.missed),
-    "underruns": ("underruns", "", lambda found: found.underruns),
+    "missed": ("missed turns", "", lambda found: None if found.live else found.missed),
+    "underruns": ("underruns", "", lambda found: None if found.live else found.underruns),
 }
 
 
@@ -58,5 +58,5 @@ def broken(limits: list[Limit], found: Figures) -> list[str]:
         if value is not None and value > limit.most:
             sentences.append(f"{title} is {value:.4g}{unit}, above the limit of {limit.most:g}{unit}")
         elif value is None and limit.name != "barge_in_stop_p95":
-            sentences.append(f"{title} has no value, since no turn was answered: its limit is {limit.most:g}{unit}")
+            sentences.append(f"{title} was not measured, and so is not within its limit of {limit.most:g}{unit}")
     return sentences

@@ -120,22 +120,16 @@ _STORIES = (
 )
 
 _STOPS = (
-    ("Stop, please, that is enough.", 1500),
-    ("Wait, I have another question.", 2000),
-    ("Sorry, could you begin again?", 1200),
-    ("No no, that is not what I meant.", 1800),
-    ("Hold on a moment, please.", 2500),
-    ("Thank you, I have heard enough.", 1400),
+    ("Stop, please, that is enough.", 1000),
+    ("Wait, I have another question.", 1400),
+    ("Sorry, could you begin again?", 800),
+    ("No no, that is not what I meant.", 1200),
+    ("Hold on a moment, please.", 1600),
+    ("Thank you, I have heard enough.", 900),
 )
 
-_BACKCHANNELS = (
-    ("Mm hmm.", 1500),
-    ("Right.", 1300),
-    ("Okay.", 1800),
-    ("Yeah.", 1200),
-    ("I see.", 2000),
-    ("Uh huh.", 1600),
-)
+_BACKCHANNELS = (("Mm hmm.", 900), ("Right.", 700), ("Okay.", 1200), ("Yeah.", 600), ("I see.", 1100), ("Uh huh.", 800))
+"""Early enough for answers of one sentence to be there still."""
 
 
 def _noisy(snr_db: float) -> list[Line]:

@@ -19,6 +19,7 @@ def measurements(path: Path) -> list[Measurement]:
             stages_ms=record.stages_ms,
             server_latency_ms=record.latency_ms,
             **{name: record.told[name] for name in TOLD if name in record.told},
+            live=True,
             heard=record.transcript or "",
             answer=record.answer or "",
         )

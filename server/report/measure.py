@@ -43,6 +43,7 @@ class Sighting:
         over_began: moment of the first sample of speech over the answer, or None.
         committed: when turns were said to be over.
         timelines: `rejoinder.turn` events, by response.
+        finished: when enough was heard; the client ends the answer then.
         late_s: how far the microphone fell behind its schedule.
     """
 
@@ -56,6 +57,7 @@ class Sighting:
     over_began: float | None = None
     heard: str = ""
     answer: str = ""
+    finished: float = float("inf")
     late_s: float = 0.0
 
 
@@ -74,6 +76,7 @@ class Measurement:
         barge_in_stop_ms: first sample over the answer to the last audible one that is played of it.
         barge_in_sent_ms: the same to the last sound of it that came.
         backchannel: what became of the answer.
+        broken_off: the answer was stopped although nobody spoke over it.
         underruns, underrun_ms: times that the player ran dry within an answer, and for how long in all.
         stages_ms: the server's own stages, when it tells them.
         server_latency_ms: as the server sees it.
@@ -81,6 +84,7 @@ class Measurement:
         guess_kept: whether one of those answered.
         waited_ms: the silence that ended the turn; over: how likely it was thought to be over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft, used and thrown away.
+        live: from the timeline of a real conversation: what only a client hears is not known.
         late_ms: how far the microphone fell behind; above some 20 ms this machine was too busy to measure.
     """
 
@@ -97,6 +101,7 @@ class Measurement:
     barge_in_stop_ms: float | None = None
     barge_in_sent_ms: float | None = None
     backchannel: Literal["survived", "broken"] | None = None
+    broken_off: bool = False
     underruns: int = 0
     underrun_ms: float = 0.0
     stages_ms: dict[str, float] = field(default_factory=dict)
@@ -109,6 +114,7 @@ class Measurement:
     drafts_dropped: int | None = None
     heard: str = ""
     answer: str = ""
+    live: bool = False
     late_ms: float = 0.0
 
     @classmethod
@@ -151,6 +157,7 @@ def measure(seen: Sighting) -> Measurement:
         barge_in_stop_ms=stop,
         barge_in_sent_ms=sent,
         backchannel=_backchannel(seen) if turn.over is not None and not turn.over.interrupts else None,
+        broken_off=turn.over is None and not cut_off and _stopped(seen),
         underruns=len(gaps),
         underrun_ms=round(1000 * sum(gaps), 1),
         stages_ms=dict(told.get("stages_ms") or {}),
@@ -181,6 +188,11 @@ def _spoken_over(seen: Sighting) -> Reply | None:
 def _cleared(seen: Sighting, reply: Reply) -> bool:
     """Whether the player fell silent before the response was played to its end."""
     return any(piece.cut for piece in seen.player.pieces if piece.response_id == reply.id)
+
+
+def _stopped(seen: Sighting) -> bool:
+    """Whether the server had the player fall silent while it was listened to."""
+    return any(piece.cut and piece.end < seen.finished for piece in seen.player.pieces)
 
 
 def _barge_in(seen: Sighting) -> tuple[float | None, float | None]:

@@ -23,10 +23,10 @@ body { margin: 0 auto; max-width: 68rem; padding: 2rem 1.25rem 4rem; background:
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.6rem 0 .6rem; }
 p { margin: .3rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.3rem, 1fr)); gap: .6rem; margin: 1.5rem 0 0;
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .6rem; margin: 1.5rem 0 0;
   padding: 0; list-style: none; }
 .cards li { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .6rem .8rem; }
-.cards b { display: block; font-size: 1.4rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.cards b { display: block; font-size: 1.3rem; white-space: nowrap; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .cards span { color: var(--soft); font-size: .82rem; display: block; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
 .chart { width: 100%; height: auto; display: block; }
@@ -55,6 +55,7 @@ th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px soli
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .decided line { stroke: var(--ink); stroke-width: 2; }
+@media (max-width: 40rem) { .axis text:nth-child(even) { display: none; } }
 .narrow { max-width: 36rem; }
 .bad { color: var(--warn); }
 """
@@ -137,12 +138,18 @@ def _cards(run: Run, old: Run | None) -> str:
             number(latency.p95 if latency else None, "ms"),
             f"interval {interval[0]:,.0f} – {interval[1]:,.0f}",
         ),
-        ("false cut-offs", number(100 * found.cutoff_share, "%"), f"{found.false_cutoffs} of {found.turns} turns"),
-        ("missed turns", number(found.missed), f"{found.early_commits} ended early, unheard"),
-        ("barge-in stop p95", number(stop.p95 if stop else None, "ms"), f"{stop.n if stop else 0} interruptions"),
-        ("backchannels", f"{found.survived} of {found.survived + found.broken}", "did not break the answer"),
-        ("underruns", number(found.underruns), f"{found.underrun_ms:,.0f} ms in all"),
     ]
+    if not found.live:
+        cards += [
+            ("false cut-offs", number(100 * found.cutoff_share, "%"), f"{found.false_cutoffs} of {found.turns} turns"),
+            ("missed turns", number(found.missed), f"{found.early_commits} ended early, unheard"),
+            ("underruns", number(found.underruns), f"{found.underrun_ms:,.0f} ms in all"),
+        ]
+    if stop is not None:
+        cards.append(("barge-in stop p95", number(stop.p95, "ms"), f"{stop.n} interrupted"))
+    if found.survived + found.broken:
+        said = f"{found.survived} of {found.survived + found.broken}"
+        cards.append(("backchannels", said, "did not break the answer"))
     if found.guesses is not None:
         cards.append(
             ("guesses kept", f"{found.guesses_kept} of {found.guesses}", f"{found.guesses_wasted} thrown away")
@@ -211,6 +218,7 @@ def _notes(turn: Measurement) -> str:
     notes = [
         "ended early" if turn.early_commit else "",
         "answered unasked" if turn.unasked else "",
+        "answer broken off" if turn.broken_off else "",
         f"stopped after {turn.barge_in_stop_ms:,.0f} ms" if turn.barge_in_stop_ms is not None else "",
         f"backchannel {turn.backchannel}" if turn.backchannel else "",
         f"ran dry {turn.underruns} times, {turn.underrun_ms:,.0f} ms" if turn.underruns else "",

@@ -30,21 +30,27 @@ def _sent(name: str) -> Callable[[Figures], float | None]:
     return lambda found: _value(found.barge_in_sent, name)
 
 
+def _heard(read: Callable[[Figures], float | None]) -> Callable[[Figures], float | None]:
+    """What only a client knows."""
+    return lambda found: None if found.live else read(found)
+
+
 ROWS: tuple[Row, ...] = (
     *((f"turn latency {name}", _percentile(name), "ms") for name in ("p50", "p90", "p95", "p99", "max")),
     ("turns", lambda found: found.turns, ""),
     ("answered", lambda found: found.answered, ""),
-    ("missed", lambda found: found.missed, ""),
+    ("missed", _heard(lambda found: found.missed), ""),
     ("answered unasked", lambda found: found.unasked or None, ""),
-    ("false cut-offs", lambda found: found.false_cutoffs, ""),
-    ("false cut-offs", lambda found: 100 * found.cutoff_share, "%"),
-    ("ended early, unheard", lambda found: found.early_commits, ""),
+    ("false cut-offs", _heard(lambda found: found.false_cutoffs), ""),
+    ("false cut-offs, share", _heard(lambda found: 100 * found.cutoff_share), "%"),
+    ("ended early, unheard", _heard(lambda found: found.early_commits), ""),
     *((f"barge-in stop {name}", _stop(name), "ms") for name in ("p50", "p95", "max")),
     ("barge-in, last sent p95", _sent("p95"), "ms"),
-    ("backchannels survived", lambda found: found.survived or (0 if found.broken else None), ""),
-    ("backchannels broken", lambda found: found.broken or (0 if found.survived else None), ""),
-    ("underruns", lambda found: found.underruns, ""),
-    ("underruns in all", lambda found: found.underrun_ms, "ms"),
+    ("backchannels survived", lambda found: found.survived if found.survived + found.broken else None, ""),
+    ("backchannels broken", lambda found: found.broken if found.survived + found.broken else None, ""),
+    ("answers broken off", _heard(lambda found: found.broken_off), ""),
+    ("underruns", _heard(lambda found: found.underruns), ""),
+    ("underruns in all", _heard(lambda found: found.underrun_ms), "ms"),
     ("guesses begun", lambda found: found.guesses, ""),
     ("guesses kept", lambda found: found.guesses_kept, ""),
     ("guesses wasted", lambda found: found.guesses_wasted, ""),
@@ -93,7 +99,7 @@ def show(run: Run, out: Console, old: Run | None = None) -> None:
         table.add_row(*line)
     out.print(table)
     kinds = Table(
-        "kind",
+        Column("kind", no_wrap=True, min_width=12),
         *(Column(name, justify="right") for name in KIND_COLUMNS),
         box=box.SIMPLE,
         pad_edge=False,
@@ -109,7 +115,7 @@ def show(run: Run, out: Console, old: Run | None = None) -> None:
         )
 
 
-KIND_COLUMNS = ("turns", "p50", "p95", "max", "missed", "cut", "early", "stop", "kept on", "dry")
+KIND_COLUMNS = ("turns", "p50", "p95", "max", "missed", "cut", "early", "stop", "kept", "dry")
 """Of one kind: percentiles of turn latency, missed turns, false cut-offs, turns ended early but unheard, p95 of the
 barge-in stop, answers that went on behind a backchannel, underruns."""
 
@@ -120,12 +126,10 @@ def kind_row(found: Figures) -> list[str]:
     return [
         number(found.turns),
         *(number(_value(found.latency, name)) for name in ("p50", "p95", "max")),
-        number(found.missed),
-        number(found.false_cutoffs),
-        number(found.early_commits),
+        *(number(None if found.live else n) for n in (found.missed, found.false_cutoffs, found.early_commits)),
         number(_value(found.barge_in_stop, "p95")),
         f"{found.survived} of {talked}" if talked else "–",
-        number(found.underruns),
+        number(None if found.live else found.underruns),
     ]
 
 

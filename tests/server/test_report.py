@@ -22,7 +22,7 @@ from server.report.corpus import SpokenTurn, bounds_ms, built_in, choose, from_f
 from server.report.figures import as_json, distribution, figures
 from server.report.limits import broken, parse
 from server.report.lines import KINDS
-from server.report.measure import Measurement
+from server.report.measure import Measurement, Sighting, measure
 from server.report.page import page
 from server.report.player import Player
 from server.report.run import Run, read
@@ -182,6 +182,31 @@ def test_a_player_plays_everything_in_order_and_never_two_at_once(pushed: list[t
     assert player.end - player.pieces[0].start == pytest.approx(sounding + dry, abs=0.001 * len(pushed))
 
 
+def seen_of(player: Player, **more: object) -> Sighting:
+    turn = SpokenTurn("t-1", "t", "said", tone(1.0), 0.0, 1000.0)
+    return Sighting(turn, 0.0, 1.0, player, **more)  # type: ignore[arg-type]
+
+
+def test_an_answer_that_stops_for_nobody_was_broken_off_and_one_that_we_end_was_not() -> None:
+    for stopped_at, broken_off in ((2.0, True), (3.0, False)):
+        player = Player()
+        player.push(1.4, "r", "i", tone(5.0, lead=0.1))
+        player.clear(stopped_at)
+        turn = measure(seen_of(player, finished=3.0))
+        assert (turn.latency_ms, turn.broken_off) == (500, broken_off)
+
+
+def test_the_stages_are_those_of_the_response_that_was_heard() -> None:
+    player = Player()
+    player.push(1.4, "second", "i", tone(1.0))
+    told = {
+        "first": {"stages_ms": {"sending": 9.0}},
+        "second": {"stages_ms": {"sending": 3.0}, "guesses": 2, "over": 0.9},
+    }
+    turn = measure(seen_of(player, timelines=told, committed=[0.8]))
+    assert (turn.stages_ms, turn.guesses, turn.over, turn.early_commit) == ({"sending": 3.0}, 2, 0.9, True)
+
+
 # The figures.
 
 
@@ -213,6 +238,14 @@ def test_the_figures_of_some_turns() -> None:
     said = as_json(found)
     assert {"turns", "turn_latency_ms", "false_cutoffs", "barge_in_stop_ms", "stages_ms"} <= set(said)
     assert said["false_cutoffs"] == {"count": 1, "share": 0.1667}
+
+
+def test_what_only_a_client_hears_is_not_known_of_real_conversations() -> None:
+    found = figures([answered(500, live=True)])
+    assert as_json(found)["false_cutoffs"] is None and as_json(found)["turn_latency_ms"]["p50"] == 500
+    assert "false_cutoffs" not in broken([parse("p50=600")], found)
+    assert "was not measured" in broken([parse("missed=0")], found)[0]
+    assert "missed" not in page(run_of([answered(500, live=True)])).partition("<h2>Kinds")[0]
 
 
 def test_nothing_measured_has_figures_too() -> None:
@@ -249,7 +282,7 @@ def test_a_broken_limit_is_a_sentence(said: str, sentence: str | None) -> None:
 
 
 def test_a_latency_that_was_never_measured_keeps_no_limit() -> None:
-    assert "no turn was answered" in broken([parse("p95=1000")], figures([]))[0]
+    assert "was not measured" in broken([parse("p95=1000")], figures([]))[0]
 
 
 @pytest.mark.parametrize("said", ["p95", "p95=", "p96=1", "p95=fast"])

@@ -66,9 +66,11 @@ def test_a_broken_disk_is_said_once_and_breaks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TimelineStore(tmp_path / "turns.sqlite")
-    monkeypatch.setattr(
-        timelines, "_opened", lambda path: (_ for _ in ()).throw(timelines.sqlite3.OperationalError("x"))
-    )
+
+    def fails(path: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("the disk is full")
+
+    monkeypatch.setattr(timelines, "_opened", fails)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             store.keep(now())
