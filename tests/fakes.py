@@ -15,6 +15,7 @@ from voice.asr import Segment, Window
 from voice.audio import HEARING_RATE, SPEAKING_RATE, Samples
 from voice.brain import Message
 from voice.clauses import Clause
+from voice.prosody import Melody
 from voice.stages import Stages
 from voice.vad import WINDOW, WINDOW_MS, Frame
 
@@ -160,4 +161,5 @@ class FakeBrain:
 
 def fake_stages(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> Stages:
     """Stages without models."""
-    return Stages(recognizer or FakeRecognizer(), None, voice or FakeVoice(), Inline(), Inline())  # type: ignore[arg-type]
+    parts = (recognizer or FakeRecognizer(), None, voice or FakeVoice(), Melody())
+    return Stages(*parts, Inline(), Inline(), Inline())  # type: ignore[arg-type]

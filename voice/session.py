@@ -314,11 +314,14 @@ class Session:
         timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
         timeline.stamp("soft_end", now)
         transcript = self._spawn(self._transcribe(utterance, action.at_ms))
+        sound = asyncio.get_running_loop().run_in_executor(
+            self._stages.judging, self._stages.ending.ends, self._input.since(self._utterance_ms)
+        )
         made = Speculation(action.revision, action.at_ms, timeline, self.settings, transcript)
         self._speculation = made
-        made.work = self._spawn(self._speculate(made))
+        made.work = self._spawn(self._speculate(made, sound))
 
-    async def _speculate(self, made: Speculation) -> None:
+    async def _speculate(self, made: Speculation, sound: asyncio.Future[float | None]) -> None:
         try:
             text = await made.transcript
         except Exception:
@@ -328,7 +331,7 @@ class Session:
         made.aside = self._is_aside(text)
         self._think_ahead(made, text)
         words = await self._brain.ends(text) if text and not made.settings.rules.by_silence else None
-        verdict = endpoint.judge(text, timing, words=words, pauses=self._pauses)
+        verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses)
         made.timeline.over = verdict.over
         wait = timing.soft_end_ms if made.aside else verdict.wait_ms
         if made.settings.rules.by_silence:

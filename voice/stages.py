@@ -11,6 +11,7 @@ import numpy as np
 from voice.asr import Recognizer
 from voice.audio import HEARING_RATE
 from voice.clauses import Clause
+from voice.prosody import EndingSound, ending_sound
 from voice.tts import Voice
 from voice.vad import Silero, bundled_silero
 
@@ -20,14 +21,17 @@ class Stages:
     """The stages of a conversation but for its brain.
 
     Attributes:
-        hearing, speaking: one thread each; both models keep their cores busy with one request at a time.
+        ending: judges by the sound whether a turn is over.
+        hearing, speaking, judging: one thread each; the models keep their cores busy with one request at a time.
     """
 
     recognizer: Recognizer
     silero: Silero
     voice: Voice
+    ending: EndingSound
     hearing: Executor
     speaking: Executor
+    judging: Executor
 
 
 def load_stages(recognizer: Path, voice: Path) -> Stages:
@@ -44,10 +48,13 @@ def load_stages(recognizer: Path, voice: Path) -> Stages:
         Recognizer(recognizer),
         Silero(bundled_silero()),
         Voice(voice),
+        ending_sound(),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-hearing"),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-speaking"),
+        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-judging"),
     )
     noise = (np.random.default_rng(0).standard_normal(2 * HEARING_RATE) * 0.01).astype(np.float32)
     stages.hearing.submit(stages.recognizer.transcribe, noise).result()
+    stages.judging.submit(stages.ending.ends, noise).result()
     stages.speaking.submit(stages.voice.say, Clause("Ready to talk.", True)).result()
     return stages
