@@ -36,7 +36,9 @@ LISTEN_S = 1.5
 OVER_S = 6.0
 """An answer that has not stopped so long after an interruption will not; it is cut."""
 
-AFTER_BACKCHANNEL_S = 2.0
+AFTER_BACKCHANNEL_S = 3.0
+"""A paused answer has resumed by then, or it will not."""
+
 QUIET_S = 0.8
 """Silence between an answer and the next turn."""
 

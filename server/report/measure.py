@@ -14,6 +14,10 @@ from server.report.player import Player
 _OWN_END_S = 1.5
 """An answer that ends by itself this soon after words over it says nothing about giving way."""
 
+_OPEN_GAP_S = 0.1
+"""A player that has been dry for so long, while the answer is not over, ran dry; sooner, the answer may just have been
+sent to its end."""
+
 _WENT_ON_S = 1.0
 """An answer that is heard this long after a backchannel began went on."""
 
@@ -141,7 +145,7 @@ def measure(seen: Sighting) -> Measurement:
     expected = turn.expected == "answer"
     answered = None if first is None or cut_off else first.response_id
     told = seen.timelines.get(answered or "", {})
-    gaps = [gap for when, gap in player.gaps if seen.over_began is None or when < seen.over_began]
+    gaps = _gaps(seen)
     stop, sent = _barge_in(seen) if turn.over is not None and turn.over.interrupts else (None, None)
     return Measurement(
         turn.name,
@@ -188,6 +192,21 @@ def _spoken_over(seen: Sighting) -> Reply | None:
 def _cleared(seen: Sighting, reply: Reply) -> bool:
     """Whether the player fell silent before the response was played to its end."""
     return any(piece.cut for piece in seen.player.pieces if piece.response_id == reply.id)
+
+
+def _gaps(seen: Sighting) -> list[float]:
+    """Seconds of each underrun before words over the answer; the last one may still have gone on then."""
+    until = min(seen.finished, seen.over_began or float("inf"))
+    gaps = [gap for when, gap in seen.player.gaps if when < until]
+    last = seen.player.pieces[-1] if seen.player.pieces else None
+    waiting = last is not None and not last.cut and last.end < until - _OPEN_GAP_S
+    if (
+        last is not None
+        and waiting
+        and any(reply.id == last.response_id and (reply.done is None or reply.done > until) for reply in seen.replies)
+    ):
+        gaps.append(until - last.end)
+    return gaps
 
 
 def _stopped(seen: Sighting) -> bool:

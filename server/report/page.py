@@ -26,7 +26,8 @@ p { margin: .3rem 0; } .soft { color: var(--soft); font-size: .9rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .6rem; margin: 1.5rem 0 0;
   padding: 0; list-style: none; }
 .cards li { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .6rem .8rem; }
-.cards b { display: block; font-size: 1.3rem; white-space: nowrap; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.cards b { display: block; font-size: 1.3rem; white-space: nowrap; line-height: 1.25;
+  font-variant-numeric: tabular-nums; }
 .cards span { color: var(--soft); font-size: .82rem; display: block; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
 .chart { width: 100%; height: auto; display: block; }

@@ -128,7 +128,7 @@ def kind_row(found: Figures) -> list[str]:
         *(number(_value(found.latency, name)) for name in ("p50", "p95", "max")),
         *(number(None if found.live else n) for n in (found.missed, found.false_cutoffs, found.early_commits)),
         number(_value(found.barge_in_stop, "p95")),
-        f"{found.survived} of {talked}" if talked else "–",
+        f"{found.survived}/{talked}" if talked else "–",
         number(None if found.live else found.underruns),
     ]
 

@@ -22,7 +22,7 @@ from server.report.corpus import SpokenTurn, bounds_ms, built_in, choose, from_f
 from server.report.figures import as_json, distribution, figures
 from server.report.limits import broken, parse
 from server.report.lines import KINDS
-from server.report.measure import Measurement, Sighting, measure
+from server.report.measure import Measurement, Reply, Sighting, measure
 from server.report.page import page
 from server.report.player import Player
 from server.report.run import Run, read
@@ -194,6 +194,14 @@ def test_an_answer_that_stops_for_nobody_was_broken_off_and_one_that_we_end_was_
         player.clear(stopped_at)
         turn = measure(seen_of(player, finished=3.0))
         assert (turn.latency_ms, turn.broken_off) == (500, broken_off)
+
+
+@pytest.mark.parametrize(("done", "underruns"), [(None, 1), (2.6, 0), (3.5, 1)])
+def test_a_player_that_is_still_dry_when_the_turn_ends_ran_dry_too(done: float | None, underruns: int) -> None:
+    player = Player()
+    player.push(1.5, "r", "i", tone(1.0))
+    turn = measure(seen_of(player, finished=3.0, replies=[Reply("r", 1.4, done, "completed")]))
+    assert (turn.underruns, turn.underrun_ms) == (underruns, 500 * underruns)
 
 
 def test_the_stages_are_those_of_the_response_that_was_heard() -> None:
