@@ -274,15 +274,18 @@ class Call:
             case "conversation.item.input_audio_transcription.completed" if seen and seen.over_began is None:
                 seen.heard = f"{seen.heard} {event.get('transcript', '')}".strip()
             case "response.created":
-                reply = Reply(str(event["response"]["id"]), at)
-                self._replies[reply.id] = reply
+                response_id = str(event["response"]["id"])
+                self._replies[response_id] = Reply(response_id, at)
             case "response.done":
                 self._done(at, event["response"])
             case "response.output_audio.delta" | "response.audio.delta":
                 self._hear(at, event)
             case "response.output_audio_transcript.delta" | "response.audio_transcript.delta" if seen:
+                said = str(event.get("delta", ""))
                 if seen.over_began is None:
-                    seen.answer += str(event.get("delta", ""))
+                    seen.answer += said
+                if reply := self._replies.get(str(event.get("response_id"))):
+                    reply.text += said
             case "rejoinder.turn" if seen:
                 seen.timelines[str(event.get("response_id"))] = event
 

@@ -38,6 +38,7 @@ class Figures:
         latency: of the answered ones; None without any.
         false_cutoffs: turns in which sound came before the user's last sample.
         live: of real conversations: what only a client hears is not known, and 0 here.
+        survived: answers that went on behind a backchannel; resumed: those of them that were silent meanwhile.
         broken_off: answers stopped although nobody spoke over them.
         barge_in_stop, barge_in_sent: until the answer was no longer heard, and until no more of it came.
         stages_ms: p50 and p95 of each of the server's stages.
@@ -54,6 +55,7 @@ class Figures:
     barge_in_stop: Distribution | None
     barge_in_sent: Distribution | None
     survived: int
+    resumed: int
     broken: int
     broken_off: int
     underruns: int
@@ -94,7 +96,8 @@ def figures(measured: Sequence[Measurement], seed: int = 0) -> Figures:
         latency=distribution(latencies, seed),
         barge_in_stop=distribution(stops, seed),
         barge_in_sent=distribution(sent, seed),
-        survived=sum(turn.backchannel == "survived" for turn in measured),
+        survived=sum(turn.backchannel in ("survived", "resumed") for turn in measured),
+        resumed=sum(turn.backchannel == "resumed" for turn in measured),
         broken=sum(turn.backchannel == "broken" for turn in measured),
         broken_off=sum(turn.broken_off for turn in measured),
         underruns=sum(turn.underruns for turn in measured),
@@ -148,7 +151,7 @@ def as_json(found: Figures) -> dict[str, Any]:
         "early_commits": found.early_commits,
         "barge_in_stop_ms": None if found.barge_in_stop is None else asdict(found.barge_in_stop),
         "barge_in_sent_ms": None if found.barge_in_sent is None else asdict(found.barge_in_sent),
-        "backchannels": {"survived": found.survived, "broken": found.broken},
+        "backchannels": {"survived": found.survived, "resumed": found.resumed, "broken": found.broken},
         "broken_off": found.broken_off,
         "underruns": {"count": found.underruns, "total_ms": found.underrun_ms},
     }

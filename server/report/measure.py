@@ -22,6 +22,9 @@ _WENT_ON_S = 1.0
 """An answer that is heard this long after a backchannel began went on."""
 
 
+Backchannel = Literal["survived", "resumed", "broken"]
+
+
 @dataclass
 class Reply:
     """One response of the server.
@@ -29,6 +32,7 @@ class Reply:
     Attributes:
         done: when `response.done` came, and with which status.
         ours: this client cancelled it, having measured what it wanted.
+        text: what it says, as far as it came.
     """
 
     id: str
@@ -36,6 +40,7 @@ class Reply:
     done: float | None = None
     status: str = ""
     ours: bool = False
+    text: str = ""
 
 
 @dataclass
@@ -79,7 +84,8 @@ class Measurement:
         unasked: an answer came where none should.
         barge_in_stop_ms: first sample over the answer to the last audible one that is played of it.
         barge_in_sent_ms: the same to the last sound of it that came.
-        backchannel: what became of the answer.
+        backchannel: what became of the answer: never silent, silent and then resumed, or broken off.
+        pause_ms: how long it was silent before it was resumed.
         broken_off: the answer was stopped although nobody spoke over it.
         underruns, underrun_ms: times that the player ran dry within an answer, and for how long in all.
         stages_ms: the server's own stages, when it tells them.
@@ -104,7 +110,8 @@ class Measurement:
     unasked: bool = False
     barge_in_stop_ms: float | None = None
     barge_in_sent_ms: float | None = None
-    backchannel: Literal["survived", "broken"] | None = None
+    backchannel: Backchannel | None = None
+    pause_ms: float | None = None
     broken_off: bool = False
     underruns: int = 0
     underrun_ms: float = 0.0
@@ -147,6 +154,7 @@ def measure(seen: Sighting) -> Measurement:
     told = seen.timelines.get(answered or "", {})
     gaps = _gaps(seen)
     stop, sent = _barge_in(seen) if turn.over is not None and turn.over.interrupts else (None, None)
+    outcome, pause = _backchannel(seen) if turn.over is not None and not turn.over.interrupts else (None, None)
     return Measurement(
         turn.name,
         turn.kind,
@@ -160,7 +168,8 @@ def measure(seen: Sighting) -> Measurement:
         unasked=not expected and first is not None,
         barge_in_stop_ms=stop,
         barge_in_sent_ms=sent,
-        backchannel=_backchannel(seen) if turn.over is not None and not turn.over.interrupts else None,
+        backchannel=outcome,
+        pause_ms=pause,
         broken_off=turn.over is None and not cut_off and _stopped(seen),
         underruns=len(gaps),
         underrun_ms=round(1000 * sum(gaps), 1),
@@ -210,8 +219,12 @@ def _gaps(seen: Sighting) -> list[float]:
 
 
 def _stopped(seen: Sighting) -> bool:
-    """Whether the server had the player fall silent while it was listened to."""
-    return any(piece.cut and piece.end < seen.finished for piece in seen.player.pieces)
+    """Whether the server ended the answer, or had the player fall silent, while it was listened to."""
+    cut = any(piece.cut and piece.end < seen.finished for piece in seen.player.pieces)
+    return cut or any(
+        reply.status == "cancelled" and not reply.ours and seen.player.last_arrival(reply.id) is not None
+        for reply in seen.replies
+    )
 
 
 def _barge_in(seen: Sighting) -> tuple[float | None, float | None]:
@@ -223,12 +236,26 @@ def _barge_in(seen: Sighting) -> tuple[float | None, float | None]:
     return tuple(None if at is None else max(0.0, _ms(at, seen.over_began) or 0.0) for at in (stop, sent))  # type: ignore[return-value]
 
 
-def _backchannel(seen: Sighting) -> Literal["survived", "broken"] | None:
-    """Whether the answer went on; None when there was none to break."""
+def _backchannel(seen: Sighting) -> tuple[Backchannel | None, float | None]:
+    """Whether the answer went on, and how long it was silent before; None when there was none to break."""
     reply = _spoken_over(seen)
     if reply is None or seen.over_began is None:
-        return None
+        return None, None
     last = seen.player.last_audible(reply.id)
-    went_on = last is not None and last >= seen.over_began + _WENT_ON_S
     stopped = reply.status == "cancelled" and not reply.ours
-    return "survived" if went_on and not stopped else "broken"
+    if last is not None and last >= seen.over_began + _WENT_ON_S and not stopped:
+        return "survived", None
+    for later in seen.replies:
+        heard = seen.player.first_audible_of(later.id)
+        if later.begun > seen.over_began and heard is not None and last is not None and _goes_on(later, seen):
+            return "resumed", _ms(heard, last)
+    return "broken", None
+
+
+def _goes_on(reply: Reply, seen: Sighting) -> bool:
+    """Whether a response is the rest of the one before, not an answer to the words between: our server has no latency
+    to tell of it then, since it answers nothing; from others it is known by beginning inside a sentence."""
+    told = seen.timelines.get(reply.id)
+    if told is not None:
+        return told.get("latency_ms") is None
+    return reply.text.lstrip()[:1].islower()

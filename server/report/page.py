@@ -222,6 +222,7 @@ def _notes(turn: Measurement) -> str:
         "answer broken off" if turn.broken_off else "",
         f"stopped after {turn.barge_in_stop_ms:,.0f} ms" if turn.barge_in_stop_ms is not None else "",
         f"backchannel {turn.backchannel}" if turn.backchannel else "",
+        f"silent for {turn.pause_ms:,.0f} ms" if turn.pause_ms is not None else "",
         f"ran dry {turn.underruns} times, {turn.underrun_ms:,.0f} ms" if turn.underruns else "",
         f"{turn.guesses} guesses" if turn.guesses else "",
         f"waited {turn.waited_ms:,.0f} ms" if turn.waited_ms is not None else "",

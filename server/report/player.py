@@ -95,6 +95,10 @@ class Player:
         """When the first audible sample at or after `since` is played."""
         return next((p.audible[0] for p in self.pieces if p.audible is not None and p.audible[0] >= since), None)
 
+    def first_audible_of(self, response_id: str) -> float | None:
+        """When the first audible sample of a response is played."""
+        return next((p.audible[0] for p in self.pieces if p.audible and p.response_id == response_id), None)
+
     def last_audible(self, response_id: str) -> float | None:
         """When the last audible sample of a response is played."""
         found = (p.audible[1] for p in reversed(self.pieces) if p.audible and p.response_id == response_id)

@@ -47,6 +47,7 @@ ROWS: tuple[Row, ...] = (
     *((f"barge-in stop {name}", _stop(name), "ms") for name in ("p50", "p95", "max")),
     ("barge-in, last sent p95", _sent("p95"), "ms"),
     ("backchannels survived", lambda found: found.survived if found.survived + found.broken else None, ""),
+    ("  silent meanwhile", lambda found: found.resumed if found.survived + found.broken else None, ""),
     ("backchannels broken", lambda found: found.broken if found.survived + found.broken else None, ""),
     ("answers broken off", _heard(lambda found: found.broken_off), ""),
     ("underruns", _heard(lambda found: found.underruns), ""),

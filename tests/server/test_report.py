@@ -7,6 +7,7 @@ import wave
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 from server import reporting
 from server.cli import app as cli
 from server.report import corpus as corpus_module
-from server.report.corpus import SpokenTurn, bounds_ms, built_in, choose, from_folder
+from server.report.corpus import Overlap, SpokenTurn, bounds_ms, built_in, choose, from_folder
 from server.report.figures import as_json, distribution, figures
 from server.report.limits import broken, parse
 from server.report.lines import KINDS
@@ -194,6 +195,29 @@ def test_an_answer_that_stops_for_nobody_was_broken_off_and_one_that_we_end_was_
         player.clear(stopped_at)
         turn = measure(seen_of(player, finished=3.0))
         assert (turn.latency_ms, turn.broken_off) == (500, broken_off)
+
+
+@pytest.mark.parametrize(
+    ("timelines", "text", "outcome"),
+    [
+        ({"s": {"latency_ms": None}}, "Sugar and milk.", "resumed"),
+        ({"s": {"latency_ms": 700.0}}, "sugar and milk.", "broken"),
+        ({}, " sugar and milk.", "resumed"),
+        ({}, "You are welcome.", "broken"),
+    ],
+)
+def test_an_answer_that_falls_silent_and_goes_on_was_resumed(
+    timelines: dict[str, Any], text: str, outcome: str
+) -> None:
+    player = Player()
+    player.push(1.5, "r", "i", tone(5.0))
+    player.clear(2.4)
+    player.push(3.4, "s", "j", tone(2.0, lead=0.1))
+    replies = [Reply("r", 1.4, 2.4, "cancelled"), Reply("s", 3.4, text=text)]
+    seen = seen_of(player, over_began=2.2, finished=6.0, replies=replies, timelines=timelines)
+    over = Overlap("right", tone(0.2), 0.0, 200.0, 700.0, interrupts=False)
+    turn = measure(replace(seen, turn=replace(seen.turn, over=over)))
+    assert (turn.backchannel, turn.pause_ms) == (outcome, pytest.approx(1100, abs=1) if outcome == "resumed" else None)
 
 
 @pytest.mark.parametrize(("done", "underruns"), [(None, 1), (2.6, 0), (3.5, 1)])
