@@ -20,9 +20,9 @@ pipecat ships them:
 - FastAPIWebsocketTransport: 40 ms of sound at a time, as fast as it plays. The client's sound becomes 16 kHz, pipecat's
   default, by pipecat's stream resampler, as in its telephone serializers.
 
-Not defaults, all in pipecat's favour: Whisper and Piper are loaded once for all connections, every model runs once
-before the port opens, and llama-cpp-python's server uses every core and computes the last token's logits only, as
-llama.cpp's own server does (by default it takes half the cores and computes all logits: `--stock-llama`).
+Not defaults, meant in pipecat's favour: Whisper and Piper are loaded once for all connections, every model runs once
+before the port opens, and llama-cpp-python's server decodes on every core, with the last token's logits only. By
+default (`--stock-llama`) it decodes on half the cores and computes all logits: try it on a machine with neighbours.
 
 Besides sound it takes response.cancel; session.update and conversation.item.truncate are acknowledged, without effect.
 """
