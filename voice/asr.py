@@ -70,8 +70,9 @@ second more; with that this window errs no more than 30 s."""
 PARTIAL_WINDOW = Window(3, 1.0, -math.inf)
 """Two thirds of the time, a fifth more errors: good enough for words that will be heard again."""
 
-_SURE = -0.3
-"""Mean log-probability from which a partial transcript that covers all of the speech is taken as final."""
+_SURE = -0.45
+"""Mean log-probability from which a partial transcript that covers all of the speech is taken as final. On 238
+recordings -0.5 took three in four with 4.4 % word errors over all of them, -0.4 half with 4.2 %, none 4.1 %."""
 
 _BEAMS = 5
 """faster-whisper's own default."""
