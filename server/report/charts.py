@@ -20,6 +20,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 16, 44, 40
 
 _BINS = 24
 
+_NEAR = 60
+"""Runs whose marks are this near to each other have their names below each other."""
+
 
 def text(said: object) -> str:
     """Escaped for the inside of elements and of quoted attributes; without signs that no page may hold."""
@@ -38,6 +41,7 @@ def scale(measured: Sequence[Measurement]) -> tuple[float, float]:
         start, end = _span(turn)
         low, high = min(low, start), max(high, end)
     step = _step(high - low)
+    low = low if low < -0.02 * step else 0.0  # rounding, not a detector that heard the end before it was there
     return math.floor(low / step) * step, math.ceil(high / step) * step
 
 
@@ -131,8 +135,10 @@ def curve(points: Sequence[tuple[str, Figures]]) -> str:
     if len(ordered) > 1:
         path = "L".join(f"{_x(share, 0, high):.1f},{_y(latency.p50, most):.1f}" for _, share, latency in ordered)
         drawn.append(f'<path d="M{path}" class="join"/>')
-    for label, share, latency in known:
+    for n, (label, share, latency) in enumerate(known):
         x, y, top = _x(share, 0, high), _y(latency.p50, most), _y(latency.p95, most)
+        beside = sum(abs(_x(other, 0, high) - x) < _NEAR for _, other, _ in known[:n])
+        below = min(y + 4 + 15 * beside, _HEIGHT - _BOTTOM - 3)
         said = f"{label}: {share:.1f} % cut off, p50 {latency.p50:,.0f} ms, p95 {latency.p95:,.0f} ms"
         here = "this" if label == known[0][0] else "that"
         drawn.append(
@@ -140,7 +146,7 @@ def curve(points: Sequence[tuple[str, Figures]]) -> str:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{top:.1f}"/>'
             f'<line x1="{x - 5:.1f}" x2="{x + 5:.1f}" y1="{top:.1f}" y2="{top:.1f}"/>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
-            f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" class="start">{text(label)}</text></g>'
+            f'<text x="{x + 9:.1f}" y="{below:.1f}" class="start">{text(label)}</text></g>'
         )
     return _svg("Latency against false cut-offs", drawn)
 

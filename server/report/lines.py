@@ -128,8 +128,9 @@ _STOPS = (
     ("Thank you, I have heard enough.", 900),
 )
 
-_BACKCHANNELS = (("Mm hmm.", 900), ("Right.", 700), ("Okay.", 1200), ("Yeah.", 600), ("I see.", 1100), ("Uh huh.", 800))
-"""Early enough for answers of one sentence to be there still."""
+_BACKCHANNELS = (("Yep.", 900), ("Right.", 700), ("Okay.", 1200), ("Yeah.", 600), ("I see.", 1100), ("Sure.", 800))
+"""Early enough for answers of one sentence to be there still. No "mm hmm": Piper spells it out, and no recognizer would
+know it again."""
 
 
 def _noisy(snr_db: float) -> list[Line]:
