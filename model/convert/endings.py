@@ -58,7 +58,10 @@ _SHORTEST, _LONGEST = 3, 25
 """Words of a user's sentence: shorter and longer ones of the base model's are mostly none."""
 
 _ROWS = 256
-"""Rows of a pass."""
+"""Rows of every pass: products of another size are prepared anew, for seconds each."""
+
+_CUT = 0.3
+"""Share of the other places where a user's sentence is cut: some of them could be its end."""
 
 _JOINED = 0.2
 """Share of texts with another sentence before them."""
@@ -135,7 +138,7 @@ def _judged(words: list[str], draw: random.Random) -> Labelled:
         if word in _LEANING:
             places.append((word, None if word in _ENDS and n > 1 else False))
         else:
-            places.append((word, None if words[n + 1] in _JOINING or draw.random() < 0.5 else False))
+            places.append((word, None if words[n + 1] in _JOINING or draw.random() > _CUT else False))
     return [*places, (words[-1], True)]
 
 
@@ -177,7 +180,7 @@ def states_of(
     decoder, opening = model.decoder, header(model.template)
     first = decoder.new_cache()
     decoder.forward(opening, first, logits="none")
-    caches = [first]
+    caches, spare = [first], decoder.new_cache()
     states: list[Tensor] = []
     complete: list[bool] = []
     batch: list[Rows] = []
@@ -185,7 +188,8 @@ def states_of(
     rows = 0
 
     def run() -> None:
-        for found, at in zip(decoder.run(batch), places, strict=True):
+        filling = [text_rows(spare, [opening[0]] * (_ROWS - rows), 0)] if rows < _ROWS else []
+        for found, at in zip(decoder.run([*batch, *filling]), places, strict=False):
             states.append(found[at].float().cpu())
         batch.clear()
         places.clear()
@@ -291,14 +295,14 @@ def teach(
     parts = []
     for name, part in (("reading lessons", lessons), ("reading choices", choices), ("reading tests", tests)):
         parts.append(states_of(model, joined(part, seed), lambda done, name=name: report(name, done)))  # type: ignore[misc]
-    about = {"base_bytes": str(base_bytes), "trained_on": f"{len(lessons)} sentences, seed {seed}"}
-    best: tuple[float, Ending] | None = None
+    about = {"base_bytes": str(base_bytes), "trained_on": f"{len(taught)} sentences, seed {seed}"}
+    best: tuple[float, float] | None = None
     for number, decay in enumerate(_DECAYS):
         report("fitting", number / len(_DECAYS))
-        ending = Ending(*fit(*parts[0], decay), base, {**about, "decay": str(decay)})
-        auc = figures(ending, *parts[1]).auc
-        if best is None or auc > best[0]:
-            best = (auc, ending)
+        auc = figures(Ending(*fit(*parts[0], decay), base, {}), *parts[1]).auc
+        best = max(best or (auc, decay), (auc, decay))
     assert best is not None
-    found = figures(best[1], *parts[2])
-    return replace(best[1], metadata={**best[1].metadata, "held_out": json.dumps(asdict(found))}), found
+    together = torch.cat((parts[0][0], parts[1][0])), torch.cat((parts[0][1], parts[1][1]))
+    ending = Ending(*fit(*together, best[1]), base, {**about, "decay": str(best[1])})
+    found = figures(ending, *parts[2])
+    return replace(ending, metadata={**ending.metadata, "held_out": json.dumps(asdict(found))}), found

@@ -18,14 +18,17 @@ Labelled = list[tuple[str, bool | None]]
 _FILLED = 9
 """Times that a template is used; one without slots a third as often."""
 
+_LONG = 4
+"""Words of a sentence in which people hesitate."""
+
 _FILLERS = ("um", "uh", "er", "um", "uh", "hmm", "you know", "i mean")
 _OPENERS = ("hey", "okay", "um", "so", "well", "hi", "excuse me", "and", "oh", "alright", "please")
 _CLOSERS = ("please", "thanks", "thank you", "right now", "if you can", "then")
 
 _GOING_ON = (
     "and", "but", "and then", "so", "because", "or", "and also", "um", "uh", "but i", "and the", "or maybe", "which",
-    "if", "when", "and second", "and second of all", "like", "and um", "so i", "because i", "and i", "but the",
-    "and what", "and maybe", "except", "unless", "although", "then", "also",
+    "if", "when", "and second", "and second of all", "and um", "so i", "because i", "and i", "but the",
+    "and what", "and maybe", "except", "unless", "although",
 )  # fmt: skip
 
 _SLOT = re.compile(r"\{(\w+)(!?)\}")
@@ -72,7 +75,7 @@ def _dressed(said: Labelled, draw: random.Random) -> Labelled:
 
 def _hesitant(said: Labelled, draw: random.Random) -> Labelled:
     """With a hesitation somewhere inside, after which more was to come."""
-    if len(said) < 2 or draw.random() > 0.25:
+    if len(said) < _LONG or draw.random() > 0.25:
         return said
     at = draw.randrange(1, len(said))
     return [*said[:at], *_begun(_FILLERS, draw), *said[at:]]
@@ -96,7 +99,7 @@ def _whole(opening: list[str], words: list[str]) -> Labelled:
 
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_NUMBERS = ("my number is", "my phone number is", "the number is", "you can reach me at", "call me at", "it's", "")
+_NUMBERS = ("my number is", "my phone number is", "the number is", "you can reach me at", "call me at", "")
 _CODES = ("my account number is", "the code is", "my customer number is", "the reference number is")
 _SPELLINGS = ("my name is spelled", "it's spelled", "that's spelled", "you spell it")
 _NAMES = ("smith", "meyer", "jonas", "garcia", "novak", "walker", "lopez", "keller", "brandt", "quinn")
