@@ -27,7 +27,7 @@ from model.decode.draft import Draft
 from model.decode.pace import Pace
 from model.decode.schedule import Schedule, schedule_for
 from model.decode.verify import Drafting, Outcome, Pass
-from model.ending import Ending
+from model.ending import Ending, load_ending
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
@@ -90,6 +90,7 @@ def load_model(
     device: str = "auto",
     precision: Precision | None = None,
     adapter: Path | Literal["auto", "none"] = "auto",
+    ending: Path | Literal["auto", "none"] = "auto",
 ) -> LoadedModel:
     """Open a GGUF file or a safetensors folder.
 
@@ -97,6 +98,7 @@ def load_model(
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what it drafts with: a file, `auto` for the one that is shipped for these weights, or `none`.
+        ending: what tells whether a user's turn is complete, chosen alike.
 
     Raises:
         BadModelFile: the model or the adapter cannot be read, or the adapter was made for other weights.
@@ -116,8 +118,8 @@ def load_model(
             raise ValueError(f"{path.name} does not fit into the memory of {where}: choose a smaller model") from None
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
     drafts = _adapter(path, decoder, adapter)
-    ending = shipped_ending(path, decoder.config)
-    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens(), drafts, ending)
+    ends = _ending(path, decoder, ending)
+    return LoadedModel(decoder, tokenizer, template, checkpoint.stop_tokens(), drafts, ends)
 
 
 def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]) -> Adapter | None:
@@ -128,6 +130,15 @@ def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]
     else:
         found = shipped_adapter(path, decoder.config)
     return None if found is None else found.to(decoder.device, decoder.dtype)
+
+
+def _ending(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]) -> Ending | None:
+    if asked == "none":
+        return None
+    if isinstance(asked, Path):
+        found: Ending = load_ending(asked, decoder.config, weights_checksum(path))
+        return found
+    return shipped_ending(path, decoder.config)
 
 
 Passes = Generator[Rows | Strider, Any, None]

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from model.convert.corpus import load_corpus
 from model.convert.data import Recipe, write_corpus
+from model.convert.endings import teach
 from model.convert.evaluate import Kind, evaluate, questions
 from model.convert.train import Moment, Plan, train
 from model.engine import LoadedModel, load_model
@@ -99,6 +100,38 @@ def train_command(
 
             train(loaded, corpus, plan, folder, base_bytes=weights_size(path), report=report)
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+
+
+@convert_app.command("ending")
+def ending_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Of all draws.")] = 1,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Teach a classifier that tells from the model's own state whether a user has finished; some minutes."""
+    with sentences():
+        path = locate(model, _err)
+        loaded = load_model(path, device=device, adapter="none", ending="none")  # as it will run
+        written = folder / "text.safetensors"
+        corpus = load_corpus(written) if written.exists() else None
+        with Progress(console=_err, transient=True) as bars:
+            task = bars.add_task("reading", total=1.0)
+            ending, found = teach(
+                loaded,
+                corpus,
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                report=lambda what, done: bars.update(task, description=what, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        ending.save(folder / "ending.safetensors")
+    _out.print(
+        f"{folder / 'ending.safetensors'}: of held-out turns {found.recall:.0%} are found complete where 5 % of cut ones "
+        f"are called so (AUC {found.auc:.3f}); use it with `--ending {folder / 'ending.safetensors'}`",
+        soft_wrap=True,
+    )
 
 
 @convert_app.command("eval")

@@ -38,6 +38,7 @@ class Choice:
     adapter: Path | Literal["auto", "none"] = "auto"
     decoding: Decoding | None = None
     schedule: Schedule = EFFORTS["medium"]
+    ending: Path | Literal["auto", "none"] = "auto"
 
 
 class Bars:
@@ -71,7 +72,9 @@ def load_engine(choice: Choice, console: Console) -> Engine:
     """The language model, warmed up. Raises ModelUnavailable, BadModelFile, ValueError."""
     path = locate(choice.model, console)
     return Engine(
-        lambda: load_model(path, device=choice.device, precision=choice.precision, adapter=choice.adapter),
+        lambda: load_model(
+            path, device=choice.device, precision=choice.precision, adapter=choice.adapter, ending=choice.ending
+        ),
         sampling=Sampling(temperature=choice.temperature, top_p=TOP_P),
         decoding=choice.decoding,
         schedule=choice.schedule,

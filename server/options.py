@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -69,6 +69,10 @@ def _model_options(
         str,
         typer.Option("--adapter", help="What drafts: a file from `rejoinder convert`, auto (the shipped one) or none."),
     ] = "auto",
+    ending: Annotated[
+        str,
+        typer.Option("--ending", help="What tells a whole sentence: a file from `rejoinder convert`, auto or none."),
+    ] = "auto",
     decoding: Annotated[
         Decoding | None,
         typer.Option("--decoding", help="verified: the base model's own words. blocks: denoised and not checked."),
@@ -92,10 +96,15 @@ def _model_options(
         device,
         precision.value if precision else None,
         temperature,
-        "auto" if adapter == "auto" else "none" if adapter == "none" else Path(adapter),
+        _file_or_word(adapter),
         decoding.value if decoding else None,
         schedule_for(effort.value, max_steps, rule.value, blocks_in_flight),
+        _file_or_word(ending),
     )
+
+
+def _file_or_word(said: str) -> Path | Literal["auto", "none"]:
+    return "auto" if said == "auto" else "none" if said == "none" else Path(said)
 
 
 def with_choice(command: Callable[..., None]) -> Callable[..., None]:
