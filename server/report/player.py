@@ -24,7 +24,7 @@ class Piece:
 
     Attributes:
         arrived: when it came.
-        start, end: when it is played; `end` moves forward when the player is cleared.
+        start, end: when it is played; both are brought forward when the player is cleared.
         audible: when its first audible sample is played, and its last one; None in silence.
         cut: whether the player fell silent before its end.
     """
@@ -72,14 +72,14 @@ class Player:
         player was silent already."""
         if not self.pieces or self.pieces[-1].end <= at:
             return None
+        item_id = next((piece.item_id for piece in reversed(self.pieces) if piece.start < at), self.pieces[-1].item_id)
         for piece in self.pieces:
             if piece.end > at:
-                piece.end, piece.cut = max(piece.start, at), True
+                piece.start, piece.end, piece.cut = min(piece.start, at), at, True
                 if piece.audible is not None:
                     first, last = piece.audible
                     piece.audible = None if first >= at else (first, min(last, at))
         self._cleared = True
-        item_id = next((piece.item_id for piece in reversed(self.pieces) if piece.start < at), self.pieces[-1].item_id)
         return item_id, self.heard_ms(item_id)
 
     def heard_ms(self, item_id: str) -> int:

@@ -171,6 +171,19 @@ def test_a_cleared_player_says_what_was_heard() -> None:
     assert player.clear(1.3) is None
 
 
+@given(st.lists(st.integers(1, 48_000), min_size=1, max_size=8), st.floats(0.001, 10))
+def test_a_cleared_player_plays_at_once_what_comes_next(sizes: list[int], at: float) -> None:
+    player = Player()
+    for size in sizes:
+        player.push(0.0, "r", "i", np.full(size, 0.5, np.float32))
+    length = player.end
+    player.clear(at)
+    assert player.end == min(at, length)
+    assert player.heard_ms("i") == pytest.approx(1000 * min(at, length), abs=1.01)
+    assert player.push(at + 1, "s", "j", tone(0.1)).start == at + 1
+    assert not player.gaps
+
+
 @given(st.lists(st.tuples(st.floats(0, 0.5), st.integers(1, 4800)), min_size=1, max_size=20))
 def test_a_player_plays_everything_in_order_and_never_two_at_once(pushed: list[tuple[float, int]]) -> None:
     player, now = Player(), 0.0
