@@ -135,6 +135,11 @@ class Conversation:
         """
         return await self._ending.ends(text)
 
+    def rest(self, seconds: float) -> None:
+        """Take no step for so long, or go on at once (0)."""
+        if self._job is not None:
+            self._engine.rest(self._job, seconds)
+
     def cancel(self) -> None:
         """Drop the request under way; takes effect between two passes and leaves the cache usable."""
         if self._job is not None:
@@ -182,7 +187,7 @@ class Conversation:
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
         if denoising is None:
-            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace.learn, self._stride)
+            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace, self._stride)
         else:
             gated = engine.model.adapter is not None
             yield from Denoiser(

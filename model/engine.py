@@ -51,8 +51,7 @@ the fp32 cache of the 0.5B takes 24 kB a token: an hour's talk in 100 MB."""
 Decoding = Literal["verified", "blocks"]
 
 _COPIED = 8
-"""Tokens that are copied from the conversation at a time, where its newest words stood before: a pass with nine rows
-takes hardly longer than one with a single row."""
+"""Tokens that are copied from the conversation at a time at most, where its newest words stood before."""
 
 _MOST_ROWS = {"cpu": 64, "cuda": 295}
 """Rows of a pass at most, a piece of a prompt apart: on a CPU what is about three times a single row's time, on an H100
@@ -157,6 +156,8 @@ class Job:
     rows: Rows | Strider | None = None
     served: int = 0
     """The pass that it was last part of."""
+    rests_until: float = 0.0
+    """It is part of no pass before, on `time.monotonic`."""
 
     @property
     def size(self) -> int:
@@ -244,7 +245,14 @@ class Engine:
         family = self.model.decoder.config.denoising
         if family is not None and family.verified == "linear":
             return Drafting(family.block - 1, linear=True)
-        return Drafting(self.pace.slots(self._speaking), copied=_COPIED if self._speaking == 1 else 0)
+        return Drafting(self.pace.slots(self._speaking), copied=self.pace.copied(_COPIED) if self._speaking == 1 else 0)
+
+    def rest(self, job: Job, seconds: float) -> None:
+        """Leave a request out for so long: its processor is wanted elsewhere. On a GPU nobody else wants it."""
+        if self.model.decoder.device.type == "cpu":
+            with self._wake:
+                job.rests_until = time.monotonic() + seconds
+                self._wake.notify()
 
     def call(self, work: Callable[[LoadedModel], T]) -> T:
         """Run `work` on the engine's thread, between two passes, and wait for it. For measuring."""
@@ -302,8 +310,12 @@ class Engine:
             self._alone = len(active) + len(arrived) == 1
             active += [job for job in arrived if self._goes_on(job) and self._advance(job, None)]
             self._alone = len(active) == 1
-            if active:
-                chosen = self._choose(active)
+            ready = [job for job in active if job.rests_until <= time.monotonic()]
+            if active and not ready:
+                with self._wake:
+                    self._wake.wait(max(0.0, min(job.rests_until for job in active) - time.monotonic()))
+            if ready:
+                chosen = self._choose(ready)
                 gone = [job for job, logits in self._pass(model, chosen) if not self._advance(job, logits)]
                 active = [job for job in active if job.rows is not None and job not in gone]
 

@@ -136,6 +136,7 @@ class FakeBrain:
     prepared: list[list[Message]] = field(default_factory=list)
     cancelled: int = 0
     over: float | None = None
+    rested: list[float] = field(default_factory=list)
 
     async def reply(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
@@ -154,6 +155,9 @@ class FakeBrain:
 
     async def ends(self, text: str) -> float | None:
         return self.over
+
+    def rest(self, seconds: float) -> None:
+        self.rested.append(seconds)
 
     def cancel(self) -> None:
         self.cancelled += 1

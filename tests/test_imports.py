@@ -55,3 +55,10 @@ import model.engine, model.convert.data, model.convert.train, model.convert.eval
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_recognizers_runtime_is_loaded_before_torch() -> None:
+    """Otherwise they share an OpenMP, and the language model is half as slow again (server/__init__.py)."""
+    look = "import sys, server; print('ctranslate2' in sys.modules, 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert said.split() == ["True", "False"]

@@ -21,7 +21,7 @@ from voice.brain import Brain, Message, Progress
 from voice.clauses import Clause, ClauseSplitter
 from voice.history import Item, Span
 from voice.stages import Stages
-from voice.timeline import Timeline
+from voice.timeline import Stamp, Timeline
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -37,6 +37,10 @@ _BEGIN_AGAIN_MS = 200
 
 _NEARLY_CERTAIN = 0.95
 """A first clause is spoken ahead from the draft when every drafted token is at least so likely."""
+
+_FIRST_SOUND_S = 0.3
+"""The brain rests while the first clause is synthesized, so long at most: that one is waited for, and what follows is
+not needed before it has been played."""
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 
@@ -83,6 +87,7 @@ class Answer:
         response_id, item: what it is on the wire and in the history; set by `open`.
         done: whether all of it was sent, or it was stopped.
         played_until: when the client will have played what was sent, if it plays at once.
+        asked: set when the brain is asked.
     """
 
     def __init__(
@@ -101,13 +106,14 @@ class Answer:
         self.played_until = 0.0
         self._wanted, self._stages, self._emit, self._clock = wanted, stages, emit, clock
         self._sounding, self._spawn = sounding, spawn
+        self.asked = asyncio.Event()
         self._open = False
         self._work: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._pieces: deque[_Piece] = deque()
         self._sent: list[_Piece] = []
         self._changed = asyncio.Event()
-        self._made = False
+        self._made = self._resumed = self._heard_of = False
         self._finished: str | None = None
         self._failure: str | None = None
         self._unseen = ""
@@ -176,7 +182,7 @@ class Answer:
         """Go on where `hold` broke off, as another response: the first one was closed on the wire."""
         self._pieces.extendleft(reversed(self._cut_off()))
         self._sent = []
-        self.timeline = timeline
+        self.timeline, self._resumed = timeline, True  # it is the answer to no turn: nothing is stamped
         return self.open(response_id, item, self._clock())
 
     def _cut_off(self) -> list[_Piece]:
@@ -194,6 +200,10 @@ class Answer:
             left.append(_Piece(piece.text[len(said) :], piece.sound[int(begin * SPEAKING_RATE / 1000) :]))
         return left
 
+    def _stamp(self, name: Stamp) -> None:
+        if not self._resumed:
+            self.timeline.stamp(name, self._clock())
+
     def _finish(self, status: Status, reason: str | None) -> None:
         if not self.done:
             self.done = True
@@ -206,7 +216,7 @@ class Answer:
                 clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._think_aloud(brain, messages, deadline, clauses))
-                    group.create_task(self._speak(clauses))
+                    group.create_task(self._speak(brain, clauses))
             else:
                 await self._think(brain, messages, deadline, lambda progress: self._add(progress.committed))
         except Exception as error:
@@ -220,9 +230,10 @@ class Answer:
     async def _think(
         self, brain: Brain, messages: Sequence[Message], deadline: float | None, take: Callable[[Progress], None]
     ) -> None:
+        self.asked.set()
         async for progress in brain.reply(messages, max_tokens=self._wanted.max_tokens, deadline=deadline):
             if progress.committed:
-                self.timeline.stamp("first_committed", self._clock())
+                self._stamp("first_committed")
             self.timeline.steps, self.timeline.tokens = progress.step, progress.tokens
             self.timeline.prompt_tokens, self.timeline.cached_tokens = (
                 progress.prompt_tokens,
@@ -245,7 +256,7 @@ class Answer:
         splitter = ClauseSplitter()
 
         def say(clause: Clause) -> None:
-            self.timeline.stamp("first_clause", self._clock())
+            self._stamp("first_clause")
             clauses.put_nowait(clause)
 
         def take(progress: Progress) -> None:
@@ -275,7 +286,8 @@ class Answer:
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._stages.speaking, self._stages.voice.say, clause, self._wanted.speed)
 
-    async def _speak(self, clauses: asyncio.Queue[Clause | None]) -> None:
+    async def _speak(self, brain: Brain, clauses: asyncio.Queue[Clause | None]) -> None:
+        first = True
         while (clause := await clauses.get()) is not None:
             while sum(piece.ms for piece in self._pieces) > _LONGEST_AHEAD_S * 1000:
                 await self._change()
@@ -285,12 +297,17 @@ class Answer:
             else:
                 self._drop_ahead()
                 synthesis = self._synthesis(clause)
+            if first:
+                brain.rest(_FIRST_SOUND_S)
             self._add(clause.text, await synthesis)
+            if first:
+                brain.rest(0)
+            first = False
 
     def _add(self, text: str, sound: Samples = events.NO_SAMPLES) -> None:
         if text:
             if len(sound):
-                self.timeline.stamp("first_audio", self._clock())
+                self._stamp("first_audio")
             self._pieces.append(_Piece(text, sound))
             self._changed.set()
 
@@ -324,11 +341,12 @@ class Answer:
         self._emit(events.AnswerText(self.response_id, self.item.id, piece.text))
         if not len(piece.sound):
             if not self._wanted.speak:
-                self.timeline.stamp("first_sent", self._clock())
+                self._stamp("first_sent")
             return
         self.played_until = max(self.played_until, self._clock()) + piece.ms / 1000
         for block in blocks(piece.sound, _BLOCK_MS * SPEAKING_RATE // 1000):
             self._emit(events.AnswerAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
-        if "first_sent" not in self.timeline.stamps:
+        if not self._heard_of:
+            self._heard_of = True
             self._sounding()
-        self.timeline.stamp("first_sent", self._clock())
+        self._stamp("first_sent")

@@ -79,6 +79,10 @@ class Brain(Protocol):
         """How likely a user who has said `text` has finished, 0 to 1; None where the model cannot tell."""
         ...
 
+    def rest(self, seconds: float) -> None:
+        """Take no step for so long, or go on at once (0): the processor is wanted for sound that somebody waits for."""
+        ...
+
     def cancel(self) -> None:
         """Drop the reply under way, between two steps."""
         ...

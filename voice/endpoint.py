@@ -17,6 +17,9 @@ from voice.timing import Timing
 _SURE, _UNSURE = 0.85, 0.25
 """From the one probability on the shortest wait is enough, up to the other the longest is needed."""
 
+_PLAIN = 2.0
+"""Log-odds of the rules from which the words leave no doubt: "What time is it?", "and then um"."""
+
 _NEVER = 0.1
 """Below this the words cannot be all ("to the", "um"): waited for as long as for somebody who is dictating."""
 
@@ -99,6 +102,12 @@ def judge(
     elif pauses is not None and over < _SURE:
         wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
     return Verdict(round(over, 3), round(wait))
+
+
+def is_plain(text: str) -> bool:
+    """Whether the words alone leave no doubt, one way or the other, so that nobody else need be asked."""
+    odds = _odds_of_words(text)
+    return not dictates(text) and (odds >= _PLAIN or odds <= -_PLAIN)
 
 
 def dictates(text: str) -> bool:

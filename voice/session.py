@@ -38,6 +38,7 @@ from voice.turn import (
     HandedOver,
     HoldAnswer,
     Judged,
+    PlayedOut,
     ResumeAnswer,
     StartAnswer,
     StopAnswer,
@@ -244,6 +245,9 @@ class Session:
     def truncate(self, item_id: str, heard_ms: float) -> None:
         """The user heard only the first `heard_ms` of this answer. Raises UnknownItem, ValueError."""
         self.history.truncate(item_id, heard_ms)
+        if self.state.assistant is Assistant.ANSWERING and self._speaking.only_plays(item_id):
+            self._echo.cut(self._clock())
+            self._apply(PlayedOut())  # the client plays no more of it
 
     async def close(self) -> None:
         """End the conversation: whatever is under way is dropped."""
@@ -330,7 +334,11 @@ class Session:
         made.timeline.stamp("transcript_final", self._clock())
         made.aside = self._is_aside(text)
         self._think_ahead(made, text)
-        words = await self._brain.ends(text) if text and not made.settings.rules.by_silence else None
+        words = None
+        if text and not made.settings.rules.by_silence and not endpoint.is_plain(text):
+            if made.answer is not None:
+                await made.answer.asked.wait()  # both then share a pass
+            words = await self._brain.ends(text)
         verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses)
         made.timeline.over = verdict.over
         wait = timing.soft_end_ms if made.aside else verdict.wait_ms

@@ -77,6 +77,10 @@ class Speaking:
         """The answer of which more is to be sent; one that only plays is not."""
         return self._answer if self._answer is not None and not self._answer.done else None
 
+    def only_plays(self, item_id: str) -> bool:
+        """Whether this is the newest answer, and all of it was sent."""
+        return self._answer is not None and self._answer.done and self._answer.item.id == item_id
+
     @property
     def unheard_ms(self) -> float:
         """How much of an answer that is held back nobody has heard."""
@@ -145,6 +149,7 @@ class Speaking:
             return
         slack = settings.rules.timing.playback_slack_ms / 1000 if answer.item.audio_ms else 0
         wait = max(0.0, answer.played_until + slack - self._clock())
+        self._stop_clock()
         self._played_out = asyncio.get_running_loop().call_later(wait, self._tell, PlayedOut())
 
     def _stop_clock(self) -> None:

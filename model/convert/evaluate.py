@@ -128,20 +128,31 @@ def evaluate(
     return {**found, "all": _figures([row[1:] for row in done], slots)}
 
 
+class _Seen:
+    """Keeps what became of drafts."""
+
+    def __init__(self) -> None:
+        self.accepted: list[tuple[int, int]] = []
+
+    def learn(self, tried: int, accepted: int) -> None:
+        """A pass that checked drafts."""
+        if tried:
+            self.accepted.append((tried, accepted))
+
+    def learn_copied(self, tried: int, right: int) -> None:
+        """Nothing is copied here."""
+
+
 def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], most: int) -> Written:
     """One greedy answer behind `ids`, without an engine."""
-    decoder, accepted = model.decoder, []
+    decoder, seen = model.decoder, _Seen()
     cache = decoder.new_cache()
     for rows in reading(cache, ids[:-1]):
         decoder.run([rows])
     answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
 
-    def learn(tried: int, right: int) -> None:
-        if tried:
-            accepted.append((tried, right))
-
     context = decoder.config.context_length
-    steps = verified(cache, ids, drafting, Rule(), answer, context, learn)
+    steps = verified(cache, ids, drafting, Rule(), answer, context, seen)
     passes, began = 0, time.perf_counter()
     rows = next(steps)
     while True:
@@ -152,7 +163,7 @@ def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], 
             break
     seconds = time.perf_counter() - began
     tokens = [*answer.tokens, *([-1] if answer.finished == "stop" else [])]
-    return Written(tuple(tokens), passes, seconds, tuple(accepted))
+    return Written(tuple(tokens), passes, seconds, tuple(seen.accepted))
 
 
 def _figures(rows: Sequence[tuple[Written, ...]], slots: int) -> Kind:

@@ -23,6 +23,11 @@ _GUESS = 0.4
 """How often a draft is accepted behind the one before it where an adapter does not say."""
 
 
+_COPIED_RIGHT, _COPY_WEIGHT, _COPY_BACK = 0.7, 0.1, 0.005
+"""How often a copied token is right behind one that was, to begin with; the weight of the newest one; and how fast the
+first value comes back, so that copying is tried again on the next text."""
+
+
 def rows_of(slots: int, copied: int = 0) -> int:
     """Rows of a pass with so many drafts and a branch for each outcome."""
     return (slots + 1) ** 2 + copied
@@ -46,6 +51,7 @@ class Pace:
             known.append((known[-1] if known else 1.0) * _GUESS)
         self._acceptance, self._usual = known, tuple(known)
         self._seen = 0
+        self._copied_right = _COPIED_RIGHT
 
     @property
     def acceptance(self) -> tuple[float, ...]:
@@ -74,6 +80,18 @@ class Pace:
             if here > speed:
                 best, speed = slots, here if slots else here * _WORTH
         return best
+
+    def copied(self, most: int) -> int:
+        """How many tokens of a continuation found in the conversation are worth checking, none to `most`."""
+        chance = self._copied_right
+        tokens = list(itertools.accumulate(chance**n for n in range(most + 1)))
+        return max(range(most + 1), key=lambda n: tokens[n] / self.seconds(1 + n))
+
+    def learn_copied(self, tried: int, right: int) -> None:
+        """A pass checked so many copied tokens, and so many were right up to the first wrong one."""
+        for place in range(min(right + 1, tried)):
+            self._copied_right += _COPY_WEIGHT * (float(place < right) - self._copied_right)
+        self._copied_right += _COPY_BACK * (_COPIED_RIGHT - self._copied_right)
 
     def took(self, rows: int, seconds: float) -> None:
         """A pass of so many rows took so long: machines slow down, and other work wants their cores."""

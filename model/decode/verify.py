@@ -212,6 +212,18 @@ class Stride(Protocol):
         ...
 
 
+class Learner(Protocol):
+    """Is told what became of drafts (`pace.Pace`)."""
+
+    def learn(self, tried: int, accepted: int) -> None:
+        """A pass checked so many drafts."""
+        ...
+
+    def learn_copied(self, tried: int, right: int) -> None:
+        """A pass checked so many copied tokens."""
+        ...
+
+
 @dataclass(frozen=True)
 class Drafting:
     """How an answer is drafted.
@@ -233,7 +245,7 @@ def verified(
     rule: Rule,
     answer: Answer,
     context: int,
-    learn: Callable[[int, int], None],
+    pace: Learner,
     stride: Callable[[], Stride | None] = lambda: None,
 ) -> Generator[Any, Any, None]:
     """Write an answer in the base model's own words. Yields the rows of each pass and is sent their logits, or a
@@ -244,7 +256,7 @@ def verified(
         ids: the prompt.
         drafting: asked before each pass.
         context: positions that the model has.
-        learn: told after each pass how many drafts were checked, and how many accepted.
+        pace: told after each pass how many drafts and copied tokens were checked, and how many accepted.
         stride: asked before each pass for whole passes on the device, where there are such.
     """
     lookup, last, draft = LookUp(ids), ids[-1], NOTHING
@@ -271,11 +283,12 @@ def verified(
                 if outcome.committed:
                     cache.keep(outcome.kept, [last, *outcome.committed[:-1]])
                 tried, right = len(ahead.draft.tokens), _agreed(ahead.draft.tokens, outcome.committed)
+                pace.learn_copied(len(ahead.lookup), _agreed(ahead.lookup, outcome.committed))
             draft = outcome.draft
             if outcome.committed:
                 last = outcome.committed[-1]
                 lookup.extend(outcome.committed)
-                learn(tried, right)
+                pace.learn(tried, right)
             answer.add(outcome.committed, draft)
     finally:
         if aboard is not None:

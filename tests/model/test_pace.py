@@ -56,3 +56,15 @@ def test_a_machine_that_slows_down_with_rows_gets_fewer_drafts() -> None:
         pace.took(4, 2.0)
         pace.took(17, 9.0)  # rows that were not timed tell nothing about those that were
     assert pace.slots() == 0
+
+
+def test_copying_stops_where_it_does_not_pay_and_is_tried_again() -> None:
+    pace = Pace({1: 1.0, 9: 1.5}, 1)
+    assert pace.copied(8) >= 4
+    for _ in range(20):
+        pace.learn_copied(8, 0)
+    assert pace.copied(8) == 0
+    for _ in range(300):
+        pace.learn_copied(0, 0)
+    assert pace.copied(8) >= 4
+    assert Pace({1: 1.0, 9: 9.0}, 1).copied(8) == 0

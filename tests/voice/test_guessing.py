@@ -26,7 +26,7 @@ def answers(t: Table) -> list[str]:
 
 def test_a_turn_that_is_surely_over_is_answered_after_the_shortest_wait() -> None:
     async def work(t: Table) -> None:
-        t.brain.over = 0.99
+        t.brain.over, t.recognizer.text = 0.99, "Turn on the light"
         await t.ask(3.0)
 
     t = table(work)
@@ -47,7 +47,7 @@ def test_a_turn_that_is_surely_not_over_is_waited_for() -> None:
 
 def test_nothing_of_a_guess_is_heard_or_remembered_before_the_turn_is_over() -> None:
     async def work(t: Table) -> None:
-        t.brain.over = 0.01
+        t.brain.over, t.recognizer.text = 0.01, "Turn on the light"
         await t.ask(0.6)  # the answer has long been made
         assert t.brain.prompts and t.brain.prompts[0][-1].content == t.recognizer.text
         assert not t.session.history.items
@@ -191,3 +191,21 @@ def test_a_draft_that_is_nearly_certain_is_spoken_ahead(brain: DraftingBrain, sp
     (done,) = t.all(events.AnswerDone)
     assert (done.timeline.drafts_spoken, done.timeline.drafts_dropped) == (spoken, dropped)
     assert answers(t) == [brain.said]
+
+
+def test_the_brain_rests_while_the_first_clause_is_synthesized() -> None:
+    t = table(lambda t: t.ask(3.0))
+    assert len(t.brain.rested) == 2 and t.brain.rested[0] > 0 and t.brain.rested[1] == 0
+
+
+def test_a_client_that_cuts_an_answer_of_which_all_was_sent_plays_no_more_of_it() -> None:
+    async def work(t: Table) -> None:
+        t.brain.words, t.brain.pace = LONG, 0.0
+        await t.ask(0.5)
+        t.session.truncate(t.all(events.AnswerDone)[0].item.id, 300)
+        t.recognizer.text = "Mhm."
+        await t.hear(0.3, 0.5)
+        await t.hear(3.0, 0.0)
+
+    t = table(work)
+    assert t.brain.prompts[-1][-1] == Message("user", "Mhm.")  # spoken over nothing, it is a turn like any other
