@@ -64,7 +64,7 @@ def test_copying_stops_where_it_does_not_pay_and_is_tried_again() -> None:
     for _ in range(20):
         pace.learn_copied(8, 0)
     assert pace.copied(8) == 0
-    for _ in range(300):
+    for _ in range(1000):
         pace.learn_copied(0, 0)
     assert pace.copied(8) >= 4
     assert Pace({1: 1.0, 9: 9.0}, 1).copied(8) == 0
