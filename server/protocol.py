@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from voice.audio import TELEPHONE_RATE, Encoding
 from voice.persona import INSTRUCTIONS
 from voice.timing import Timing
 
@@ -36,10 +37,36 @@ class PCM(Strict):
 
 
 class OutputPCM(Strict):
-    """16-bit little-endian mono at 24 kHz or 16 kHz."""
+    """16-bit little-endian mono at 24 kHz, or at 16 or 8 kHz."""
 
     type: Literal["audio/pcm"] = "audio/pcm"
-    rate: Literal[16000, 24000] = 24000
+    rate: Literal[8000, 16000, 24000] = 24000
+
+
+class PCMU(Strict):
+    """G.711 µ-law, 8 kHz mono: a byte a sample."""
+
+    type: Literal["audio/pcmu"]
+
+    @property
+    def rate(self) -> int:
+        """Hz."""
+        return TELEPHONE_RATE
+
+
+class PCMA(Strict):
+    """G.711 A-law, 8 kHz mono: a byte a sample."""
+
+    type: Literal["audio/pcma"]
+
+    @property
+    def rate(self) -> int:
+        """Hz."""
+        return TELEPHONE_RATE
+
+
+ENCODINGS: dict[str, Encoding] = {"audio/pcm": "pcm", "audio/pcmu": "pcmu", "audio/pcma": "pcma"}
+"""How each format writes its samples."""
 
 
 class ServerVAD(Strict):
@@ -80,7 +107,7 @@ class NoiseReduction(Strict):
 class AudioInput(Strict):
     """How sound comes in."""
 
-    format: PCM = PCM()
+    format: Annotated[PCM | PCMU | PCMA, Field(discriminator="type")] = PCM()
     noise_reduction: NoiseReduction | None = None
     transcription: Transcription | None = Transcription()
     turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
@@ -89,7 +116,7 @@ class AudioInput(Strict):
 class AudioOutput(Strict):
     """How sound goes out."""
 
-    format: OutputPCM = OutputPCM()
+    format: Annotated[OutputPCM | PCMU | PCMA, Field(discriminator="type")] = OutputPCM()
     voice: str | dict[str, str] = "default"
     speed: float = Field(1.0, ge=0.25, le=1.5)
 
@@ -103,12 +130,13 @@ class Audio(Strict):
 
 Include = Literal[
     "rejoinder.draft",
+    "rejoinder.dtmf",
     "rejoinder.phase",
     "rejoinder.transcript",
     "rejoinder.turn",
     "item.input_audio_transcription.logprobs",
 ]
-"""What a client may ask for besides; the first four are extension events, which clients that do not know them never
+"""What a client may ask for besides; those of ours are extension events, which clients that do not know them never
 see. The last is accepted and has no effect."""
 
 
@@ -231,6 +259,13 @@ class ResponseCancel(_ClientEvent):
     response_id: str | None = None
 
 
+class Dtmf(_ClientEvent):
+    """An extension: somebody pressed a key of a telephone. Clients that ask for `rejoinder.dtmf` are told."""
+
+    type: Literal["rejoinder.dtmf"]
+    digit: str = Field(pattern="^[0-9A-D*#]$")
+
+
 ClientEvent = Annotated[
     SessionUpdate
     | AudioAppend
@@ -241,7 +276,8 @@ ClientEvent = Annotated[
     | ItemRetrieve
     | ItemTruncate
     | ResponseCreate
-    | ResponseCancel,
+    | ResponseCancel
+    | Dtmf,
     Field(discriminator="type"),
 ]
 CLIENT_EVENT: TypeAdapter[ClientEvent] = TypeAdapter(ClientEvent)

@@ -22,7 +22,7 @@ from server.protocol import ErrorDetail, ServerEvent, SessionConfig, event
 from server.responses import ResponseWriter, item_object, turn_event
 from server.timelines import TurnRecord, said_before
 from voice import events
-from voice.audio import BadAudio, from_pcm16
+from voice.audio import BadAudio, decode
 from voice.brain import Brain
 from voice.history import Item, UnknownItem
 from voice.session import Refused, Session
@@ -143,15 +143,21 @@ class RealtimeConversation:
                 self._respond(said.response or protocol.ResponseConfig())
             case protocol.ResponseCancel():
                 self.session.cancel(said.response_id)
+            case protocol.Dtmf():
+                if self._wants("rejoinder.dtmf"):
+                    self._send(event("rejoinder.dtmf", digit=said.digit))
 
     async def _append(self, audio: str) -> None:
+        sent_as = self._config.audio.input.format
         try:
-            samples = from_pcm16(base64.b64decode(audio, validate=True))
+            samples = decode(base64.b64decode(audio, validate=True), protocol.ENCODINGS[sent_as.type])
         except binascii.Error as error:
-            raise BadEvent(f"audio is not base64 ({error}): send 16-bit PCM, base64-encoded", param="audio") from None
+            raise BadEvent(
+                f"audio is not base64 ({error}): send {sent_as.type}, base64-encoded", param="audio"
+            ) from None
         except BadAudio as error:
             raise BadEvent(str(error), param="audio") from None
-        rate = self._config.audio.input.format.rate
+        rate = sent_as.rate
         size = _SLICE_MS * rate // 1000
         await self.session.room()
         for start in range(0, len(samples), size):
@@ -340,6 +346,7 @@ def _first_fault(error: ValidationError) -> BadEvent:
         "semantic_vad",
         "input_text",
         "output_text",
+        *protocol.ENCODINGS,
         "int",
         "str",
         "constrained-int",

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from server.protocol import ServerEvent, SessionConfig, event
+from server.protocol import ENCODINGS, ServerEvent, SessionConfig, event
 from voice import events
-from voice.audio import SPEAKING_RATE, Resampler, to_pcm16
+from voice.audio import SPEAKING_RATE, Encoding, Resampler, Samples, encode
 from voice.history import Item
 
 
@@ -43,6 +43,7 @@ class ResponseWriter:
         self._where: dict[str, Any] = {}
         self._transcript = ""
         self._resampler = Resampler(SPEAKING_RATE, SPEAKING_RATE)
+        self._encoding: Encoding = "pcm"
 
     def start(
         self, started: events.AnswerStarted, config: SessionConfig, metadata: dict[str, str] | None = None
@@ -70,6 +71,7 @@ class ResponseWriter:
         }
         self._transcript = ""
         self._resampler = Resampler(SPEAKING_RATE, output.format.rate)
+        self._encoding = ENCODINGS[output.format.type]
         self._where = {"response_id": started.response_id, "output_index": 0}
         opened = {**item_object(item), "content": []}
         self._send(event("response.created", response=self._response))
@@ -87,14 +89,14 @@ class ResponseWriter:
 
     def audio(self, more: events.AnswerAudio) -> None:
         """Sound of the answer."""
-        self._send_audio(to_pcm16(self._resampler.push(more.samples)))
+        self._send_audio(self._resampler.push(more.samples))
 
     def done(self, done: events.AnswerDone, *, timeline: bool) -> None:
         """The closing events, up to `response.done`."""
         where, text = self._where, self._transcript
         status = "completed" if done.status == "completed" else "incomplete"
         if self._spoken:
-            self._send_audio(to_pcm16(self._resampler.push(events.NO_SAMPLES, last=True)))
+            self._send_audio(self._resampler.push(events.NO_SAMPLES, last=True))
             self._send(event("response.output_audio.done", **where))
             self._send(event("response.output_audio_transcript.done", transcript=text, **where))
             part: dict[str, Any] = {"type": "audio", "transcript": text}
@@ -121,9 +123,9 @@ class ResponseWriter:
     def _spoken(self) -> bool:
         return bool(self._response["output_modalities"] == ["audio"])
 
-    def _send_audio(self, pcm: bytes) -> None:
-        if pcm:
-            delta = base64.b64encode(pcm).decode("ascii")
+    def _send_audio(self, samples: Samples) -> None:
+        if len(samples):
+            delta = base64.b64encode(encode(samples, self._encoding)).decode("ascii")
             self._send(event("response.output_audio.delta", delta=delta, **self._where))
 
 

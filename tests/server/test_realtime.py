@@ -19,7 +19,7 @@ from server.protocol import ServerEvent
 from server.realtime import MAX_EVENT_BYTES, RealtimeConversation
 from tests.fakes import FakeBrain, LoudnessDetector, fake_stages, virtually
 from voice import session
-from voice.audio import to_pcm16
+from voice.audio import Encoding, decode, encode, to_pcm16
 
 THEIRS: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 EXTENSIONS = ["rejoinder.draft", "rejoinder.phase", "rejoinder.transcript", "rejoinder.turn"]
@@ -142,6 +142,27 @@ def test_microphones_at_other_rates_are_understood(rate: int) -> None:
         await client.hear(2.0, 0.0, rate)
 
     assert "response.done" in talk(work).types()
+
+
+@pytest.mark.parametrize("kind", ["pcmu", "pcma"])
+def test_a_telephones_sound_is_understood_and_answered_in_kind(kind: Encoding) -> None:
+    async def work(client: Client) -> None:
+        sound = {"format": {"type": f"audio/{kind}"}}
+        await client.configure(audio={"input": sound, "output": sound})
+        for loudness, blocks in ((0.5, 50), (0.0, 150)):
+            for _ in range(blocks):
+                await asyncio.sleep(0.02)
+                data = encode(np.full(160, loudness, np.float32), kind)
+                await client.send("input_audio_buffer.append", audio=base64.b64encode(data).decode())
+
+    client = talk(work)
+    assert client.last("session.updated")["session"]["audio"]["input"]["format"] == {"type": f"audio/{kind}"}
+    assert client.last("response.created")["response"]["audio"]["output"]["format"] == {"type": f"audio/{kind}"}
+    deltas = [event["delta"] for event in client.events if event["type"] == "response.output_audio.delta"]
+    sound = b"".join(base64.b64decode(delta) for delta in deltas)
+    assert len(sound) == pytest.approx(4800, abs=4)  # 0.6 s, a byte a sample
+    assert np.abs(decode(sound, kind)).max() > 0.3
+    check_against_openai(client.events)
 
 
 def test_extension_events_come_only_to_those_who_ask() -> None:

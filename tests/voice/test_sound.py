@@ -11,8 +11,11 @@ from voice.audio import (
     HEARING_RATE,
     INPUT_RATES,
     BadAudio,
+    Encoding,
     Resampler,
     Samples,
+    decode,
+    encode,
     from_pcm16,
     resample,
     to_pcm16,
@@ -38,6 +41,35 @@ def test_an_odd_number_of_bytes_is_refused() -> None:
 
 def test_too_loud_is_clipped_not_wrapped() -> None:
     assert from_pcm16(to_pcm16(np.array([2.0, -2.0], np.float32))).tolist() == pytest.approx([1.0, -1.0], abs=1e-4)
+
+
+EVERY_SAMPLE = np.arange(-32768, 32768, dtype="<i2").tobytes()
+EVERY_CODE = bytes(range(256))
+
+
+@pytest.mark.filterwarnings("ignore:'audioop' is deprecated")
+@pytest.mark.parametrize(("encoding", "theirs"), [("pcmu", "ulaw"), ("pcma", "alaw")])
+def test_g711_agrees_with_audioop_on_every_sample_and_every_code(encoding: Encoding, theirs: str) -> None:
+    audioop = pytest.importorskip("audioop", reason="Python 3.13 has no audioop")
+    assert encode(from_pcm16(EVERY_SAMPLE), encoding) == getattr(audioop, f"lin2{theirs}")(EVERY_SAMPLE, 2)
+    assert to_pcm16(decode(EVERY_CODE, encoding)) == getattr(audioop, f"{theirs}2lin")(EVERY_CODE, 2)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codes", "linear"),
+    [("pcmu", b"\xff\x80\x00\xe7", [0, 32124, -32124, 260]), ("pcma", b"\xd5\xaa\x2a\x55", [8, 32256, -32256, -8])],
+)
+def test_g711_has_the_values_of_its_tables(encoding: Encoding, codes: bytes, linear: list[int]) -> None:
+    assert np.frombuffer(to_pcm16(decode(codes, encoding)), "<i2").tolist() == linear
+    assert encode(decode(codes, encoding), encoding) == codes
+
+
+def test_the_telephones_sound_is_doubled_without_waiting() -> None:
+    wave, stream = sine(8_000, 1.0, 3000.0), Resampler(8_000, HEARING_RATE)
+    first = stream.push(wave[:160])
+    assert len(first) >= 2 * (160 - 16)
+    joined = np.concatenate((first, stream.push(wave[160:]), stream.push(wave[:0], last=True)))
+    assert np.abs(joined - sine(HEARING_RATE, 1.0, 3000.0))[64:-64].max() < 0.001
 
 
 @pytest.mark.parametrize("source", INPUT_RATES)
