@@ -84,18 +84,20 @@ class LoudnessDetector:
 
 
 class FakeRecognizer:
-    """Says `text` when it hears anything loud, so sure of it."""
+    """Says `text` when it hears anything loud."""
 
-    def __init__(self, text: str = "What is the capital of France?", sure: float = -0.5) -> None:
-        self.text, self.sure, self.failing = text, sure, False
+    def __init__(self, text: str = "What is the capital of France?") -> None:
+        self.text, self.failing = text, False
         self.heard_s: list[float] = []
+        self.windows: list[Window | None] = []
 
     def transcribe(self, audio: Samples, window: Window | None = None) -> list[Segment]:
         if self.failing:
             raise RuntimeError("the recognizer broke")
         self.heard_s.append(len(audio) / HEARING_RATE)
+        self.windows.append(window)
         loud = bool(len(audio)) and float(np.abs(audio).max()) > 0.1
-        return [Segment(self.text, 0, len(audio) / HEARING_RATE, True, self.sure)] if loud and self.text else []
+        return [Segment(self.text, 0, len(audio) / HEARING_RATE, True)] if loud and self.text else []
 
 
 class FakeVoice:

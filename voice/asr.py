@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +70,6 @@ second more; with that this window errs no more than 30 s."""
 PARTIAL_WINDOW = Window(3, 1.0, -math.inf)
 """Two thirds of the time, a fifth more errors: good enough for words that will be heard again."""
 
-_SURE = -0.45
-"""Mean log-probability from which a partial transcript that covers all of the speech is taken as final. On 238
-recordings -0.5 took three in four with 4.4 % word errors over all of them, -0.4 half with 4.2 %, none 4.1 %."""
-
 _BEAMS = 5
 """faster-whisper's own default."""
 
@@ -87,8 +83,6 @@ class Segment:
     end_s: float
     closed: bool
     """Whether the closing timestamp was said; without one `end_s` is the end of the audio."""
-    score: float = 0.0
-    """Mean log-probability of a token of the text that it is part of."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ class Recognizer:
             heard = self._decode(encoded, seconds, beams=_BEAMS)
         if heard.no_speech_prob > _SILENT_PROBABILITY and heard.scores[0] < _SILENT_LOGPROB:
             return []
-        return [replace(segment, score=heard.scores[0]) for segment in self._segments(heard.sequences_ids[0], seconds)]
+        return self._segments(heard.sequences_ids[0], seconds)
 
     def _decode(self, encoded: StorageView, seconds: float, beams: int) -> WhisperGenerationResult:
         """Words and timestamps; the score is the mean log-probability of a token."""
@@ -206,12 +200,16 @@ class Utterance:
         """Samples taken so far."""
         return sum(len(block) for block in self._blocks)
 
-    def partial(self) -> Partial:
+    def partial(self, *, ahead: bool = False) -> Partial:
         """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,
-        Macháček et al., arXiv 2307.14743)."""
+        Macháček et al., arXiv 2307.14743).
+
+        Args:
+            ahead: as carefully as the final text: the user has fallen silent, and this may be it.
+        """
         until = self.samples
-        words, score = self._words(PARTIAL_WINDOW, until)
-        self._covered = until if words and score >= _SURE else 0
+        words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until)
+        self._covered = until if ahead else 0
         agreed = _common_prefix(words, self._before)
         self._before = words
         if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
@@ -223,20 +221,18 @@ class Utterance:
         """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing.
 
         Args:
-            voiced: where the speech ended. A partial that went so far and was sure of itself is the final text.
+            voiced: where the speech ended. What was transcribed ahead and went so far is the final text.
         """
         if voiced is not None and self._covered >= voiced:
             return " ".join(self._before)
-        return " ".join(self._words(FINAL_WINDOW, until)[0])
+        return " ".join(self._words(FINAL_WINDOW, until))
 
-    def _words(self, window: Window, until: int | None = None) -> tuple[list[str], float]:
-        """The words, and how sure the least sure part of them is."""
+    def _words(self, window: Window, until: int | None = None) -> list[str]:
         audio = np.concatenate(self._blocks)[self._settled_until : until] if self._blocks else np.zeros(0, np.float32)
         while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
             audio = audio[self._settle(audio) :]
-        tail = self._recognizer.transcribe(audio, window)
-        sure = min((segment.score for segment in tail), default=0.0)
-        return " ".join([*self._settled, *(segment.text for segment in tail)]).split(), sure
+        tail = [segment.text for segment in self._recognizer.transcribe(audio, window)]
+        return " ".join([*self._settled, *tail]).split()
 
     def _settle(self, audio: Samples) -> int:
         """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""

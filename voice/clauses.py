@@ -8,15 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-_FIRST_WORDS = 3
-"""Words of a first clause without punctuation: about a second of speech, which is as long as the next clause takes
-to be thought and synthesized."""
-
 _COMMA_WORDS = 6
 """Later clauses end at a comma only from this many words on; shorter ones make the voice sound breathless."""
 
-_LONGEST_WORDS = 24
-"""A clause is cut here even without punctuation: eight seconds of speech take half a second to synthesize."""
+_LONGEST_WORDS = (3, 7, 14, 24)
+"""The first, second, … clause is cut here even without punctuation: each is spoken for about twice as long as it takes
+to think and synthesize the next. Eight seconds of speech, the last value, take half a second to synthesize."""
 
 _LONGEST_LETTERS = 240
 """A clause is cut here whatever it is made of, a web address or a run of signs."""
@@ -126,7 +123,7 @@ class ClauseSplitter:
     """Splits one answer."""
 
     _text: str = ""
-    _first: bool = True
+    _said: int = 0
 
     def push(self, text: str) -> list[Clause]:
         """Take the next committed text; returns the clauses that it completes."""
@@ -148,25 +145,25 @@ class ClauseSplitter:
 
     def _take(self, cut: int) -> Clause:
         text, self._text = self._text[:cut], self._text[cut:]
-        self._first = self._first and not speakable(text)
+        self._said += bool(speakable(text))
         return Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
 
     def _cut(self) -> int | None:
         """Where the next clause ends, or None while that is open. A mark counts only once the letter behind it is
         there: `3.` may become `3.5`."""
         cuts = [m.end() for m in _STRONG.finditer(self._text) if not _ABBREVIATION.search(self._text[: m.end()])][:1]
-        least = 1 if self._first else _COMMA_WORDS
+        least = _COMMA_WORDS if self._said else 1
         cuts += [m.end() for m in _WEAK.finditer(self._text) if len(self._text[: m.end()].split()) >= least][:1]
         words = list(_WORD.finditer(self._text))
-        if self._first:
-            bare = (re.sub(r"[^\w']", "", w.group().lower()) for w in words)
-            cuts += [
-                w.end()
-                for n, (w, b) in enumerate(zip(words, bare, strict=True), 1)
-                if n >= _FIRST_WORDS and b not in LEANING
-            ][:1]
-        if len(words) >= _LONGEST_WORDS:
-            cuts.append(words[_LONGEST_WORDS - 1].end())
+        longest = _LONGEST_WORDS[min(self._said, len(_LONGEST_WORDS) - 1)]
+        bare = [re.sub(r"[^\w']", "", word.group().lower()) for word in words]
+        cuts += [
+            word.end()
+            for word, plain in zip(words[longest - 1 :], bare[longest - 1 :], strict=True)
+            if plain not in LEANING
+        ][:1]
+        if len(words) >= _LONGEST_WORDS[-1]:
+            cuts.append(words[_LONGEST_WORDS[-1] - 1].end())
         if len(self._text) > _LONGEST_LETTERS:
             cuts.append(_LONGEST_LETTERS)
         usable = [cut for cut in cuts if self._text[:cut].strip()]

@@ -11,7 +11,6 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
-from voice.clauses import LEANING
 from voice.timing import Timing
 
 _SURE, _UNSURE = 0.85, 0.25
@@ -28,6 +27,18 @@ _SLACK = 1.25
 
 _PAUSES = 4
 """Pauses of this speaker that are remembered."""
+
+_UNFINISHED = frozenset(
+    "a an the my your our their every of to with at by into and or but because if while as than very i".split()
+)
+"""Words that hardly anybody ends with."""
+
+_SUBORDINATE = frozenset(
+    "if when whenever because while although though before after since until unless once suppose supposing as "
+    "whether".split()
+)
+_OPENING = frozenset("on in at for during from with without instead under over behind between near".split())
+"""First words of a clause, or of a phrase, that another one follows."""
 
 _HESITATION = frozenset(["um", "uh", "er", "erm", "uhm", "hmm", "hm", "ah", "well", "like", "okay so", "let me see"])
 _QUESTION = frozenset(
@@ -97,8 +108,10 @@ def judge(
     over = 1 / (1 + math.exp(-odds))
     share = min(1.0, max(0.0, (_SURE - over) / (_SURE - _UNSURE)))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
-    if over < _NEVER or dictates(text):
+    if over < _NEVER:
         wait = timing.patient_wait_ms
+    elif dictates(text):
+        wait = timing.dictation_wait_ms
     elif pauses is not None and over < _SURE:
         wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
     return Verdict(round(over, 3), round(wait))
@@ -146,14 +159,14 @@ def _odds_of_words(text: str) -> float:
         odds += 1.5
     elif stripped.endswith((".", "!")):
         odds += 0.3
-    if last in LEANING and not stripped.endswith("?"):
+    if last in _UNFINISHED and not stripped.endswith("?"):
         odds -= 2.5
     elif words[0] in _QUESTION and len(words) >= 3:
         odds += 1.0
     elif words[0] in _COMMAND and len(words) >= 2:
         odds += 0.5
-    if words[0] in ("if", "when", "because", "while", "although") and not re.search(r"[,;] ", text):
-        odds -= 1.5
+    if not stripped.endswith("?") and not re.search(r"[,;.] ", text):
+        odds -= 2.0 if words[0] in _SUBORDINATE else 1.0 if words[0] in _OPENING else 0.0
     return odds
 
 

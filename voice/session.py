@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from voice import endpoint, events
@@ -442,8 +443,8 @@ class Session:
             self._forget_guess()  # it was not what is answered, if anything is
 
     def _consider_partial(self) -> None:
-        """Transcribe what is there whenever enough was said since the last time, and once more when the user falls
-        silent: with luck that is all, and the end of the turn need not wait for a transcript."""
+        """Transcribe what is there whenever enough was said since the last time, and with care as soon as the user
+        falls silent: if that is all, the end of the turn need not wait for a transcript."""
         utterance, state = self._utterance, self.state
         if utterance is None or (self._partial is not None and not self._partial.done()) or state.guessing:
             return
@@ -451,22 +452,23 @@ class Session:
             return  # silence since the last one: the final text should not have to wait for another
         wanted = self.settings.rules.timing.partial_every_ms * HEARING_RATE // 1000
         silent = state.heard_ms - state.last_voiced_ms >= self.settings.rules.timing.soft_end_ms // 2
-        if utterance.samples - self._partial_samples < wanted and not silent:
-            return
+        pausing = state.heard_ms > state.last_voiced_ms
+        if not silent and (pausing or utterance.samples - self._partial_samples < wanted):
+            return  # while it may be the end, nothing is begun that would keep that waiting
         self._partial_samples, self._partial_voiced_ms = utterance.samples, state.last_voiced_ms
-        self._partial = self._spawn(self._make_partial(utterance, self._item_id))
+        self._partial = self._spawn(self._make_partial(utterance, self._item_id, ahead=silent))
 
-    async def _make_partial(self, utterance: Utterance, item_id: str) -> None:
+    async def _make_partial(self, utterance: Utterance, item_id: str, *, ahead: bool) -> None:
         loop = asyncio.get_running_loop()
-        partial = await loop.run_in_executor(self._stages.hearing, utterance.partial)
+        heard = await loop.run_in_executor(self._stages.hearing, partial(utterance.partial, ahead=ahead))
         if utterance is not self._utterance:
             return
-        self._emit(events.PartialTranscript(item_id, partial.stable, partial.unstable))
-        stable = len(partial.stable.split())
+        self._emit(events.PartialTranscript(item_id, heard.stable, heard.unstable))
+        stable = len(heard.stable.split())
         if stable >= self._read_ahead + _READ_AHEAD_WORDS and not self._thinking and not self.state.guessing:
             self._read_ahead = stable
-            heard = Message("user", partial.stable)
-            self._brain.prepare([*self.history.messages(self.settings.instructions), heard])
+            said = Message("user", heard.stable)
+            self._brain.prepare([*self.history.messages(self.settings.instructions), said])
 
     # Answers.
 

@@ -11,9 +11,8 @@ class Timing:
 
     Attributes:
         onset_ms: voiced sound before the user counts as speaking. Two detector windows: one alone is often a click.
-        barge_in_ms: the same while the assistant answers. Longer, because stopping for a cough is worse than
-            stopping a little late; three windows, because four stopped up to 335 ms after the first sound of a word
-            that begins with an s, which the detector hears late.
+        barge_in_ms: the same while the assistant answers, and the detector must be surer then (`_SURE_SPEECH`). Four
+            windows stopped up to 335 ms after the first sound of a word that begins with an s, three up to 290.
         onset_gap_ms: unvoiced sound that ends a run of voiced sound before it counted as speaking.
         aside_ms: speech over the answer that goes on for longer than this is no "mhm" or "right", and the answer is
             given up before its words are known.
@@ -22,7 +21,8 @@ class Timing:
         resume_ms: voiced sound that takes such a guess back: one window alone is a click or a breath.
         shortest_wait_ms, longest_wait_ms: silence that ends a turn which surely is over, and one which surely is not.
             People take 200 ms from each other (Stivers et al. 2009); after 700 they wonder whether they were heard.
-        patient_wait_ms: the longest for somebody who is dictating or spelling, whose pauses are between the digits.
+        dictation_wait_ms: for somebody who is dictating or spelling, who pauses between groups of digits.
+        patient_wait_ms: for words that cannot be all ("to the", "um"): nobody waits for an answer to them.
         end_silence_ms: silence that ends a turn where the client wants nothing but silence to count. The Realtime
             protocol's own default; with nothing else to go by, less cuts people off in the middle of a sentence.
         prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
@@ -35,13 +35,14 @@ class Timing:
     """
 
     onset_ms: int = 64
-    barge_in_ms: int = 96
+    barge_in_ms: int = 64
     onset_gap_ms: int = 96
     aside_ms: int = 800
     soft_end_ms: int = 128
     resume_ms: int = 64
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
+    dictation_wait_ms: int = 900
     patient_wait_ms: int = 1200
     end_silence_ms: int = 500
     prefix_ms: int = 300

@@ -1,6 +1,7 @@
 """Speech or not, one window of 32 ms at a time.
 
-webrtcvad is the first gate: it costs microseconds, so a silent line costs next to nothing. Silero judges what passes.
+webrtcvad is the first gate: it costs microseconds, so a silent line costs next to nothing. Silero judges what passes,
+and what is much softer than the user is not theirs (`level.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import webrtcvad
 from numpy.typing import NDArray
 
 from voice.audio import HEARING_RATE, Samples, to_pcm16
+from voice.level import LevelGate
 
 WINDOW = 512
 """Samples that Silero judges at a time at 16 kHz (32 ms)."""
@@ -93,6 +95,7 @@ class SpeechDetector:
     def __init__(self, silero: Silero) -> None:
         self._silero = silero
         self._gate = webrtcvad.Vad(_GATE_MODE)
+        self._level = LevelGate()
         self._rest: Samples = np.zeros(0, np.float32)
         self._kept: deque[Samples] = deque(maxlen=_WARM_WINDOWS)
         self._seen = 0
@@ -109,7 +112,9 @@ class SpeechDetector:
             window, self._rest = self._rest[:WINDOW], self._rest[WINDOW:]
             start = self._seen * WINDOW_MS
             self._seen += 1
-            frames.append(Frame(self._judge(window), start, start + WINDOW_MS))
+            loud = self._level.passes(window)
+            probability = self._judge(window)
+            frames.append(Frame(probability if loud else 0.0, start, start + WINDOW_MS))
         return frames
 
     def _judge(self, window: Samples) -> float:

@@ -24,7 +24,15 @@ def test_a_short_question_is_over_at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["I went to the", "Tell me about um", "And then,", "I think that we should...", "Because it was raining"]
+    "text",
+    [
+        "I went to the",
+        "Tell me about um",
+        "And then,",
+        "I think that we should...",
+        "Because it was raining",
+        "Before we begin.",
+    ],
 )
 def test_words_that_lean_on_more_are_waited_for(text: str) -> None:
     assert judge(text, TIMING).wait_ms >= TIMING.longest_wait_ms * 0.9
@@ -57,7 +65,7 @@ def test_the_sound_counts_too() -> None:
 def test_a_number_being_dictated_is_waited_for(text: str, dictated: bool) -> None:
     assert dictates(text) is dictated
     if dictated:
-        assert judge(text, TIMING, words=0.9).wait_ms == TIMING.patient_wait_ms
+        assert judge(text, TIMING, words=0.9).wait_ms == TIMING.dictation_wait_ms
 
 
 def test_somebody_who_paused_before_gets_longer_unless_they_surely_have_finished() -> None:

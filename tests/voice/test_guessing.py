@@ -10,6 +10,7 @@ import pytest
 from tests.fakes import FakeBrain, FakeProgress
 from tests.voice.tables import Table, table
 from voice import events
+from voice.asr import FINAL_WINDOW, PARTIAL_WINDOW
 from voice.brain import Message
 from voice.speaking import Settings
 from voice.timing import Timing
@@ -87,16 +88,11 @@ def test_a_brain_that_fails_on_a_guess_fails_the_answer_that_it_becomes() -> Non
     assert [(e.status, e.reason) for e in t.all(events.AnswerDone)] == [("failed", "the brain broke")]
 
 
-def test_a_partial_that_was_sure_and_covers_the_speech_is_the_transcript() -> None:
-    async def work(t: Table) -> None:
-        t.recognizer.sure = -0.1
-        await t.ask(3.0)
-
-    t = table(work)
+def test_what_was_transcribed_as_the_user_fell_silent_is_the_transcript() -> None:
+    t = table(lambda t: t.ask(3.0))
     assert [e.text for e in t.all(events.FinalTranscript)] == [t.recognizer.text]
-    before = len(t.recognizer.heard_s)
-    unsure = table(lambda t: t.ask(3.0))
-    assert before == len(unsure.recognizer.heard_s) - 1
+    assert t.recognizer.windows[-1] == FINAL_WINDOW and set(t.recognizer.windows[:-1]) == {PARTIAL_WINDOW}
+    assert t.recognizer.heard_s[-1] == pytest.approx(1.0 + 0.064, abs=0.05)
 
 
 def test_words_that_have_settled_are_read_while_the_user_speaks() -> None:

@@ -1,0 +1,44 @@
+"""Is a sound as loud as the user, or somebody far behind them? A radio and people at other tables speak as well, and
+no voice detector tells them from the user; they are quieter.
+
+The loudest and the softest of the last seconds say where the user and the background are. In a quiet room the
+background is silence and nothing that can be heard is turned away.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from voice.audio import Samples
+
+_WINDOWS = 250
+"""Windows of 32 ms that are remembered: eight seconds."""
+
+_LOUDEST, _SOFTEST = 97, 10
+"""Percentiles that stand for the user's voice and for the background."""
+
+_ABOVE_DB = 10.0
+"""The user is so much louder than the softest of the background, whose own level goes up and down by as much."""
+
+_BELOW_DB = 13.0
+"""And never so much softer than at their loudest: syllables without stress are up to 10 dB softer."""
+
+_SILENCE_DB = -90.0
+"""What digital silence counts as."""
+
+
+class LevelGate:
+    """Follows the level of one stream."""
+
+    def __init__(self) -> None:
+        self._levels: deque[float] = deque(maxlen=_WINDOWS)
+
+    def passes(self, window: Samples) -> bool:
+        """Whether this window is as loud as the user speaks. To be asked for every window, in order."""
+        power = float(np.mean(np.square(window, dtype=np.float64)))
+        level = max(_SILENCE_DB, 10 * np.log10(power + 1e-12))
+        self._levels.append(level)
+        softest, loudest = np.percentile(self._levels, (_SOFTEST, _LOUDEST))
+        return bool(level >= min(softest + _ABOVE_DB, loudest - _BELOW_DB))
