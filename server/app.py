@@ -6,8 +6,10 @@ import asyncio
 import hmac
 import logging
 import resource
+import socket as sockets
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -24,6 +26,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from model.engine import Engine
 from server import protocol
+from server.phone.prompts import Prompts
+from server.phone.routes import PhoneSettings, Switchboard, phone_routes
+from server.phone.tcp import audiosocket_server
 from server.protocol import ErrorDetail, ServerEvent
 from server.realtime import RealtimeConversation
 from server.timelines import TurnRecord
@@ -58,6 +63,8 @@ class ServerState:
         most_conversations: more than this at once are turned away.
         local: whether the server listens on this machine only.
         keep: called with every answered turn; nothing is kept when None.
+        phone: how phone calls are held, and who may call.
+        audiosocket: a bound socket for AudioSocket calls, or None.
     """
 
     engine: Engine
@@ -68,7 +75,13 @@ class ServerState:
     most_conversations: int = 16
     local: bool = False
     keep: Callable[[TurnRecord], None] | None = None
-    connections: set[WebSocket] = field(default_factory=set)
+    phone: PhoneSettings = field(default_factory=PhoneSettings)
+    audiosocket: sockets.socket | None = None
+    connections: set[object] = field(default_factory=set)
+
+    def conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+        """A new conversation that sends its events to `send`."""
+        return RealtimeConversation(self.engine.conversation(), self.stages, self.model, send, self.keep)
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -88,10 +101,29 @@ def build_app(state: ServerState) -> ASGIApp:
     async def realtime(socket: WebSocket) -> None:
         await _serve_realtime(socket, state)
 
+    board = Switchboard(
+        state.phone,
+        Prompts(state.stages),
+        state.conversation,
+        state.connections,
+        state.most_conversations,
+        lambda socket: _same_site(socket, state),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        if state.audiosocket is None:
+            yield
+            return
+        async with audiosocket_server(state.audiosocket, board):
+            yield
+
     return Starlette(
+        lifespan=lifespan,
         routes=[
             Route("/healthz", healthz),
             WebSocketRoute("/v1/realtime", realtime),
+            *phone_routes(board),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),
         ],
         middleware=[Middleware(_PageHeaders)],
@@ -139,7 +171,7 @@ async def _serve_realtime(socket: WebSocket, state: ServerState) -> None:
         except asyncio.QueueFull:
             stalled.set()
 
-    conversation = RealtimeConversation(state.engine.conversation(), state.stages, state.model, send, state.keep)
+    conversation = state.conversation(send)
     tasks = [
         asyncio.create_task(_read(socket, conversation)),
         asyncio.create_task(_write(socket, waiting)),

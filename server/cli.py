@@ -17,9 +17,11 @@ from rich.table import Column, Table
 
 from model import catalog
 from model.store import Store
+from server.calling.command import call
 from server.converting import convert_app
 from server.loading import Bars, Choice
 from server.options import with_choice
+from server.phone.rules import CallRules
 from server.reporting import report
 from server.sentences import UserError, sentences
 
@@ -35,6 +37,9 @@ bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 app.add_typer(convert_app, name="convert")
 app.command("report")(report)
+app.command("call")(call)
+
+_GREETING = CallRules().greeting
 
 _out = Console()
 _err = Console(stderr=True)
@@ -72,10 +77,29 @@ def serve(
     ] = None,
     keep_days: Annotated[float, typer.Option(min=0, help="Delete older turns from it.")] = 30,
     no_text: Annotated[bool, typer.Option("--no-text", help="Keep no words in it, only times.")] = False,
+    audiosocket: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Asterisk's AudioSocket calls; 0 picks a free one.")
+    ] = None,
+    phone_secret: Annotated[
+        str, typer.Option(envvar="REJOINDER_PHONE_SECRET", help="A secret that phone calls may bring, ?token=SECRET.")
+    ] = "",
+    twilio_token: Annotated[
+        str, typer.Option(envvar="TWILIO_AUTH_TOKEN", help="The account's Auth Token: only calls signed with it.")
+    ] = "",
+    plivo_token: Annotated[str, typer.Option(envvar="PLIVO_AUTH_TOKEN", help="The same for Plivo.")] = "",
+    telnyx_key: Annotated[
+        str, typer.Option(envvar="TELNYX_PUBLIC_KEY", help="The public key that Telnyx signs webhooks with.")
+    ] = "",
+    public_url: Annotated[
+        str, typer.Option(help="Where carriers find this server, https://HOST, when a proxy hides it.")
+    ] = "",
+    greeting: Annotated[str, typer.Option(help="What callers hear first; empty to let them begin.")] = _GREETING,
     *,
     choice: Choice,
 ) -> None:
-    """Serve the page at / and the Realtime protocol at /v1/realtime."""
+    """Serve the page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
+    from server.phone.routes import PhoneSettings
+    from server.phone.trust import Trust
     from server.serving import Serving, run
 
     if (tls_cert is None) != (tls_key is None):
@@ -87,6 +111,11 @@ def serve(
             )
     if tls_cert is not None and tls_self_signed:
         raise typer.BadParameter("give a certificate or --tls-self-signed, not both")
+    if public_url and not re.fullmatch(r"(https?|wss?)://[^/\s]+/?", public_url):
+        raise typer.BadParameter("--public-url looks like https://phone.example.org, without a path")
+    shared = (phone_secret,) if phone_secret else tuple(api_key or ())
+    with sentences():
+        trust = Trust(twilio_token, plivo_token, telnyx_key, shared)
     serving = Serving(
         host,
         port,
@@ -99,6 +128,8 @@ def serve(
         timelines,
         keep_days,
         not no_text,
+        PhoneSettings(CallRules(greeting=greeting), trust, public_url),
+        audiosocket,
     )
     with sentences():
         run(choice, serving, _err)

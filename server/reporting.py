@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from model.store import cache_folder
+from server.calling.command import CarrierName
+from server.calling.reported import TURNS_PER_CALL, phoning
 from server.loading import DEFAULT_VOICE, TRANSCRIPTION_MODEL, Choice, locate
 from server.options import chosen_options, with_choice
 from server.report.child import own_server
-from server.report.client import NoServer, speak
+from server.report.client import TURNS_PER_CONNECTION, Call, NoServer, calling, speak
 from server.report.corpus import SpokenTurn, built_in, choose, from_folder
 from server.report.limits import Limit, broken, parse
 from server.report.live import measurements
@@ -45,6 +49,7 @@ class Wanted:
     Attributes:
         url: of another server; ours is started when None.
         options: that pick models for our own server.
+        phone: the carrier whose protocol is spoken, or None for the Realtime protocol.
     """
 
     url: str | None
@@ -54,6 +59,7 @@ class Wanted:
     kinds: list[str]
     seed: int
     options: list[str]
+    phone: str | None = None
 
 
 @with_choice
@@ -85,6 +91,9 @@ def report(
     limit: Annotated[
         list[str] | None, typer.Option(help="Exit with 3 when a figure is above, like p95=1000; may be repeated.")
     ] = None,
+    phone: Annotated[
+        CarrierName | None, typer.Option(help="Speak through this phone carrier's protocol, one call a turn.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the order of turns and of the bootstrap.")] = 0,
     *,
     choice: Choice,
@@ -99,7 +108,9 @@ def report(
         if live is not None:
             run = Run.now(measurements(live), server=str(live), corpus="real conversations", models={}, seed=seed)
         else:
-            wanted = Wanted(url, api_key, corpus, turns, kind or [], seed, chosen_options(context))
+            wanted = Wanted(
+                url, api_key, corpus, turns, kind or [], seed, chosen_options(context), phone and phone.value
+            )
             run = _measure(wanted, choice)
         show(run, _out, others[0] if others else None)
         if json is not None:
@@ -120,6 +131,7 @@ def _measure(wanted: Wanted, choice: Choice) -> Run:
         models = {"language": choice.model, "transcription": TRANSCRIPTION_MODEL, "voice": choice.voice}
     name = "the built-in corpus" if wanted.corpus is None else wanted.corpus.name
     server = wanted.url.partition("?")[0] if wanted.url else "rejoinder serve"
+    server += f" over {wanted.phone}" if wanted.phone else ""
     return Run.now(measured, server=server, corpus=name, models=models, seed=wanted.seed)
 
 
@@ -149,11 +161,17 @@ async def _spoken(wanted: Wanted, turns: Sequence[SpokenTurn]) -> list[Measureme
             said = "no answer" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
             bars.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else said}")
 
+        def connected(url: str) -> Callable[[], AbstractAsyncContextManager[Call]]:
+            return (
+                partial(calling, url, wanted.api_key) if wanted.phone is None else partial(phoning, url, wanted.phone)
+            )
+
+        each = TURNS_PER_CONNECTION if wanted.phone is None else TURNS_PER_CALL
         if wanted.url is not None:
-            return await speak(wanted.url, turns, api_key=wanted.api_key, report=told)
-        async with own_server(wanted.options) as url:
+            return await speak(connected(wanted.url), turns, each=each, report=told)
+        async with own_server(wanted.options, phone=wanted.phone) as url:
             bars.update(task, description="turns")
-            return await speak(url, turns, report=told)
+            return await speak(connected(url), turns, each=each, report=told)
 
 
 def _hold(limits: list[Limit], run: Run) -> None:

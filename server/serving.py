@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -16,6 +16,7 @@ from rich.console import Console
 from model.store import cache_folder
 from server.app import ServerState, build_app
 from server.loading import Choice, load_engine, load_voice_stages
+from server.phone.routes import PhoneSettings
 from server.timelines import TimelineStore
 from server.tls import addresses, self_signed
 
@@ -36,6 +37,8 @@ class Serving:
     """How to listen, and for whom.
 
     Attributes:
+        phone: how phone calls are held, and who may call.
+        audiosocket: a port for AudioSocket calls, or None.
         timelines: an SQLite file to keep turns in, for so many days, with or without what was said; or None.
     """
 
@@ -50,6 +53,8 @@ class Serving:
     timelines: Path | None = None
     keep_days: float = 30.0
     keep_text: bool = True
+    phone: PhoneSettings = field(default_factory=PhoneSettings)
+    audiosocket: int | None = None
 
 
 def run(choice: Choice, serving: Serving, console: Console) -> None:
@@ -61,6 +66,7 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     taken = _take_port(serving.host, serving.port)
+    audiosocket = None if serving.audiosocket is None else _take_port(serving.host, serving.audiosocket)
     certificate, key = _certificate(serving)
     kept = None
     if serving.timelines is not None:
@@ -75,6 +81,8 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
         serving.most_conversations,
         _is_local(taken),
         kept.keep if kept else None,
+        serving.phone,
+        audiosocket,
     )
     config = uvicorn.Config(
         build_app(state),
@@ -86,7 +94,7 @@ def run(choice: Choice, serving: Serving, console: Console) -> None:
         log_level="warning",
         timeout_graceful_shutdown=5,
     )
-    server = _Server(config, lambda: _greet(serving, taken, console))
+    server = _Server(config, lambda: _greet(serving, taken, audiosocket, console))
     try:
         server.run(sockets=[taken])
     finally:
@@ -151,7 +159,7 @@ def _certificate(serving: Serving) -> tuple[str | None, str | None]:
     )
 
 
-def _greet(serving: Serving, taken: socket.socket, console: Console) -> None:
+def _greet(serving: Serving, taken: socket.socket, audiosocket: socket.socket | None, console: Console) -> None:
     secure = serving.tls_self_signed or serving.tls_cert is not None
     scheme, port = ("https" if secure else "http"), taken.getsockname()[1]
     everywhere = serving.host in ("0.0.0.0", "::", "")
@@ -162,3 +170,14 @@ def _greet(serving: Serving, taken: socket.socket, console: Console) -> None:
         console.print("Other devices get no microphone on http: add --tls-self-signed, or a certificate.")
     if everywhere and not serving.api_keys:
         console.print("Anyone who reaches this port can talk to it: --api-key lets in only who has the key.")
+    trust = serving.phone.trust
+    if audiosocket is not None:
+        name = trust.audiosocket_id or "any UUID"
+        port = audiosocket.getsockname()[1]
+        console.print(f"AudioSocket: {serving.host}:{port}, calls with {name}", highlight=False, soft_wrap=True)
+    if not trust.configured and (not _is_local(taken) or audiosocket is not None or serving.phone.public):
+        console.print(
+            "Anyone who reaches this port can be a phone call: --twilio-token, --plivo-token, --telnyx-key or "
+            "--phone-secret lets in only real ones.",
+            style="yellow",
+        )

@@ -12,17 +12,17 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from server.report.corpus import SpokenTurn
 from server.report.measure import Measurement, Reply, Sighting, measure
 from server.report.microphone import Microphone
 from server.report.player import Player
-from voice.audio import BadAudio, from_pcm16
+from voice.audio import SPEAKING_RATE, BadAudio, Samples, from_pcm16, to_pcm16
 
 PATIENCE_S = 15.0
 """A turn without an audible answer for this long is missed."""
@@ -65,12 +65,17 @@ class NoServer(Exception):
 
 
 async def speak(
-    url: str, turns: Sequence[SpokenTurn], *, api_key: str | None = None, report: Report = lambda turn: None
+    connected: Callable[[], AbstractAsyncContextManager[Call]],
+    turns: Sequence[SpokenTurn],
+    *,
+    each: int = TURNS_PER_CONNECTION,
+    report: Report = lambda turn: None,
 ) -> list[Measurement]:
     """Speak all turns, some on each connection.
 
     Args:
-        url: of the Realtime endpoint, with its query if it wants one.
+        connected: opens a connection: `calling`, with an address.
+        each: turns on a connection.
         report: called after each turn.
 
     Raises:
@@ -78,8 +83,8 @@ async def speak(
     """
     measured: list[Measurement] = []
     while len(measured) < len(turns):
-        async with calling(url, api_key) as call:
-            for turn in turns[len(measured) :][:TURNS_PER_CONNECTION]:
+        async with connected() as call:
+            for turn in turns[len(measured) :][:each]:
                 measured.append(measure(await call.take(turn)))
                 report(measured[-1])
                 if measured[-1].missed or measured[-1].cut_off:
@@ -109,16 +114,27 @@ async def calling(url: str, api_key: str | None = None) -> AsyncIterator[Call]:
         raise NoServer(f"{url} closed the connection ({error})") from None
 
 
+class Socket(Protocol):
+    """What a call needs of a websocket."""
+
+    async def send(self, message: str, /) -> None:
+        """Send a text frame. Raises ConnectionClosed."""
+
+    async def recv(self) -> str | bytes:
+        """The next frame. Raises ConnectionClosed."""
+
+
 class Call:
     """One conversation.
 
     Args:
-        socket: an open websocket.
+        socket: an open websocket, or what sends and receives like one.
+        rate: Hz of the sound that is sent.
     """
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: Socket, rate: int = SPEAKING_RATE) -> None:
         self._socket = socket
-        self._microphone = Microphone(socket.send)
+        self._microphone = Microphone(self._speak, rate)
         self._tasks: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
         self._told: list[str] = []
@@ -228,6 +244,9 @@ class Call:
         if cut is not None:
             item_id, heard_ms = cut
             await self._send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=heard_ms)
+
+    async def _speak(self, block: Samples) -> None:
+        await self._send("input_audio_buffer.append", audio=base64.b64encode(to_pcm16(block)).decode("ascii"))
 
     async def _send(self, kind: str, **said: Any) -> None:
         await self._socket.send(json.dumps({"type": kind, **said}))

@@ -7,39 +7,30 @@ a sound card does it.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import time
 from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from voice.audio import SPEAKING_RATE, Samples, to_pcm16
+from voice.audio import SPEAKING_RATE, Samples, resample
 
 BLOCK_S = 0.02
-BLOCK = round(BLOCK_S * SPEAKING_RATE)
-
-
-def _event(samples: Samples) -> str:
-    audio = base64.b64encode(to_pcm16(samples)).decode("ascii")
-    return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
-
-
-_SILENCE = _event(np.zeros(BLOCK, np.float32))
 
 
 class Microphone:
     """Streams until it is cancelled.
 
     Args:
-        send: takes one text frame.
+        send: takes one block, [T] float32 at `rate`.
+        rate: Hz of what is sent; what is said is at 24 kHz.
 
     Attributes:
         worst_late_s: how far behind the schedule the latest block of all was sent, since it was last set to 0.
     """
 
-    def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[Samples], Awaitable[None]], rate: int = SPEAKING_RATE) -> None:
+        self._send, self._rate = send, rate
+        self._block = round(BLOCK_S * rate)
         self._began = time.monotonic()
         self._sent = 0
         self._queue: list[tuple[int, Samples]] = []
@@ -53,15 +44,16 @@ class Microphone:
         Returns:
             The moment of the first sample, on `time.monotonic`.
         """
-        first = self._sent * BLOCK
+        first = self._sent * self._block
         if at is not None:
-            first = max(first, round((at - self._began) * SPEAKING_RATE))
-        self._queue.append((first, samples))
-        return self._began + first / SPEAKING_RATE
+            first = max(first, round((at - self._began) * self._rate))
+        self._queue.append((first, resample(samples, SPEAKING_RATE, self._rate)))
+        return self._began + first / self._rate
 
     def surround(self, background: Samples | None) -> None:
         """Mix a loop into everything from now on; None ends it."""
-        self._background, self._background_at = background, self._sent * BLOCK
+        self._background = None if background is None else resample(background, SPEAKING_RATE, self._rate)
+        self._background_at = self._sent * self._block
 
     async def run(self) -> None:
         """Send block after block."""
@@ -73,21 +65,20 @@ class Microphone:
                 await asyncio.sleep(wait)
             else:
                 self.worst_late_s = max(self.worst_late_s, -wait)
-            frame = self._next()
+            block = self._next()
             self._sent += 1
-            await self._send(frame)
+            await self._send(block)
 
-    def _next(self) -> str:
-        if not self._queue and self._background is None:
-            return _SILENCE
-        start = self._sent * BLOCK
-        mixed = np.zeros(BLOCK, np.float32)
+    def _next(self) -> Samples:
+        block = self._block
+        start = self._sent * block
+        mixed = np.zeros(block, np.float32)
         if self._background is not None:
-            places = (np.arange(start, start + BLOCK) - self._background_at) % len(self._background)
+            places = (np.arange(start, start + block) - self._background_at) % len(self._background)
             mixed += self._background[places]
         for first, samples in self._queue:
-            low, high = max(start, first), min(start + BLOCK, first + len(samples))
+            low, high = max(start, first), min(start + block, first + len(samples))
             if low < high:
                 mixed[low - start : high - start] += samples[low - first : high - first]
-        self._queue = [(first, samples) for first, samples in self._queue if first + len(samples) > start + BLOCK]
-        return _event(mixed)
+        self._queue = [(first, samples) for first, samples in self._queue if first + len(samples) > start + block]
+        return mixed

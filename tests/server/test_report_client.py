@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ async def listening(talk: Callable[[ServerConnection], Any]) -> AsyncIterator[st
 
 async def measured(fake: FakeServer, turn: SpokenTurn) -> Measurement:
     async with listening(fake.talk) as url:
-        return (await speak(url, [turn]))[0]
+        return (await speak(partial(calling, url), [turn]))[0]
 
 
 async def test_latency_is_from_the_last_spoken_sample_to_the_first_audible_one() -> None:
@@ -246,9 +247,9 @@ async def test_a_background_is_there_before_between_and_after_the_words() -> Non
 
 async def test_what_is_no_server_is_said_in_a_sentence() -> None:
     with pytest.raises(NoServer, match="is the server running there"):
-        await speak("ws://127.0.0.1:9/v1/realtime", [spoken()])
+        await speak(partial(calling, "ws://127.0.0.1:9/v1/realtime"), [spoken()])
     with pytest.raises(NoServer, match="is no websocket address"):
-        await speak("nonsense", [spoken()])
+        await speak(partial(calling, "nonsense"), [spoken()])
 
     async def refuses(socket: ServerConnection) -> None:
         await socket.send(json.dumps({"type": "error", "error": {"message": "this server wants an API key"}}))
@@ -270,4 +271,4 @@ async def test_a_server_that_goes_away_is_said() -> None:
 
     async with listening(leaves) as url:
         with pytest.raises(NoServer, match="closed the connection"):
-            await speak(url, [spoken()])
+            await speak(partial(calling, url), [spoken()])

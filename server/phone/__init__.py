@@ -1,0 +1,1 @@
+"""Phone calls: any carrier's media stream as a Realtime conversation."""
