@@ -16,8 +16,9 @@ from voice.timing import Timing
 _SURE, _UNSURE = 0.85, 0.25
 """From the one probability on the shortest wait is enough, up to the other the longest is needed."""
 
-_PLAIN = 2.0
-"""Log-odds of the rules from which the words leave no doubt: "What time is it?", "and then um"."""
+_TRUST = 0.7
+"""Share of the language model's log-odds that counts: of "On the way to the airport" it is as sure as of a whole
+sentence."""
 
 _NEVER = 0.1
 """Below this the words cannot be all ("to the", "um"): waited for as long as for somebody who is dictating."""
@@ -102,7 +103,7 @@ def judge(
     """
     odds = _odds_of_words(text)
     if words is not None:
-        odds += _log_odds(words)
+        odds += _TRUST * _log_odds(words)
     if sound is not None:
         odds += _log_odds(sound)
     over = 1 / (1 + math.exp(-odds))
@@ -115,12 +116,6 @@ def judge(
     elif pauses is not None and over < _SURE:
         wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
     return Verdict(round(over, 3), round(wait))
-
-
-def is_plain(text: str) -> bool:
-    """Whether the words alone leave no doubt, one way or the other, so that nobody else need be asked."""
-    odds = _odds_of_words(text)
-    return not dictates(text) and (odds >= _PLAIN or odds <= -_PLAIN)
 
 
 def dictates(text: str) -> bool:
@@ -166,7 +161,7 @@ def _odds_of_words(text: str) -> float:
     elif words[0] in _COMMAND and len(words) >= 2:
         odds += 0.5
     if not stripped.endswith("?") and not re.search(r"[,;.] ", text):
-        odds -= 2.0 if words[0] in _SUBORDINATE else 1.0 if words[0] in _OPENING else 0.0
+        odds -= 3.0 if words[0] in _SUBORDINATE else 2.0 if words[0] in _OPENING else 0.0
     return odds
 
 

@@ -336,7 +336,7 @@ class Session:
         made.aside = self._is_aside(text)
         self._think_ahead(made, text)
         words = None
-        if text and not made.settings.rules.by_silence and not endpoint.is_plain(text):
+        if text and not made.settings.rules.by_silence:
             if made.answer is not None:
                 await made.answer.asked.wait()  # both then share a pass
             words = await self._brain.ends(text)
