@@ -21,7 +21,7 @@ def item_object(item: Item) -> dict[str, Any]:
             else {"type": "output_text", "text": item.text}
         ]
     elif item.spoken:
-        content = [{"type": "input_audio", **({"transcript": item.text} if item.text else {})}]
+        content = [{"type": "input_audio", "transcript": item.text or None}]  # @openai/agents wants the null
     else:
         content = [{"type": "input_text", "text": item.text}]
     return {
