@@ -128,8 +128,8 @@ def ending_command(
         folder.mkdir(parents=True, exist_ok=True)
         ending.save(folder / "ending.safetensors")
     _out.print(
-        f"{folder / 'ending.safetensors'}: of held-out turns {found.recall:.0%} are found complete where 5 % of cut ones "
-        f"are called so (AUC {found.auc:.3f}); use it with `--ending {folder / 'ending.safetensors'}`",
+        f"{folder / 'ending.safetensors'}: of held-out turns {found.recall:.0%} are found complete where 5 % of cut "
+        f"ones are called so (AUC {found.auc:.3f}); use it with `--ending {folder / 'ending.safetensors'}`",
         soft_wrap=True,
     )
 
