@@ -91,7 +91,9 @@ class FakeRecognizer:
         self.heard_s: list[float] = []
         self.windows: list[Window | None] = []
 
-    def transcribe(self, audio: Samples, window: Window | None = None) -> list[Segment]:
+    def transcribe(
+        self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
+    ) -> list[Segment]:
         if self.failing:
             raise RuntimeError("the recognizer broke")
         self.heard_s.append(len(audio) / HEARING_RATE)

@@ -19,11 +19,12 @@ _WINDOWS = 250
 _LOUDEST, _SOFTEST = 97, 10
 """Percentiles that stand for the user's voice and for the background."""
 
-_ABOVE_DB = 10.0
+_ABOVE_DB = 12.0
 """The user is so much louder than the softest of the background, whose own level goes up and down by as much."""
 
-_BELOW_DB = 13.0
-"""And never so much softer than at their loudest: syllables without stress are up to 10 dB softer."""
+_BELOW_DB = 10.5
+"""And never so much softer than at their loudest: syllables without stress are 10 dB softer, and behind voices 10 dB
+below theirs some of those are lost. In a quiet room the other rule is the lower one, and nothing is."""
 
 _SILENCE_DB = -90.0
 """What digital silence counts as."""

@@ -21,6 +21,7 @@ from voice.brain import Brain, Message
 from voice.echo import MOSTLY, EchoGuard
 from voice.history import History, Item
 from voice.listening import InputBuffer
+from voice.partials import Partials
 from voice.speaking import Settings, Speaking, new_id
 from voice.speculation import Speculation
 from voice.stages import Stages
@@ -109,7 +110,7 @@ class Session:
         self._utterance_ms = 0
         self._item_id = ""
         self._partial: asyncio.Task[None] | None = None
-        self._partial_samples = self._partial_voiced_ms = 0
+        self._partials = Partials()
         self._read_ahead = 0
         self._understanding: set[asyncio.Task[None]] = set()
         self._pauses = endpoint.Pauses()
@@ -300,7 +301,8 @@ class Session:
         self._utterance_ms = max(self._input.start_ms, prefix, min(self._echo_ms, action.at_ms))
         self._utterance = Utterance(self._stages.recognizer)
         self._utterance.add(self._input.since(self._utterance_ms))
-        self._partial_samples = self._read_ahead = self._guesses = 0
+        self._read_ahead = self._guesses = 0
+        self._partials.begin()
         self._pauses.begin()
         self._forget_guess()
         self._item_id = new_id("item")
@@ -443,24 +445,23 @@ class Session:
             self._forget_guess()  # it was not what is answered, if anything is
 
     def _consider_partial(self) -> None:
-        """Transcribe what is there whenever enough was said since the last time, and with care as soon as the user
-        falls silent: if that is all, the end of the turn need not wait for a transcript."""
-        utterance, state = self._utterance, self.state
-        if utterance is None or (self._partial is not None and not self._partial.done()) or state.guessing:
+        utterance = self._utterance
+        if utterance is None:
             return
-        if state.last_voiced_ms == self._partial_voiced_ms:
-            return  # silence since the last one: the final text should not have to wait for another
-        wanted = self.settings.rules.timing.partial_every_ms * HEARING_RATE // 1000
-        silent = state.heard_ms - state.last_voiced_ms >= self.settings.rules.timing.soft_end_ms // 2
-        pausing = state.heard_ms > state.last_voiced_ms
-        if not silent and (pausing or utterance.samples - self._partial_samples < wanted):
-            return  # while it may be the end, nothing is begun that would keep that waiting
-        self._partial_samples, self._partial_voiced_ms = utterance.samples, state.last_voiced_ms
-        self._partial = self._spawn(self._make_partial(utterance, self._item_id, ahead=silent))
+        busy = self._partial is not None and not self._partial.done()
+        spoken_ms = utterance.samples * 1000 // HEARING_RATE
+        wish = self._partials.wish(spoken_ms, self.state, self.settings.rules.timing, busy=busy)
+        if wish == "hurry":
+            utterance.hurry()
+        elif wish is not None:
+            self._partial = self._spawn(self._make_partial(utterance, self._item_id, ahead=wish == "ahead"))
 
     async def _make_partial(self, utterance: Utterance, item_id: str, *, ahead: bool) -> None:
         loop = asyncio.get_running_loop()
+        began = self._clock()
         heard = await loop.run_in_executor(self._stages.hearing, partial(utterance.partial, ahead=ahead))
+        if not ahead:
+            self._partials.took_ms = (self._clock() - began) * 1000
         if utterance is not self._utterance:
             return
         self._emit(events.PartialTranscript(item_id, heard.stable, heard.unstable))

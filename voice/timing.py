@@ -28,7 +28,8 @@ class Timing:
         prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
         longest_turn_ms: a turn is ended here even if sound goes on (a radio, a fan that sounds like speech).
         shortest_commit_ms: less audio than this cannot be committed by hand (the Realtime protocol's rule).
-        partial_every_ms: new speech before another partial transcript is made.
+        partial_every_ms: new speech before another partial transcript is made, and `partial_share` times as long as
+            the last one took, where that is longer: the careful one at the end should find the recognizer free.
         clause_within_ms: when the first clause of a spoken answer is wanted, once the transcript is there: what is left
             of a second behind the wait, the transcription and the synthesis. A brain that can hurries for it.
         playback_slack_ms: how much later than our own estimate the client may finish playing: network and its buffer.
@@ -42,12 +43,13 @@ class Timing:
     resume_ms: int = 64
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
-    dictation_wait_ms: int = 900
+    dictation_wait_ms: int = 800
     patient_wait_ms: int = 1200
     end_silence_ms: int = 500
     prefix_ms: int = 300
     longest_turn_ms: int = 120_000
     shortest_commit_ms: int = 100
     partial_every_ms: int = 320
+    partial_share: float = 3.0
     clause_within_ms: int = 200
     playback_slack_ms: int = 300

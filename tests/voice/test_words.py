@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -193,7 +195,9 @@ class ScriptedRecognizer(Recognizer):
     def __init__(self, script: dict[float, list[Segment]]) -> None:
         self.script, self.heard = script, list[float]()
 
-    def transcribe(self, audio: Samples, window: Window | None = None) -> list[Segment]:
+    def transcribe(
+        self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
+    ) -> list[Segment]:
         self.heard.append(len(audio) / HEARING_RATE)
         return self.script[self.heard[-1]]
 

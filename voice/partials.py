@@ -1,0 +1,49 @@
+"""When to transcribe what a user has said so far: often enough to show and to read ahead, and so that the recognizer is
+free when the user falls silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from voice.timing import Timing
+from voice.turn import TurnState
+
+Wish = Literal["partial", "ahead", "hurry"]
+"""Transcribe; transcribe with care, for that may be all; give up what is being transcribed."""
+
+
+@dataclass
+class Partials:
+    """Follows one turn.
+
+    Attributes:
+        took_ms: how long the last partial took.
+    """
+
+    took_ms: float = 0.0
+    _heard_ms: int = 0
+    _voiced_ms: int = -1
+
+    def begin(self) -> None:
+        """Another turn."""
+        self._heard_ms, self._voiced_ms = 0, -1
+
+    def wish(self, spoken_ms: int, state: TurnState, timing: Timing, *, busy: bool) -> Wish | None:
+        """What to do now.
+
+        Args:
+            spoken_ms: length of the turn's sound so far.
+            busy: the recognizer is at work on this turn.
+        """
+        silence = state.heard_ms - state.last_voiced_ms
+        silent = silence >= timing.soft_end_ms // 2
+        if state.guessing or state.last_voiced_ms == self._voiced_ms:
+            return None  # nothing was said since the last time
+        if busy:
+            return "hurry" if silent else None
+        every_ms = max(timing.partial_every_ms, timing.partial_share * self.took_ms)
+        if not silent and (silence > 0 or spoken_ms - self._heard_ms < every_ms):
+            return None  # in what may be the last silence nothing is begun that it would have to wait for
+        self._heard_ms, self._voiced_ms = spoken_ms, state.last_voiced_ms
+        return "ahead" if silent else "partial"
