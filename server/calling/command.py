@@ -33,6 +33,9 @@ _GREETED_S = 3.0
 _LONGEST_S = 60.0
 """The longest greeting or answer that is listened to."""
 
+_QUIET_S = 1.0
+"""Silence that ends a greeting or an answer; between two clauses it may be half as long."""
+
 _LATE_MS = 20
 """A microphone that falls further behind shows a machine too busy to measure."""
 
@@ -110,7 +113,7 @@ async def place(plan: Plan) -> Outcome:
                 if plan.abruptly:
                     break
                 await _quiet(phone)
-        outcome.late_ms = 1000 * phone.microphone.worst_late_s
+        outcome.late_ms = 1000 * phone.microphone.worst_late_s - plan.weather.jitter_ms
         outcome.gaps = len(phone.player.gaps)
         outcome.clears, outcome.marks, outcome.faults = phone.clears, phone.marks, phone.faults
         outcome.heard = phone.heard
@@ -130,10 +133,10 @@ async def _audible(phone: Phone, since: float, seconds: float) -> float | None:
 
 
 async def _quiet(phone: Phone) -> None:
-    """Until nothing has been played for a second."""
+    """Until nothing has been played for a while."""
     deadline = time.monotonic() + _LONGEST_S
     while (now := time.monotonic()) < deadline and not phone.gone.is_set():
-        if now >= phone.player.end + 1.0:
+        if now >= phone.player.end + _QUIET_S:
             return
         await asyncio.sleep(0.02)
 

@@ -55,6 +55,9 @@ class Wire(Protocol):
     async def close(self) -> None:
         """Close it."""
 
+    async def abort(self) -> None:
+        """Be gone, as a line that breaks is."""
+
 
 class Phone:
     """One call.
@@ -103,7 +106,7 @@ class Phone:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._wire.close()
+        await (self._wire.abort() if abruptly else self._wire.close())
 
     async def press(self, digit: str) -> None:
         """Press a key."""
@@ -230,7 +233,15 @@ async def _dial(url: str, headers: dict[str, str]) -> Wire:
             where = urlsplit(url)
             return _Tcp(*await asyncio.wait_for(asyncio.open_connection(where.hostname, where.port), _OPEN_S))
         return _Websocket(
-            await connect(url, additional_headers=headers, max_size=None, compression=None, open_timeout=_OPEN_S)
+            await connect(
+                url,
+                additional_headers=headers,
+                max_size=None,
+                max_queue=None,
+                compression=None,
+                open_timeout=_OPEN_S,
+                close_timeout=2,
+            )
         )
     except InvalidURI:
         raise NoServer(f"{url} is no address: it should look like ws://127.0.0.1:8000/phone") from None
@@ -257,6 +268,9 @@ class _Websocket:
     async def close(self) -> None:
         await self._socket.close()
 
+    async def abort(self) -> None:
+        self._socket.transport.abort()
+
 
 class _Tcp:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -278,3 +292,6 @@ class _Tcp:
         self._writer.close()
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), 1)
+
+    async def abort(self) -> None:
+        self._writer.transport.abort()

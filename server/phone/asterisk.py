@@ -1,7 +1,7 @@
 """Asterisk's chan_websocket: sound as binary frames in the channel's codec, everything else as text.
 
-Source: docs.asterisk.org/Configuration/Channel-Drivers/WebSocket, and chan_websocket.c for the JSON form, which newer
-releases can be told to use. Commands are answered in the form that the first message had.
+Source: docs.asterisk.org/Configuration/Channel-Drivers/WebSocket. Releases from 20.18, 22.8 and 23.2 on can be told to
+use JSON; commands are given in the form that the first message had.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class Asterisk(Dialect):
 
 
 def _read(frame: str) -> tuple[str, dict[str, Any]]:
-    """An event and its fields, from JSON or from `EVENT name:value …`."""
+    """An event and its fields, from JSON or from `EVENT name:value …`, where a mark's id stands without a name."""
     if frame.lstrip().startswith("{"):
         message = said(frame)
         return str(message.get("event", "")), message
     kind, *rest = frame[:4096].split() or [""]
     pairs = (word.partition(":") for word in rest)
-    return kind, {name: value for name, _, value in pairs}
+    return kind, {name if sep else "correlation_id": value if sep else name for name, sep, value in pairs}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from server.phone.call import Call
@@ -46,6 +47,8 @@ class Wire(Protocol):
 Begin = Callable[[Callable[[ServerEvent], None]], RealtimeConversation]
 """Opens a conversation that sends its events to a function."""
 
+Feed = Callable[[], Awaitable[None]]
+
 
 class Faults:
     """What was wrong with a call's messages: each kind is logged once, and too much of it ends the call."""
@@ -81,7 +84,7 @@ class Line:
         self._wire, self._who, self._rules, self._prompts, self._begin = wire, who, rules, prompts, begin
         self._faults = Faults(who)
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._news, self._wanted = asyncio.Event(), asyncio.Event()
         self._out: asyncio.Queue[Frame] = asyncio.Queue(_UNREAD_FRAMES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding = asyncio.Lock()
@@ -124,7 +127,7 @@ class Line:
     async def _hold(self, dialect: Dialect, started: Started) -> None:
         rules, faults = self._rules.changed(started.parameters)
         self._who = f"{dialect.name} {started.call_id[:64]!r}"
-        _log.info("the call %s begins, from %s", self._who, (started.caller or "somebody")[:40])
+        _log.info("the call %s begins, from %r", self._who, started.caller[:40] or "somebody")
         for fault in faults:
             _log.warning("the call %s goes on with the usual value: %s", self._who, fault)
         call = Call(dialect, started, rules, self._loop.time())
@@ -136,7 +139,8 @@ class Line:
         conversation = self._begin(told)
         code, reason = CLOSED_NORMALLY, ""
         began = self._loop.time()
-        work = [self._read(dialect, call, conversation), self._keep_time(call, conversation), self._write()]
+        feed = partial(self._feed, call, conversation)
+        work = [self._read(dialect, call, feed), self._keep_time(call), self._feed_rest(feed), self._write()]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +164,7 @@ class Line:
             _log.log(level, "the call %s ended after %.0f s: %s", self._who, self._loop.time() - began, reason)
             await self._wire.close(code, reason)
 
-    async def _read(self, dialect: Dialect, call: Call, conversation: RealtimeConversation) -> None:
+    async def _read(self, dialect: Dialect, call: Call, feed: Feed) -> None:
         while call.over is None and (frame := await self._wire.receive()) is not None:
             try:
                 heard = dialect.take(frame)
@@ -169,9 +173,9 @@ class Line:
                 continue
             if heard is not None:
                 call.hear(heard, self._loop.time())
-                await self._feed(call, conversation)
+                await feed()  # here, so that a carrier that is too fast is held back
 
-    async def _keep_time(self, call: Call, conversation: RealtimeConversation) -> None:
+    async def _keep_time(self, call: Call) -> None:
         """Look at the call every 20 ms and whenever there is news; its playout keeps the absolute clock."""
         while call.over is None:
             self._news.clear()
@@ -184,7 +188,8 @@ class Line:
                 except asyncio.QueueFull:
                     raise BadCall("the carrier does not read", TRY_LATER) from None
             call.frames.clear()
-            await self._feed(call, conversation)
+            if call.events:
+                self._wanted.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(FRAME_MS / 1000):
                     await self._news.wait()
@@ -194,6 +199,13 @@ class Line:
         async with self._feeding:
             while call.events:
                 await conversation.receive(json.dumps(call.events.pop(0)))
+
+    async def _feed_rest(self, feed: Feed) -> None:
+        """What comes of the clock and of the conversation itself; a conversation that is busy stops no clock."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await feed()
 
     def _render(self, call: Call, text: str) -> None:
         task = asyncio.create_task(self._say(call, text))

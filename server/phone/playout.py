@@ -13,6 +13,9 @@ MARK_MS = 100
 END = ".end"
 """How the mark behind an item's last piece ends; our phone simulator knows by it that an answer is complete."""
 
+_LATE_S = 0.5
+"""The most that a carrier's playing is behind our clock: its own buffer and the way there and back."""
+
 _ROUNDING_S = 1e-6
 
 _MOST_MARKS = 4096
@@ -129,9 +132,10 @@ class Playout:
         return cuts
 
     def busy(self, now: float) -> bool:
-        """Whether anything is waiting or still to be heard."""
+        """Whether anything is waiting or still to be heard: a carrier may be later than the clock says, and as long as
+        marks are missing it is believed to be."""
         self._drop_done()
-        return bool(self._items) or now < self._until
+        return bool(self._items) or now < self._until + (_LATE_S if self._pending else 0.0)
 
     def finished(self, item_id: str, now: float) -> bool:
         """Whether an item was heard to its end, as far as is known."""

@@ -24,6 +24,9 @@ from server.phone.wire import Frame
 
 _log = logging.getLogger("rejoinder.phone")
 
+_ASTERISKS = "media"
+"""The subprotocol that chan_websocket asks for; the others ask for none."""
+
 _BIGGEST_FORM = 64 << 10
 """Bytes of a webhook; carriers send a few hundred."""
 
@@ -88,7 +91,8 @@ async def _take_call(socket: WebSocket, board: Switchboard) -> None:
         _log.warning("a call %s was refused: %d conversations are under way, the most there may be", who, board.most)
         await socket.send_denial_response(PlainTextResponse("every line is busy: try again later\n", 503))
         return
-    await socket.accept()
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(subprotocol=_ASTERISKS if _ASTERISKS in offered else None)
     board.calls.add(socket)
     try:
         await Line(_Socket(socket), who, board.settings.rules, board.prompts, board.begin).run(recognised)

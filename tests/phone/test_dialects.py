@@ -93,7 +93,7 @@ def test_asterisks_websocket_is_answered_in_its_own_form(first: str, command: st
     assert dialect.take('{"event":"MEDIA_XOFF"}' if written else "MEDIA_XOFF") == Held(True)
     assert dialect.take('{"event":"MEDIA_XON"}' if written else "MEDIA_XON") == Held(False)
     done = "MEDIA_MARK_PROCESSED"
-    back = json.dumps({"event": done, "correlation_id": "1.2"}) if written else f"{done} correlation_id:1.2"
+    back = json.dumps({"event": done, "correlation_id": "1.2"}) if written else f"{done} 1.2"
     assert dialect.take(back) == Played("1.2")
 
 

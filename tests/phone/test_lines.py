@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import socket
@@ -18,11 +19,13 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+from rich.console import Console
 from typer.testing import CliRunner
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from server.app import ServerState, build_app
+from server.calling import command as command_module
 from server.calling.carriers import CARRIERS
 from server.calling.command import Outcome, Plan, place
 from server.calling.phone import Weather, dialling
@@ -34,6 +37,7 @@ from server.phone.trust import Trust
 from server.report import client as client_module
 from server.report.client import NoServer, speak
 from server.report.corpus import SpokenTurn, bounds_ms
+from server.serving import Serving, _greet
 from tests.fakes import FakeBrain, LoudnessDetector, fake_stages
 from voice import session
 from voice.audio import SPEAKING_RATE, Samples, to_pcm16
@@ -45,6 +49,7 @@ ANSWERED_MS = 1500
 @pytest.fixture(autouse=True)
 def _loudness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
+    monkeypatch.setattr(command_module, "_QUIET_S", 0.2)
 
 
 class FakeEngine:
@@ -270,6 +275,35 @@ def test_the_command_calls_prints_and_keeps_what_was_heard(tmp_path: Path) -> No
         assert file.getnframes() > 8000 * 0.6
     assert nobody.exit_code == 1
     assert mixed.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["serve", "--public-url", "phone.example.org"], 2, "--public-url looks like"),
+        (["serve", "--public-url", "https://phone.example.org/phone"], 2, "without a path"),
+        (["serve", "--telnyx-key", "mine"], 1, "32 bytes in base64"),
+        (["call", "/no/such.wav"], 1, "there is no file /no/such.wav"),
+    ],
+)
+def test_wrong_options_are_said_in_a_sentence(arguments: list[str], code: int, said: str) -> None:
+    done = CliRunner().invoke(cli, arguments, env={"COLUMNS": "400", "NO_COLOR": "1"})
+    assert done.exit_code == code
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(("trust", "warned"), [(Trust(), True), (Trust(shared=("s",)), False)])
+def test_a_server_that_anybody_may_call_says_so_at_the_start(trust: Trust, warned: bool) -> None:
+    out = io.StringIO()
+    host, port = "127.0.0.1", 8000
+    given = Serving(host, port, None, None, False, frozenset(), frozenset(), 1, phone=PhoneSettings(trust=trust))
+    with socket.create_server((host, 0)) as taken, socket.create_server((host, 0)) as tcp:
+        _greet(given, taken, tcp, Console(file=out, width=400))
+        quiet = io.StringIO()
+        _greet(given, taken, None, Console(file=quiet, width=400))
+    assert ("can be a phone call" in out.getvalue()) == warned
+    assert "AudioSocket: 127.0.0.1:" in out.getvalue()
+    assert "phone call" not in quiet.getvalue()  # only this machine reaches it
 
 
 async def test_a_stalled_line_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
