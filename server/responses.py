@@ -14,6 +14,7 @@ from voice.history import Item
 
 def item_object(item: Item) -> dict[str, Any]:
     """An item as the protocol writes it."""
+    content: list[dict[str, str | None]]
     if item.role == "assistant":
         content = [
             {"type": "output_audio", "transcript": item.heard}
