@@ -20,7 +20,7 @@ from model.decode.verify import Drafting, verified
 from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider
-from model.transformer import reading
+from model.transformer import PREFILL_CHUNK, reading
 
 if TYPE_CHECKING:
     from model.engine import Engine, Job, Passes
@@ -184,6 +184,8 @@ class Conversation:
         if len(self._cache.tokens) < leading:
             yield from self._read(ids[:leading])
         self._engine.prefixes.keep(self._cache, leading)
+        if denoising is None:  # the rest is read by the pass that says the first token
+            start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // PREFILL_CHUNK * PREFILL_CHUNK
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
         if denoising is None:

@@ -1,5 +1,11 @@
 """Sockets and protocols: carries what `voice` and `model` do to the outside, and decides nothing."""
 
+import os
+
+# Threads that wait for each other spin for 20 µs, then give the core away: the recognizer's and the language model's
+# would otherwise hold both cores against each other for milliseconds at each of a pass's thousand loops.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
 # Before torch: whichever of the two comes second finds the first one's OpenMP there and shares it. Then its teams are
 # more than there are cores, they stop spinning between loops, and a pass of the language model takes 38 ms, not 25.
 import ctranslate2  # noqa: F401

@@ -138,7 +138,7 @@ class Recognizer:
         if unwanted():
             raise GivenUp
         heard = self._decode(encoded, seconds, beams=1)
-        if heard.scores[0] < window.search_below:
+        if heard.scores[0] < window.search_below and not unwanted():
             heard = self._decode(encoded, seconds, beams=_BEAMS)
         if heard.no_speech_prob > _SILENT_PROBABILITY and heard.scores[0] < _SILENT_LOGPROB:
             return []
@@ -228,7 +228,7 @@ class Utterance:
         until = self.samples
         self._hurry.clear()
         try:
-            words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, hurried=not ahead)
+            words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, self._hurry.is_set)
         except GivenUp:
             return Partial(" ".join(self._stable), " ".join(self._before[len(self._stable) :]))
         self._covered = until if ahead else 0
@@ -240,7 +240,7 @@ class Utterance:
         return Partial(" ".join(self._stable), " ".join(rest))
 
     def hurry(self) -> None:
-        """The user has fallen silent: a partial under way is not worth finishing."""
+        """The user has said more and fallen silent: what is being transcribed is not worth finishing."""
         self._hurry.set()
 
     def final(self, until: int | None = None, voiced: int | None = None) -> str:
@@ -253,11 +253,12 @@ class Utterance:
             return " ".join(self._before)
         return " ".join(self._words(FINAL_WINDOW, until))
 
-    def _words(self, window: Window, until: int | None = None, *, hurried: bool = False) -> list[str]:
+    def _words(
+        self, window: Window, until: int | None = None, unwanted: Callable[[], bool] = lambda: False
+    ) -> list[str]:
         audio = np.concatenate(self._blocks)[self._settled_until : until] if self._blocks else np.zeros(0, np.float32)
         while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
             audio = audio[self._settle(audio) :]
-        unwanted = self._hurry.is_set if hurried else bool
         tail = [segment.text for segment in self._recognizer.transcribe(audio, window, unwanted)]
         return " ".join([*self._settled, *tail]).split()
 

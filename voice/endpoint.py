@@ -161,7 +161,7 @@ def _odds_of_words(text: str) -> float:
     elif words[0] in _COMMAND and len(words) >= 2:
         odds += 0.5
     if not stripped.endswith("?") and not re.search(r"[,;.] ", text):
-        odds -= 5.0 if words[0] in _SUBORDINATE else 2.5 if words[0] in _OPENING else 0.0
+        odds -= 5.0 if words[0] in _SUBORDINATE else 3.5 if words[0] in _OPENING else 0.0
     return odds
 
 

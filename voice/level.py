@@ -13,10 +13,11 @@ import numpy as np
 
 from voice.audio import Samples
 
-_WINDOWS = 250
-"""Windows of 32 ms that are remembered: eight seconds."""
+_LONG, _SHORT = 250, 80
+"""Windows of 32 ms that are remembered: eight seconds for the user's voice, two and a half for the background, which
+may begin at any time."""
 
-_LOUDEST, _SOFTEST = 97, 10
+_LOUDEST, _SOFTEST = 97, 5
 """Percentiles that stand for the user's voice and for the background."""
 
 _ABOVE_DB = 12.0
@@ -34,12 +35,13 @@ class LevelGate:
     """Follows the level of one stream."""
 
     def __init__(self) -> None:
-        self._levels: deque[float] = deque(maxlen=_WINDOWS)
+        self._levels: deque[float] = deque(maxlen=_LONG)
 
     def passes(self, window: Samples) -> bool:
         """Whether this window is as loud as the user speaks. To be asked for every window, in order."""
         power = float(np.mean(np.square(window, dtype=np.float64)))
         level = max(_SILENCE_DB, 10 * np.log10(power + 1e-12))
         self._levels.append(level)
-        softest, loudest = np.percentile(self._levels, (_SOFTEST, _LOUDEST))
+        levels = np.array(self._levels)
+        softest, loudest = np.percentile(levels[-_SHORT:], _SOFTEST), np.percentile(levels, _LOUDEST)
         return bool(level >= min(softest + _ABOVE_DB, loudest - _BELOW_DB))

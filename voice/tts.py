@@ -12,7 +12,7 @@ from piper import PiperConfig, PiperVoice, SynthesisConfig
 from voice.audio import SPEAKING_RATE, BadAudio, Samples, resample, trim
 from voice.clauses import Clause, speakable
 
-_LEAD_MS = 10.0
+_LEAD_MS = 4.0
 """Silence kept in front of a clause. Piper puts 20 to 150 ms there, which the listener would wait through."""
 
 _CLAUSE_TAIL_MS, _SENTENCE_TAIL_MS = 40.0, 220.0

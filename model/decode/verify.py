@@ -25,7 +25,7 @@ from model.cache import KeyValueCache
 from model.decode.draft import NOTHING, Draft
 from model.decode.lookup import LookUp
 from model.sampling import Rule
-from model.transformer import MASK, Rows
+from model.transformer import MASK, Rows, text_rows
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def verified(
     stride and is sent its outcome.
 
     Args:
-        cache: holds all of `ids` but the last.
+        cache: holds a beginning of `ids`; the rest is read by the first pass.
         ids: the prompt.
         drafting: asked before each pass.
         context: positions that the model has.
@@ -261,6 +261,13 @@ def verified(
     """
     lookup, last, draft = LookUp(ids), ids[-1], NOTHING
     aboard: Stride | None = None
+    unread = ids[len(cache.tokens) :]
+    if len(unread) > 1:
+        outcome = settle(Pass(last), (yield replace(text_rows(cache, unread, 1), exact=0)), rule)
+        cache.commit(unread)
+        last = outcome.committed[-1]
+        lookup.extend(outcome.committed)
+        answer.add(outcome.committed, NOTHING)
     try:
         while answer.finished is None:
             wanted = stride() if rule.sampling.temperature == 0 else None

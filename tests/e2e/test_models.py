@@ -16,6 +16,7 @@ from model.weights import open_checkpoint
 from tests.e2e.conftest import say, transcribe
 from voice.asr import Recognizer, Utterance
 from voice.audio import HEARING_RATE, SPEAKING_RATE, resample
+from voice.echo import MOSTLY, EchoGuard
 from voice.persona import INSTRUCTIONS
 from voice.tts import Voice
 from voice.vad import Silero, SpeechDetector, bundled_silero
@@ -154,3 +155,22 @@ def test_speech_is_detected_where_it_is(voice: Voice) -> None:
 def test_the_voice_says_what_is_written(recognizer: Recognizer, voice: Voice) -> None:
     heard = transcribe(recognizer, say(voice, "The museum opens at nine in the morning."), SPEAKING_RATE).lower()
     assert "museum opens at" in heard and "morning" in heard
+
+
+def test_the_real_voice_coming_back_through_the_microphone_is_echo_and_the_user_over_it_is_not(voice: Voice) -> None:
+    answer = say(voice, "The lion walked through the tall grass, and nobody heard him coming until it was too late.")
+    spoken = say(voice, "Stop, please, I would rather hear something about the weather in London tomorrow.")
+    guard = EchoGuard()
+    for start in range(0, len(answer), SPEAKING_RATE // 10):
+        guard.play(answer[start : start + SPEAKING_RATE // 10], 100.0)
+    user = resample(spoken, SPEAKING_RATE, HEARING_RATE)
+    room = np.zeros(HEARING_RATE // 10)
+    room[[0, 300, 700, 1500]] = 1.0, -0.3, 0.2, -0.1
+    heard = resample(answer, SPEAKING_RATE, HEARING_RATE)
+    coloured = np.convolve(np.convolve(heard, [0.3, 0.4, 0.3]), room)
+    echo = (0.3 * np.concatenate((np.zeros(HEARING_RATE // 5), coloured))).astype(np.float32)
+    ends = np.arange(0.8, 4.0, 0.3)
+    shares = [guard.share(echo[: int(end * HEARING_RATE)], 100 + end) for end in ends]
+    assert min(shares) > MOSTLY
+    over = [guard.share(user[: int(end * HEARING_RATE)], 100 + end) for end in ends]
+    assert max(over) < MOSTLY

@@ -298,7 +298,8 @@ async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monk
 
     def noted(batch: list[Rows], adapter: Adapter | None) -> list[torch.Tensor]:
         served.append([id(rows.cache) for rows in batch if rows.wanted])
-        assert sum(len(rows.tokens) for rows in batch if rows.wanted) <= 2
+        sizes = [len(rows.tokens) for rows in batch if rows.wanted]
+        assert sum(sizes) <= 2 or len(sizes) == 1  # the rest of a prompt, which says its first token
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", noted)
@@ -309,8 +310,10 @@ async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monk
         assert all(progress[-1].finished for progress in await asyncio.gather(*talks))
     finally:
         engine.close()
-    for cache in {cache for batch in served for cache in batch}:
-        places = [n for n, batch in enumerate(served) if cache in batch]
+    caches = {cache for batch in served for cache in batch}
+    prompted = max(next(n for n, batch in enumerate(served) if cache in batch) for cache in caches)
+    for cache in caches:
+        places = [n for n, batch in enumerate(served) if cache in batch and n > prompted]
         assert max(after - before for before, after in itertools.pairwise(places)) <= 3
 
 

@@ -7,10 +7,12 @@ import io
 import json
 import logging
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -35,7 +37,7 @@ from server.phone.routes import PhoneSettings
 from server.phone.rules import CallRules
 from server.phone.trust import Trust
 from server.report import client as client_module
-from server.report.client import NoServer, speak
+from server.report.client import NoServer, calling, speak
 from server.report.corpus import SpokenTurn, bounds_ms
 from server.serving import Serving, _greet
 from tests.fakes import FakeBrain, LoudnessDetector, fake_stages
@@ -253,6 +255,23 @@ async def test_the_report_measures_calls_with_the_client_of_the_browser(monkeypa
         assert one.latency_ms < ANSWERED_MS
         assert not (one.cut_off or one.missed or one.broken_off)
         assert one.underruns == 0
+
+
+async def test_the_telephone_is_hardly_slower_than_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The goal is 150 ms; what the stages take is the same on both sides."""
+    monkeypatch.setattr(client_module, "QUIET_S", 0.2)
+    audio, _ = words()
+    turns = [SpokenTurn(f"tone-{n}", "tone", "a tone", audio, *bounds_ms(audio)) for n in range(3)]
+    took: dict[str, float] = {}
+    with serving(rules=CallRules(greeting="")) as served:
+        sides = {"browser": partial(calling, f"ws://{served.where}/v1/realtime")}
+        sides |= {name: partial(phoning, served.url(name), name) for name in CARRIERS}
+        for name, connected in sides.items():
+            measured = await speak(connected, turns, each=1)
+            took[name] = statistics.median(one.latency_ms for one in measured if one.latency_ms is not None)
+    print({name: round(ms) for name, ms in took.items()})
+    for name in CARRIERS:
+        assert took[name] - took["browser"] < 150, took
 
 
 def test_the_command_calls_prints_and_keeps_what_was_heard(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def passed(gate: LevelGate, windows: list[Samples]) -> float:
 def test_in_a_quiet_room_all_speech_counts() -> None:
     gate = LevelGate()
     passed(gate, sound(2, -70))
-    assert passed(gate, sound(4, -30)) > 0.97
+    assert passed(gate, sound(4, -30)) > 0.9
     passed(gate, sound(0.5, -70))
-    assert passed(gate, sound(2, -36)) > 0.95  # the user turns away a little
+    assert passed(gate, sound(2, -36)) > 0.9  # the user turns away a little
 
 
 def test_soft_speech_alone_counts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.asr import Recognizer, Segment, Utterance, Window, without_loops
+from voice.asr import GivenUp, Recognizer, Segment, Utterance, Window, without_loops
 from voice.audio import HEARING_RATE, Samples
 from voice.clauses import ClauseSplitter, speakable
 from voice.history import History, Item, Span, UnknownItem
@@ -200,6 +200,37 @@ class ScriptedRecognizer(Recognizer):
     ) -> list[Segment]:
         self.heard.append(len(audio) / HEARING_RATE)
         return self.script[self.heard[-1]]
+
+
+class SlowRecognizer(ScriptedRecognizer):
+    """Is asked to hurry while it listens."""
+
+    utterance: Utterance
+
+    def transcribe(
+        self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
+    ) -> list[Segment]:
+        self.utterance.hurry()
+        if unwanted():
+            raise GivenUp
+        return super().transcribe(audio, window, unwanted)
+
+
+def test_a_partial_that_nobody_waits_for_is_given_up_and_the_final_text_is_not() -> None:
+    recognizer = SlowRecognizer({1.0: said("One two")})
+    utterance = recognizer.utterance = Utterance(recognizer)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+    assert utterance.partial().text == utterance.partial(ahead=True).text == ""
+    assert utterance.final(HEARING_RATE, HEARING_RATE) == "One two"
+
+
+def test_what_was_transcribed_with_care_and_covers_the_speech_is_the_final_text() -> None:
+    recognizer = ScriptedRecognizer({1.0: said("One two"), 0.5: said("One")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+    assert utterance.partial(ahead=True).text == "One two"
+    assert utterance.final(HEARING_RATE, HEARING_RATE) == "One two"
+    assert len(recognizer.heard) == 1
 
 
 def said(text: str, start: float = 0, end: float = 1) -> list[Segment]:
