@@ -7,68 +7,40 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
-from server.phone.wire import (
-    BadMessage,
-    Dialect,
-    Frame,
-    Heard,
-    Played,
-    Started,
-    Stopped,
-    base64_text,
-    digit_of,
-    parameters_of,
-    part,
-    said,
-    sound_of,
-)
+from server.phone.streamed import Streamed, form_of
+from server.phone.wire import BadMessage, Frame, Heard, Played, Started, base64_text, parameters_of
 from voice.audio import Encoding
 
 _FORMS: dict[str, Encoding] = {"audio/x-mulaw": "pcmu", "audio/x-l16": "pcm"}
 
 
-class Plivo(Dialect):
+class Plivo(Streamed):
     """µ-law or 16-bit linear in JSON."""
 
     name = "plivo"
+    stream_key = "streamId"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._stream = ""
+    def _of_no_stream(self, message: dict[str, Any]) -> bool:
+        return False
 
-    def take(self, frame: Frame) -> Heard | None:
-        """See `Dialect.take`."""
-        message = said(frame)
+    def _playback(self, message: dict[str, Any]) -> Heard | None:
         match message.get("event"):
-            case "start":
-                return self._start(part(message, "start"), message.get("extra_headers"))
-            case kind if message.get("streamId") != self._stream:
-                raise BadMessage(f"{str(kind)[:40]!r} for an unknown stream {str(message.get('streamId'))[:60]!r}")
-            case "media":
-                media = part(message, "media")
-                return sound_of(media) if media.get("track", "inbound") == "inbound" else None
-            case "dtmf":
-                return digit_of(part(message, "dtmf"))
             case "playedStream":
                 return Played(str(message.get("name", ""))[:100])
             case "clearedAudio":
                 return None
-            case "stop":
-                return Stopped("the caller hung up")
             case kind:
                 raise BadMessage(f"an unknown event {str(kind)[:40]!r}")
 
-    def _start(self, start: dict[str, object], headers: object) -> Started:
-        if self._stream:
-            raise BadMessage("a second start")
-        form = start.get("mediaFormat")
-        known = form if isinstance(form, dict) else {}
-        self._sound_is(known.get("encoding", "audio/x-mulaw"), known.get("sampleRate", 8000), _FORMS, (8000, 16000))
+    def _start(self, message: dict[str, Any], start: dict[str, Any]) -> Started:
+        form = form_of(start, "mediaFormat")
+        self._sound_is(form.get("encoding", "audio/x-mulaw"), form.get("sampleRate", 8000), _FORMS, (8000, 16000))
         if self.encoding == "pcmu":
             self._sound_is("audio/x-mulaw", self.rate, _FORMS, (8000,))
         self._stream = str(start.get("streamId", ""))
-        given = parameters_of(_headers(headers))
+        given = parameters_of(_headers(message.get("extra_headers")))
         return Started(str(start.get("callId", "")), given.get("from", ""), given.get("to", ""), given)
 
     def sound(self, data: bytes) -> Frame:
