@@ -10,7 +10,6 @@ import base64
 import binascii
 import json
 import logging
-import uuid
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -26,7 +25,7 @@ from voice.audio import BadAudio, decode
 from voice.brain import Brain
 from voice.history import Item, UnknownItem
 from voice.session import Refused, Session
-from voice.speaking import Settings
+from voice.speaking import Settings, new_id
 from voice.stages import Stages
 from voice.timing import Timing
 from voice.turn import TurnRules
@@ -79,11 +78,11 @@ class RealtimeConversation:
     ) -> None:
         self._send, self._model, self._keep = send, model, keep
         self._voice = stages.voice.name
-        self._id = f"sess_{uuid.uuid4().hex[:20]}"
+        self._id = new_id("sess")
         self._config = SessionConfig(model=model)
         self._config.audio.output.voice = self._voice
         self._wanted: tuple[SessionConfig, dict[str, str] | None] | None = None
-        self._responses = ResponseWriter(send, f"conv_{uuid.uuid4().hex[:20]}")
+        self._responses = ResponseWriter(send, new_id("conv"))
         self.session = Session(brain, stages, self._on_session_event, self._settings(self._config))
         send(event("session.created", session=self._session_object()))
 
@@ -191,7 +190,7 @@ class RealtimeConversation:
                 code="conversation_too_long",
                 param="item",
             )
-        item_id = said.item.id or f"item_{uuid.uuid4().hex[:20]}"
+        item_id = said.item.id or new_id("item")
         item = Item(item_id, said.item.role, text, spoken=False, complete=True)
         try:
             previous = self.session.history.add(item, said.previous_item_id)

@@ -153,8 +153,7 @@ class Answer:
         if self.item.spoken and not known and (unheard_ms or not self.done):
             self.item.heard_ms = max(0.0, self.item.audio_ms - unheard_ms)
         self.played_until = min(self.played_until, self._clock())
-        if self.response_id:
-            self._finish("cancelled", reason)
+        self._finish("cancelled", reason)
 
     def stop(self, reason: str) -> None:
         """Fall silent now, and for good."""

@@ -197,11 +197,15 @@ class Utterance:
 
     Args:
         recognizer: the shared Whisper.
+
+    Attributes:
+        samples: taken so far.
     """
 
     def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._blocks: list[Samples] = []
+        self.samples = 0
         self._settled: list[str] = []
         self._settled_until = 0
         self._stable: list[str] = []
@@ -212,11 +216,7 @@ class Utterance:
     def add(self, samples: Samples) -> None:
         """Take more of the turn's audio, at 16 kHz."""
         self._blocks.append(samples)
-
-    @property
-    def samples(self) -> int:
-        """Samples taken so far."""
-        return sum(len(block) for block in self._blocks)
+        self.samples += len(samples)
 
     def partial(self, *, ahead: bool = False) -> Partial:
         """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,

@@ -31,7 +31,7 @@ TELEPHONE_RATE = 8_000
 Encoding = Literal["pcm", "pcmu", "pcma"]
 """How samples are written as bytes: 16-bit little-endian, or G.711 in its µ-law or A-law."""
 
-_AUDIBLE = 0.01
+AUDIBLE = 0.01
 """Amplitude (-40 dBFS) from which a sample counts as sound: Piper's pauses stay below 0.003, its softest
 consonants rise above 0.015."""
 
@@ -162,7 +162,7 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
 
 def trim(samples: Samples, rate: int, *, lead_ms: float, tail_ms: float) -> Samples:
     """Cut the silence at both ends to at most `lead_ms` and `tail_ms`; all-silent audio becomes empty."""
-    loud = np.flatnonzero(np.abs(samples) >= _AUDIBLE)
+    loud = np.flatnonzero(np.abs(samples) >= AUDIBLE)
     if not loud.size:
         return samples[:0]
     start = max(0, int(loud[0]) - math.ceil(lead_ms * rate / 1000))

@@ -18,7 +18,7 @@ to think and synthesize the next. Eight seconds of speech, the last value, take 
 _LONGEST_LETTERS = 240
 """A clause is cut here whatever it is made of, a web address or a run of signs."""
 
-LEANING = frozenset(
+_LEANING = frozenset(
     [
         "a",
         "an",
@@ -160,7 +160,7 @@ class ClauseSplitter:
         cuts += [
             word.end()
             for word, plain in zip(words[longest - 1 :], bare[longest - 1 :], strict=True)
-            if plain not in LEANING
+            if plain not in _LEANING
         ][:1]
         if len(words) >= _LONGEST_WORDS[-1]:
             cuts.append(words[_LONGEST_WORDS[-1] - 1].end())

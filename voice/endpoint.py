@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from voice.timing import Timing
 
@@ -25,9 +24,6 @@ _NEVER = 0.1
 
 _SLACK = 1.25
 """A pause is waited for so many times as long as the longest one this speaker made before within the same turn."""
-
-_PAUSES = 4
-"""Pauses of this speaker that are remembered."""
 
 _UNFINISHED = frozenset(
     "a an the my your our their every of to with at by into and or but because if while as than very i".split()
@@ -66,12 +62,10 @@ class Pauses:
     """How this speaker pauses within a turn."""
 
     longest_here_ms: int = 0
-    seen_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_PAUSES))
 
     def note(self, length_ms: int) -> None:
         """The user paused for so long and went on."""
         self.longest_here_ms = max(self.longest_here_ms, length_ms)
-        self.seen_ms.append(length_ms)
 
     def begin(self) -> None:
         """Another turn."""

@@ -37,11 +37,13 @@ class LevelGate:
     def __init__(self) -> None:
         self._levels: deque[float] = deque(maxlen=_LONG)
 
-    def passes(self, window: Samples) -> bool:
-        """Whether this window is as loud as the user speaks. To be asked for every window, in order."""
+    def hear(self, window: Samples) -> None:
+        """Take the next window."""
         power = float(np.mean(np.square(window, dtype=np.float64)))
-        level = max(_SILENCE_DB, 10 * np.log10(power + 1e-12))
-        self._levels.append(level)
+        self._levels.append(max(_SILENCE_DB, 10 * np.log10(power + 1e-12)))
+
+    def loud(self) -> bool:
+        """Whether the newest window is as loud as the user speaks."""
         levels = np.array(self._levels)
         softest, loudest = np.percentile(levels[-_SHORT:], _SOFTEST), np.percentile(levels, _LOUDEST)
-        return bool(level >= min(softest + _ABOVE_DB, loudest - _BELOW_DB))
+        return bool(levels[-1] >= min(softest + _ABOVE_DB, loudest - _BELOW_DB))

@@ -320,7 +320,7 @@ class Session:
         timeline = Timeline(new_id("turn"), guesses=self._guesses)
         timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
         timeline.stamp("soft_end", now)
-        transcript = self._spawn(self._transcribe(utterance, action.at_ms))
+        transcript = self._spawn(self._transcribe(utterance, action.at_ms - self._utterance_ms, _TAIL_MS))
         sound = asyncio.get_running_loop().run_in_executor(
             self._stages.judging, self._stages.ending.ends, self._input.since(self._utterance_ms)
         )
@@ -335,7 +335,7 @@ class Session:
             return  # said when the turn ends, if it does
         timing = made.settings.rules.timing
         made.timeline.stamp("transcript_final", self._clock())
-        made.aside = self._is_aside(text)
+        aside = self._is_aside(text)
         self._think_ahead(made, text)
         words = None
         if text and not made.settings.rules.by_silence:
@@ -344,10 +344,10 @@ class Session:
             words = await self._brain.ends(text)
         verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses)
         made.timeline.over = verdict.over
-        wait = timing.soft_end_ms if made.aside else verdict.wait_ms
+        wait = timing.soft_end_ms if aside else verdict.wait_ms
         if made.settings.rules.by_silence:
             wait = timing.end_silence_ms
-        self._apply(Judged(made.revision, wait, made.aside))
+        self._apply(Judged(made.revision, wait, aside))
         if self._speculation is made:  # an answer that was held back may have been given up by now
             self._think_ahead(made, text)
 
@@ -405,7 +405,7 @@ class Session:
         if made is not None:
             transcript = made.transcript
         else:
-            transcript = self._spawn(self._transcribe(utterance, end_ms, tail=False, start_ms=start_ms))
+            transcript = self._spawn(self._transcribe(utterance, end_ms - start_ms))
         self._utterance = None
         self._input.forget_before(end_ms)
         seconds = (end_ms - start_ms) / 1000
@@ -413,13 +413,10 @@ class Session:
         self._understanding.add(task)
         task.add_done_callback(self._understanding.discard)
 
-    async def _transcribe(
-        self, utterance: Utterance, end_ms: int, *, tail: bool = True, start_ms: int | None = None
-    ) -> str:
-        """What was said up to `end_ms`; `tail` adds what may follow the last voiced window."""
-        length_ms = end_ms - (self._utterance_ms if start_ms is None else start_ms)
-        voiced = length_ms * HEARING_RATE // 1000
-        until = min(voiced + (_TAIL_MS * HEARING_RATE // 1000 if tail else 0), utterance.samples)
+    async def _transcribe(self, utterance: Utterance, voiced_ms: int, tail_ms: int = 0) -> str:
+        """What was said in the first `voiced_ms` of a turn and the little sound behind it."""
+        voiced = voiced_ms * HEARING_RATE // 1000
+        until = min(voiced + tail_ms * HEARING_RATE // 1000, utterance.samples)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._stages.hearing, utterance.final, until, min(voiced, until))
 

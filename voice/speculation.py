@@ -31,7 +31,6 @@ class Speculation:
     work: asyncio.Task[None] | None = None
     answer: Answer | None = None
     assumed: list[Message] = field(default_factory=list)
-    aside: bool = False
 
     def drop(self) -> None:
         """Nobody will hear of it; the transcript may still be wanted."""

@@ -112,9 +112,11 @@ class SpeechDetector:
             window, self._rest = self._rest[:WINDOW], self._rest[WINDOW:]
             start = self._seen * WINDOW_MS
             self._seen += 1
-            loud = self._level.passes(window)
+            self._level.hear(window)
             probability = self._judge(window)
-            frames.append(Frame(probability if loud else 0.0, start, start + WINDOW_MS))
+            if probability > 0 and not self._level.loud():
+                probability = 0.0
+            frames.append(Frame(probability, start, start + WINDOW_MS))
         return frames
 
     def _judge(self, window: Samples) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from server.ask import read_wav
+from server.ask import read_wav, write_wav
 from server.calling.carriers import CARRIERS
 from server.calling.phone import Phone, Weather, dialling
 from server.report.client import NoServer
 from server.report.corpus import bounds_ms
 from server.sentences import UserError, sentences
-from voice.audio import SPEAKING_RATE, Samples, to_pcm16
+from voice.audio import SPEAKING_RATE, Samples
 
 _PATIENCE_S = 15.0
 """A recording without an audible answer for this long is unanswered."""
@@ -174,7 +173,7 @@ def call(
         outcomes = asyncio.run(_all(plan, calls))
         _show(outcomes)
         if out is not None and outcomes[0].heard:
-            _write(out, np.concatenate(outcomes[0].heard), CARRIERS[plan.carrier].rate)
+            write_wav(out, np.concatenate(outcomes[0].heard), CARRIERS[plan.carrier].rate)
     if any(outcome.refused or None in outcome.latencies_ms for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -196,11 +195,3 @@ def _show(outcomes: Sequence[Outcome]) -> None:
     if known:
         middle = float(np.percentile(known, 50))
         _out.print(f"{len(known)} answers, p50 {middle:.0f} ms, slowest {known[-1]:.0f} ms")
-
-
-def _write(path: Path, samples: Samples, rate: int) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(to_pcm16(samples))

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voice.audio import SPEAKING_RATE, Samples
-
-AUDIBLE = 0.01
-"""Amplitude (-40 dBFS) from which a sample counts as heard."""
+from voice.audio import AUDIBLE, SPEAKING_RATE, Samples
 
 _GAP_S = 0.001
 """Shorter gaps are rounding, not silence."""
