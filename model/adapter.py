@@ -8,17 +8,15 @@ scale a row (`….a.scale`); its metadata names the checksum of the weights it w
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from model.belonging import load_tensors, save_tensors
 from model.gguf_file import BadModelFile
 from model.linear import quantize_rows
 from model.weights import DecoderConfig
@@ -154,9 +152,7 @@ class Adapter:
                     rows, scale = quantize_rows(matrix.float(), _LEVELS)
                     tensors[f"layers.{number}.{name}.{part}"] = rows
                     tensors[f"layers.{number}.{name}.{part}.scale"] = scale
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        save_file(tensors, partial, {**self.metadata, "base_sha256": self.base, "slots": str(self.slots)})
-        os.replace(partial, path)
+        save_tensors(path, tensors, self.base, {**self.metadata, "slots": str(self.slots)})
 
 
 def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
@@ -169,22 +165,10 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
     Raises:
         BadModelFile: missing, damaged, or made for other weights.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = dict(file.metadata() or {})
-            stored = {name: file.get_tensor(name).to(torch.float32) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise BadModelFile(f"the adapter {path} cannot be read ({error})") from None
-    made_for = metadata.get("base_sha256", "")
-    if made_for != base:
-        raise BadModelFile(
-            f"the adapter {path.name} was trained for weights with sha256 {made_for or 'unknown'}, and these "
-            f"have {base}: convert these weights, or run without an adapter"
-        )
+    stored, metadata = load_tensors(path, "adapter", "convert these weights, or run without an adapter", base=base)
 
     def matrix(name: str) -> Tensor:
-        whole: Tensor = stored[name] * stored[f"{name}.scale"][:, None]
-        return whole
+        return stored[name].float() * stored[f"{name}.scale"][:, None]
 
     try:
         layers = tuple(
@@ -194,7 +178,7 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
             }
             for number in range(config.layers)
         )
-        mask, slots = stored["mask"], int(metadata["slots"])
+        mask, slots = stored["mask"].float(), int(metadata["slots"])
     except (KeyError, ValueError) as error:
         raise BadModelFile(f"the adapter {path.name} lacks {error}: it is not complete") from None
     except (RuntimeError, IndexError) as error:
@@ -206,7 +190,7 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
         for name, shape in projection_shapes(config).items():
             if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:
                 raise BadModelFile(f"the adapter {path.name} has another shape than the model")
-    return Adapter(mask, layers, made_for, slots, metadata)
+    return Adapter(mask, layers, base, slots, metadata)
 
 
 def random_adapter(config: DecoderConfig, rank: int, slots: int, seed: int, *, spread: float = 0.05) -> Adapter:

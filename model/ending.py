@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from model.belonging import load_tensors, save_tensors
 from model.chat import ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
 from model.transformer import PREFILL_CHUNK, text_rows
@@ -78,10 +76,8 @@ class Ending:
 
     def save(self, path: Path) -> None:
         """Write it, atomically."""
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         tensors = {"weight": self.weight.contiguous(), "bias": torch.tensor(self.bias)}
-        save_file(tensors, partial, {**self.metadata, "base_sha256": self.base})
-        os.replace(partial, path)
+        save_tensors(path, tensors, self.base, self.metadata)
 
 
 def load_ending(path: Path, config: DecoderConfig, base: str) -> Ending:
@@ -94,21 +90,12 @@ def load_ending(path: Path, config: DecoderConfig, base: str) -> Ending:
     Raises:
         BadModelFile: missing, damaged, or made for other weights.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = dict(file.metadata() or {})
-            weight, bias = file.get_tensor("weight").float(), float(file.get_tensor("bias"))
-    except (SafetensorError, OSError, RuntimeError) as error:
-        raise BadModelFile(f"the ending classifier {path} cannot be read ({error})") from None
-    made_for = metadata.get("base_sha256", "")
-    if made_for != base:
-        raise BadModelFile(
-            f"the ending classifier {path.name} was trained for weights with sha256 {made_for or 'unknown'}, and these "
-            f"have {base}: train one for these weights, or run without"
-        )
-    if weight.shape != (config.hidden,):
+    advice = "train one for these weights, or run without"
+    stored, metadata = load_tensors(path, "ending classifier", advice, base=base, names=("weight", "bias"))
+    weight, bias = stored["weight"].float(), stored["bias"]
+    if weight.shape != (config.hidden,) or bias.numel() != 1:
         raise BadModelFile(f"the ending classifier {path.name} has another shape than the model")
-    return Ending(weight, bias, made_for, metadata)
+    return Ending(weight, float(bias), base, metadata)
 
 
 class EndingReader:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from model.belonging import write_whole
 from model.linear import quantize_rows, weight_levels
 from model.store import cache_folder
 from model.weights import Checkpoint
@@ -64,18 +64,13 @@ class PreparedWeights:
         """Keep what had to be made. A disk that is full or read-only costs the next start some time, no more."""
         if self._kept or sum(tensor.nbytes for tensor in self._made.values()) < _WORTH_KEEPING:
             return
-        partial = self._path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             for left in self._path.parent.glob("*.partial"):
                 left.unlink(missing_ok=True)  # a killed run's, or one that is under way and will warn
-            save_file(self._made, partial)
-            with partial.open("rb") as written:
-                os.fsync(written.fileno())
-            os.replace(partial, self._path)
+            write_whole(self._path, lambda partial: save_file(self._made, partial))
         except (SafetensorError, OSError) as error:
             _log.warning("the prepared weights could not be kept (%s); the next start will make them again", error)
-            partial.unlink(missing_ok=True)
         self._made = {}
 
 

@@ -8,16 +8,13 @@ weights wrote it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from model.gguf_file import BadModelFile
+from model.belonging import load_tensors, save_tensors
 
 KINDS = ("chat", "list", "numbers", "json", "tool", "passage", "own")
 """What a text is; `own` comes from people's own conversations."""
@@ -64,9 +61,7 @@ class Corpus:
             "spans": torch.tensor([[n, *span] for n, text in enumerate(self.texts) for span in text.spans]).view(-1, 3),
             "kinds": torch.tensor([KINDS.index(text.kind) for text in self.texts]),
         }
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        save_file(tensors, partial, {"base_sha256": self.base, "about": json.dumps(self.about)})
-        os.replace(partial, path)
+        save_tensors(path, tensors, self.base, {"about": json.dumps(self.about)})
 
 
 def load_corpus(path: Path) -> Corpus:
@@ -75,12 +70,9 @@ def load_corpus(path: Path) -> Corpus:
     Raises:
         BadModelFile: it is missing or damaged.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tokens, ends, spans, kinds = (file.get_tensor(name) for name in ("tokens", "ends", "spans", "kinds"))
-    except (SafetensorError, OSError) as error:
-        raise BadModelFile(f"the training text {path} cannot be read ({error}): run `rejoinder convert data`") from None
+    names = ("tokens", "ends", "spans", "kinds")
+    stored, metadata = load_tensors(path, "training text", "run `rejoinder convert data`", names=names)
+    tokens, ends, spans, kinds = (stored[name] for name in names)
     of_text: list[list[tuple[int, int]]] = [[] for _ in range(len(ends))]
     for text, begin, end in spans.tolist():
         of_text[text].append((begin, end))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter, LowRank, random_adapter
+from model.belonging import write_whole
 from model.convert.corpus import Corpus, Text
 from model.convert.generate import likeliest
 from model.convert.lanes import Instructions, Lanes, padded_together
@@ -307,9 +308,7 @@ class _Training:
             "noise_tokens": self._noise_tokens,
             "seconds": self._seconds,
         }
-        partial = self._folder / f"state.{os.getpid()}.partial"
-        torch.save(state, partial)
-        os.replace(partial, self._folder / "state.pt")
+        write_whole(self._folder / "state.pt", lambda partial: torch.save(state, partial))
         self._finished().save(self._folder / "adapter.safetensors")
 
     def _resume(self) -> None:
