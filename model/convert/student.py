@@ -135,13 +135,15 @@ class Loss:
     """How the student is told apart from its teacher.
 
     Attributes:
-        cross_entropy: weight of -Σ p_T log p_S beside the total variation ½ Σ |p_T - p_S| (Uno, eq. 5). Total
-            variation is what rejection costs, but tells nothing while the two have no token in common.
+        cross_entropy: weight of -Σ p_T log p_S.
+        variation: weight of the total variation ½ Σ |p_T - p_S| (Uno, eq. 5), which is what rejection costs, but tells
+            nothing while the two have no token in common.
         decay: weight of a row against the one before it: only an accepted row makes the next one count.
         vocabulary: [n] ids that probabilities are compared over; all when None.
     """
 
     cross_entropy: float
+    variation: float = 1.0
     decay: float = 0.8
     vocabulary: Tensor | None = None
 
@@ -173,7 +175,7 @@ def learn(
         guess = linear(states, weight).float().log_softmax(-1)
         variation = (wanted - guess.exp()).abs().sum(-1) / 2
         entropy = -(wanted * guess).sum(-1)
-        value = ((variation + loss.cross_entropy * entropy) * each[piece]).sum()
+        value = ((loss.variation * variation + loss.cross_entropy * entropy) * each[piece]).sum()
         (gradient[piece],) = torch.autograd.grad(value, states)
         total += float(value.detach())
         apart += float((variation.detach() * each[piece]).sum())

@@ -59,7 +59,9 @@ class Plan:
         curriculum: pairs of a share of the budget and the size of blocks from there on.
         rate: peak learning rate of A; B learns twice as fast (LoRA+, arXiv 2402.12354).
         refined: share of blocks that hold some tokens already, as a second pass meets them.
-        cross_entropy: weight beside the total variation, after the first 15 % of the budget.
+        variation: weight of the total variation.
+        first_cross_entropy, cross_entropy: weight beside it, in the first 15 % of the budget and after.
+        decay: weight of a row against the one before it.
         whole_vocabulary: compare probabilities over the whole vocabulary, not over the tokens of the text and some
             thousand others. The head is a quarter of the work.
     """
@@ -73,7 +75,10 @@ class Plan:
     curriculum: tuple[tuple[float, int], ...] = ((0.0, 2), (0.2, 4))
     rate: float = 1e-3
     refined: float = 0.15
+    variation: float = 1.0
+    first_cross_entropy: float = 1.0
     cross_entropy: float = 0.2
+    decay: float = 0.8
     whole_vocabulary: bool = False
 
     @property
@@ -111,7 +116,7 @@ def train(
     *,
     base_bytes: int = 0,
     report: Callable[[Moment], None] = lambda moment: None,
-    probe_every: float = 300.0,
+    probe_every: float | None = 300.0,
 ) -> Adapter:
     """Train, or go on with what `folder` holds.
 
@@ -120,7 +125,7 @@ def train(
     Args:
         model: the base model, with float weights.
         base_bytes: size of the model's file, by which a shipped adapter is found.
-        probe_every: seconds between two looks at the held-out text.
+        probe_every: seconds between two looks at the held-out text; None for one at the end.
 
     Raises:
         BadModelFile: the folder holds another training, or the corpus is too small.
@@ -158,7 +163,7 @@ class _Training:
         folder.mkdir(parents=True, exist_ok=True)
         self._resume()
 
-    def run(self, report: Callable[[Moment], None], probe_every: float) -> Adapter:
+    def run(self, report: Callable[[Moment], None], probe_every: float | None) -> Adapter:
         saved = self._seconds
         probed = -math.inf
         log = (self._folder / "log.jsonl").open("a", encoding="utf-8")
@@ -168,7 +173,8 @@ class _Training:
                 loss, variation = self._learn()
                 self._seconds += time.monotonic() - began
                 acceptance = None
-                if self._seconds - probed >= probe_every or self._done() >= 1:
+                due = probe_every is not None and self._seconds - probed >= probe_every
+                if due or self._done() >= 1:
                     acceptance = self._acceptance = self.probe()
                     probed = self._seconds
                 speed = (self._noise_tokens - before) / (time.monotonic() - began)
@@ -208,7 +214,8 @@ class _Training:
             blocks = refined(blocks, guesses, padded, draw)
         teacher = _at(states, blocks.positions - starts)
         student = noise_states(self._decoder, adapter, self._lanes, seen, blocks)
-        loss = Loss(1.0 if done < 0.15 else plan.cross_entropy, vocabulary=self._vocabulary(draw))
+        entropy = plan.first_cross_entropy if done < 0.15 else plan.cross_entropy
+        loss = Loss(entropy, plan.variation, plan.decay, self._vocabulary(draw))
         gradient, value, variation = learn(self._decoder, student, teacher, blocks, loss)
         torch.autograd.backward([student], [gradient])
         torch.nn.utils.clip_grad_norm_(self._leaves, 1.0)
@@ -307,6 +314,7 @@ class _Training:
             "step": self._step,
             "noise_tokens": self._noise_tokens,
             "seconds": self._seconds,
+            "acceptance": self._acceptance,
         }
         write_whole(self._folder / "state.pt", lambda partial: torch.save(state, partial))
         self._finished().save(self._folder / "adapter.safetensors")
@@ -317,11 +325,12 @@ class _Training:
             return
         try:
             state = torch.load(path, map_location=self._decoder.device, weights_only=True)
-            same = json.loads(state["plan"])
+            theirs = json.loads(state["plan"])
         except Exception as error:  # torch.load raises whatever unpickling does
             raise BadModelFile(f"{path} cannot be read ({error}): remove it to start over") from None
-        mine = json.loads(json.dumps(asdict(self._plan)))
-        differs = [key for key in mine if mine[key] != same.get(key) and key not in ("minutes", "steps")]
+        mine, usual = (json.loads(json.dumps(asdict(plan))) for plan in (self._plan, Plan()))
+        theirs = {**usual, **theirs}  # what an older plan does not say came later, and was then as is usual now
+        differs = [key for key in mine if mine[key] != theirs[key] and key not in ("minutes", "steps")]
         if state["base"] != self._base or differs:
             what = ", ".join(differs) or "other weights"
             raise BadModelFile(f"{self._folder} holds a training with another plan ({what}): choose another folder")
@@ -331,6 +340,7 @@ class _Training:
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._noise_tokens = int(state["step"]), int(state["noise_tokens"])
         self._seconds = float(state["seconds"])
+        self._acceptance = state.get("acceptance")
 
 
 def _beginning(decoder: Decoder, plan: Plan) -> Adapter:

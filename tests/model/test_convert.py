@@ -117,7 +117,7 @@ def slow_loss(weight: Tensor, student: Tensor, teacher: Tensor, blocks: Blocks, 
     entropy = -(wanted * guess.log()).sum(-1)
     slot = torch.tensor([loss.decay ** (n % blocks.size) for n in range(blocks.tokens.shape[1])])
     each = slot * blocks.counts
-    return ((variation + loss.cross_entropy * entropy) * each).sum() / each.sum()
+    return ((loss.variation * variation + loss.cross_entropy * entropy) * each).sum() / each.sum()
 
 
 def test_the_loss_and_its_gradient_are_the_papers(model: LoadedModel) -> None:
@@ -125,7 +125,7 @@ def test_the_loss_and_its_gradient_are_the_papers(model: LoadedModel) -> None:
     states = [torch.randn(2, 6, model.decoder.config.hidden, generator=draw) for _ in range(2)]
     counts = torch.tensor([[True] * 6, [True, True, False, True, True, True]])
     blocks = Blocks(3, torch.tensor([[1, 2], [3, 4]]), torch.full((2, 6), MASK), counts)
-    loss = Loss(0.3)
+    loss = Loss(0.3, variation=0.7, decay=0.9)
     student = states[0].requires_grad_()
     expected = slow_loss(model.decoder.head_weight, student, states[1], blocks, loss)
     (wanted,) = torch.autograd.grad(expected, student)
@@ -180,6 +180,32 @@ def test_a_training_that_was_stopped_goes_on_exactly(model: LoadedModel, tmp_pat
             assert torch.equal(one[name].b, two[name].b)
     with pytest.raises(BadModelFile, match="another plan \\(seed\\)"):
         train(model, corpus, replace(plan, seed=2), tmp_path / "twice")
+
+
+def test_a_training_that_is_over_says_the_same_when_it_is_started_again(model: LoadedModel, tmp_path: Path) -> None:
+    corpus, plan = corpus_of(model, 24), Plan(None, 3, rank=4, texts=4, rows=12)
+    once = train(model, corpus, plan, tmp_path)
+    assert once.acceptance
+    assert train(model, corpus, plan, tmp_path).metadata == once.metadata
+
+
+def test_a_training_begun_before_the_plan_could_say_more_goes_on(model: LoadedModel, tmp_path: Path) -> None:
+    corpus, plan = corpus_of(model, 24), Plan(None, 2, rank=4, texts=4, rows=12)
+    train(model, corpus, plan, tmp_path)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    older = {key: value for key, value in json.loads(state["plan"]).items() if key not in ("variation", "decay")}
+    torch.save({**state, "plan": json.dumps(older)}, tmp_path / "state.pt")
+    assert train(model, corpus, replace(plan, steps=3), tmp_path).metadata["steps"] == "3"
+    torch.save({**state, "plan": json.dumps(older)}, tmp_path / "state.pt")
+    with pytest.raises(BadModelFile, match="another plan \\(decay\\)"):
+        train(model, corpus, replace(plan, decay=1.0), tmp_path)
+
+
+def test_held_out_text_is_looked_at_once_at_the_end_where_that_is_asked(model: LoadedModel, tmp_path: Path) -> None:
+    seen: list[Moment] = []
+    plan = Plan(None, 3, rank=4, texts=4, rows=12)
+    train(model, corpus_of(model, 24), plan, tmp_path, report=seen.append, probe_every=None)
+    assert [moment.acceptance is not None for moment in seen] == [False, False, True]
 
 
 def test_a_corpus_is_written_read_back_and_refused_when_damaged(model: LoadedModel, tmp_path: Path) -> None:
