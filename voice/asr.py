@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
-from ctranslate2 import StorageView
 from ctranslate2.models import WhisperGenerationResult
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
@@ -57,23 +58,23 @@ class Window:
     Attributes:
         shortest_s: whole seconds at least. Whisper was trained on 30 s and errs more the less it sees.
         margin_s: silence behind the speech; with less, the last word is often lost.
-        search_below: mean log-probability below which greedy decoding is not trusted and a beam search follows.
+        doubtful: mean log-probability of a token below which the words are not trusted, and the second look follows.
     """
 
     shortest_s: int
     margin_s: float
-    search_below: float
+    doubtful: float = -math.inf
 
 
-FINAL_WINDOW = Window(10, 2.0, -0.65)
-"""A third of the time of 30 s. One recording in twenty is unclear enough for the search, which costs it a tenth of a
-second more; with that this window errs no more than 30 s."""
+FINAL_WINDOW = Window(6, 1.5, -0.65)
+"""With a second look at one recording in sixteen it errs no more than ten seconds, which take twice as long, or thirty
+(docs/benchmarks.md)."""
 
-PARTIAL_WINDOW = Window(3, 1.0, -math.inf)
-"""Two thirds of the time, a fifth more errors: good enough for words that will be heard again."""
+_SECOND_LOOK, _BEAMS = Window(10, 2.0), 2
+"""A longer window and a beam search. faster-whisper's own five beams take a tenth of a second more."""
 
-_BEAMS = 2
-"""Of the search. faster-whisper's own five take a tenth of a second more, which one turn in twenty would wait for."""
+PARTIAL_WINDOW = Window(3, 1.0)
+"""A fifth more errors: good enough for words that will be heard again."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,12 @@ class Recognizer:
 
     Args:
         folder: a CTranslate2 Whisper model.
-        threads: processor threads for one transcription.
+        workers: transcriptions at a time, with a processor thread each: two threads for one are slower, since every
+            word is a chain of small products (docs/benchmarks.md).
     """
 
-    def __init__(self, folder: Path, *, threads: int = 2) -> None:
-        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=threads)
+    def __init__(self, folder: Path, *, workers: int = 2) -> None:
+        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=1, num_workers=workers)
         self._tokenizer = Tokenizer(
             self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language="en"
         )
@@ -125,7 +127,7 @@ class Recognizer:
         gives no segments.
 
         Args:
-            unwanted: asked half-way whether it should be given up.
+            unwanted: asked on the way whether it should be given up.
 
         Raises:
             GivenUp: it was.
@@ -134,23 +136,27 @@ class Recognizer:
         if not len(audio):
             return []
         seconds = len(audio) / HEARING_RATE
-        encoded = self._model.encode(self._features(audio, window))
-        if unwanted():
-            raise GivenUp
-        heard = self._decode(encoded, seconds, beams=1)
-        if heard.scores[0] < window.search_below and not unwanted():
-            heard = self._decode(encoded, seconds, beams=_BEAMS)
+        heard = self._listen(audio, window, 1, unwanted)
+        if heard.scores[0] < window.doubtful:
+            heard = self._listen(audio, _SECOND_LOOK, _BEAMS, unwanted)
         if heard.no_speech_prob > _SILENT_PROBABILITY and heard.scores[0] < _SILENT_LOGPROB:
             return []
         return self._segments(heard.sequences_ids[0], seconds)
 
-    def _decode(self, encoded: StorageView, seconds: float, beams: int) -> WhisperGenerationResult:
+    def _listen(
+        self, audio: Samples, window: Window, beams: int, unwanted: Callable[[], bool]
+    ) -> WhisperGenerationResult:
         """Words and timestamps; the score is the mean log-probability of a token."""
+        if unwanted():
+            raise GivenUp
+        encoded = self._model.encode(self._features(audio, window))
+        if unwanted():
+            raise GivenUp
         return self._model.model.generate(
             encoded,
             [self._tokenizer.sot_sequence],
             beam_size=beams,
-            max_length=16 + math.ceil(_TOKENS_PER_SECOND * seconds),
+            max_length=16 + math.ceil(_TOKENS_PER_SECOND * len(audio) / HEARING_RATE),
             return_scores=True,
             return_no_speech_prob=True,
         )[0]
@@ -192,8 +198,8 @@ class Recognizer:
 
 
 class Utterance:
-    """One user turn being transcribed: audio in, partials out, one final text. `add` may be called while another
-    thread transcribes.
+    """One user turn being transcribed: audio in, partials out, one final text. All may be called from any thread: what
+    is transcribed when more is asked for is given up.
 
     Args:
         recognizer: the shared Whisper.
@@ -211,7 +217,9 @@ class Utterance:
         self._stable: list[str] = []
         self._before: list[str] = []
         self._covered = 0
-        self._hurry = threading.Event()
+        self._asked = count(1)
+        self._newest = 0
+        self._state, self._settling, self._careful = Lock(), Lock(), Lock()
 
     def add(self, samples: Samples) -> None:
         """Take more of the turn's audio, at 16 kHz."""
@@ -225,42 +233,57 @@ class Utterance:
         Args:
             ahead: as carefully as the final text: the user has fallen silent, and this may be it.
         """
-        until = self.samples
-        self._hurry.clear()
-        try:
-            words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, self._hurry.is_set)
-        except GivenUp:
-            return Partial(" ".join(self._stable), " ".join(self._before[len(self._stable) :]))
-        self._covered = until if ahead else 0
-        agreed = _common_prefix(words, self._before)
-        self._before = words
-        if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
-            self._stable = agreed
-        rest = words[len(self._stable) :] if _same(words[: len(self._stable)], self._stable) else []
-        return Partial(" ".join(self._stable), " ".join(rest))
-
-    def hurry(self) -> None:
-        """The user has said more and fallen silent: what is being transcribed is not worth finishing."""
-        self._hurry.set()
+        number = self._newest = next(self._asked)
+        with self._careful if ahead else nullcontext():
+            until = self.samples
+            try:
+                words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, number)
+            except GivenUp:
+                return self._understood()
+            with self._state:
+                if number == self._newest:
+                    self._covered = until if ahead else 0
+                    self._agree(words)
+                return self._understood()
 
     def final(self, until: int | None = None, voiced: int | None = None) -> str:
         """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing.
 
         Args:
             voiced: where the speech ended. What was transcribed ahead and went so far is the final text.
-        """
-        if voiced is not None and self._covered >= voiced:
-            return " ".join(self._before)
-        return " ".join(self._words(FINAL_WINDOW, until))
 
-    def _words(
-        self, window: Window, until: int | None = None, unwanted: Callable[[], bool] = lambda: False
-    ) -> list[str]:
-        audio = np.concatenate(self._blocks)[self._settled_until : until] if self._blocks else np.zeros(0, np.float32)
-        while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
-            audio = audio[self._settle(audio) :]
+        Raises:
+            GivenUp: more of the turn has been asked for meanwhile.
+        """
+        with self._careful:
+            if voiced is not None and self._covered >= voiced:
+                return " ".join(self._before)
+            self._newest = number = next(self._asked)
+            return " ".join(self._words(FINAL_WINDOW, until, number))
+
+    def _agree(self, words: list[str]) -> None:
+        agreed = _common_prefix(words, self._before)
+        self._before = words
+        if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
+            self._stable = agreed
+
+    def _understood(self) -> Partial:
+        known = len(self._stable)
+        rest = self._before[known:] if _same(self._before[:known], self._stable) else []
+        return Partial(" ".join(self._stable), " ".join(rest))
+
+    def _words(self, window: Window, until: int | None, number: int) -> list[str]:
+        def unwanted() -> bool:
+            return number != self._newest
+
+        with self._settling:
+            sound = np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
+            audio = sound[self._settled_until : until]
+            while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
+                audio = audio[self._settle(audio) :]
+            settled = tuple(self._settled)
         tail = [segment.text for segment in self._recognizer.transcribe(audio, window, unwanted)]
-        return " ".join([*self._settled, *tail]).split()
+        return " ".join([*settled, *tail]).split()
 
     def _settle(self, audio: Samples) -> int:
         """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""

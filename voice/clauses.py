@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 _COMMA_WORDS = 6
 """Later clauses end at a comma only from this many words on; shorter ones make the voice sound breathless."""
 
-_LONGEST_WORDS = (3, 7, 14, 24)
-"""The first, second, … clause is cut here even without punctuation: each is spoken for about twice as long as it takes
-to think and synthesize the next. Eight seconds of speech, the last value, take half a second to synthesize."""
+_FEWEST_WORDS, _MOST_WORDS = 3, 24
+"""A clause is cut here even without punctuation. In between the limit is twice the words before and two more, since
+those are spoken while the next ones are thought and synthesized: "Sure," covers four. Eight seconds of speech, the
+most, take half a second to synthesize."""
 
 _LONGEST_LETTERS = 240
 """A clause is cut here whatever it is made of, a web address or a run of signs."""
@@ -124,6 +125,7 @@ class ClauseSplitter:
 
     _text: str = ""
     _said: int = 0
+    """Words."""
 
     def push(self, text: str) -> list[Clause]:
         """Take the next committed text; returns the clauses that it completes."""
@@ -145,7 +147,7 @@ class ClauseSplitter:
 
     def _take(self, cut: int) -> Clause:
         text, self._text = self._text[:cut], self._text[cut:]
-        self._said += bool(speakable(text))
+        self._said += len(speakable(text).split())
         return Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
 
     def _cut(self) -> int | None:
@@ -155,15 +157,15 @@ class ClauseSplitter:
         least = _COMMA_WORDS if self._said else 1
         cuts += [m.end() for m in _WEAK.finditer(self._text) if len(self._text[: m.end()].split()) >= least][:1]
         words = list(_WORD.finditer(self._text))
-        longest = _LONGEST_WORDS[min(self._said, len(_LONGEST_WORDS) - 1)]
+        longest = max(_FEWEST_WORDS, min(2 * self._said + 2, _MOST_WORDS))
         bare = [re.sub(r"[^\w']", "", word.group().lower()) for word in words]
         cuts += [
             word.end()
             for word, plain in zip(words[longest - 1 :], bare[longest - 1 :], strict=True)
-            if plain not in _LEANING
+            if plain not in _LEANING and not _ABBREVIATION.search(word.group())
         ][:1]
-        if len(words) >= _LONGEST_WORDS[-1]:
-            cuts.append(words[_LONGEST_WORDS[-1] - 1].end())
+        if len(words) >= _MOST_WORDS:
+            cuts.append(words[_MOST_WORDS - 1].end())
         if len(self._text) > _LONGEST_LETTERS:
             cuts.append(_LONGEST_LETTERS)
         usable = [cut for cut in cuts if self._text[:cut].strip()]

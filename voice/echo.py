@@ -9,12 +9,14 @@ mostly echo is only not taken for the user, and the user is usually louder than 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voice.audio import HEARING_RATE, SPEAKING_RATE, Resampler, Samples, resample
+from voice.listening import InputBuffer
+from voice.vad import Frame
 
 _RATE = 8_000
 """Hz of the comparison: speech has little above 4 kHz, and half of the samples are a quarter of the work."""
@@ -48,9 +50,14 @@ class _Played:
 
 
 class EchoGuard:
-    """Remembers what one conversation has played."""
+    """Remembers what one conversation has played.
+
+    Attributes:
+        until_ms: end of the last window that was taken for an echo, on the audio clock.
+    """
 
     def __init__(self) -> None:
+        self.until_ms = 0
         self._played: deque[_Played] = deque()
         self._resampler = Resampler(SPEAKING_RATE, _RATE)
 
@@ -69,6 +76,23 @@ class EchoGuard:
             last = kept[-1]
             kept[-1] = _Played(last.start, last.sound[: int((now - last.start) * _RATE)])
         self._played = deque(kept)
+
+    def filter(self, frame: Frame, heard: InputBuffer, threshold: float) -> Frame:
+        """`frame`, without speech where it holds mostly our own voice.
+
+        Args:
+            heard: the microphone's sound, up to the end of the frame and maybe further.
+            threshold: probability from which a frame counts as speech; others are nobody's.
+        """
+        at = heard.time_of(frame.end_ms)
+        if frame.probability < threshold or not self.may_be_heard(at):
+            return frame
+        behind = heard.end_ms - frame.end_ms
+        sound = heard.last(int(_WINDOW_S * 1000) + behind)
+        if self.share(sound[: len(sound) - behind * HEARING_RATE // 1000], at) < MOSTLY:
+            return frame
+        self.until_ms = frame.end_ms
+        return replace(frame, probability=0.0)
 
     def may_be_heard(self, at: float) -> bool:
         """Whether anything that was played can arrive at the microphone at `at`."""

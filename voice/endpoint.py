@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
 
 from voice.timing import Timing
 
 _SURE, _UNSURE = 0.85, 0.25
 """From the one probability on the shortest wait is enough, up to the other the longest is needed."""
 
-_TRUST = 0.7
-"""Share of the language model's log-odds that counts: of "On the way to the airport" it is as sure as of a whole
-sentence."""
+_TRUST_YES, _TRUST_NO = 0.7, 1.3
+"""How much of the language model's log-odds counts. What it calls unfinished is; of "On the way to the airport" it is
+as sure as of a whole sentence."""
 
-_NEVER = 0.1
-"""Below this the words cannot be all ("to the", "um"): waited for as long as for somebody who is dictating."""
+_NEVER = 0.2
+"""Below this the words cannot be all ("to the", "um"): nobody waits for an answer to them."""
 
 _SLACK = 1.25
 """A pause is waited for so many times as long as the longest one this speaker made before within the same turn."""
+
+_REMEMBERED = 6
+"""Pauses of this speaker that say how long the next one may be."""
 
 _UNFINISHED = frozenset(
     "a an the my your our their every of to with at by into and or but because if while as than very i".split()
@@ -31,7 +36,8 @@ _UNFINISHED = frozenset(
 """Words that hardly anybody ends with."""
 
 _SUBORDINATE = frozenset(
-    "if when whenever because while although though before after since until unless once suppose supposing as "
+    "if when whenever because while although though before after since until unless once suppose supposed supposing "
+    "assuming provided as "
     "whether".split()
 )
 _OPENING = frozenset("on in at for during from with without instead under over behind between near".split())
@@ -62,10 +68,17 @@ class Pauses:
     """How this speaker pauses within a turn."""
 
     longest_here_ms: int = 0
+    _before_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def note(self, length_ms: int) -> None:
         """The user paused for so long and went on."""
         self.longest_here_ms = max(self.longest_here_ms, length_ms)
+        self._before_ms.append(length_ms)
+
+    def usual_ms(self, timing: Timing) -> float:
+        """How long this speaker's pauses are that could be mistaken for the end of a turn; 0 before there were two."""
+        long = [pause for pause in self._before_ms if pause >= timing.shortest_wait_ms]
+        return statistics.median(long) if len(long) >= 2 else 0.0
 
     def begin(self) -> None:
         """Another turn."""
@@ -86,7 +99,13 @@ class Verdict:
 
 
 def judge(
-    text: str, timing: Timing, *, words: float | None = None, sound: float | None = None, pauses: Pauses | None = None
+    text: str,
+    timing: Timing,
+    *,
+    words: float | None = None,
+    sound: float | None = None,
+    pauses: Pauses | None = None,
+    asked: bool = False,
 ) -> Verdict:
     """What is to be made of a pause behind `text`.
 
@@ -94,10 +113,11 @@ def judge(
         words: the language model's probability that the sentence is complete.
         sound: the same from the sound of its end.
         pauses: of this speaker.
+        asked: these words answer a question, and need be no sentence.
     """
-    odds = _odds_of_words(text)
+    odds = _odds_of_words(text, asked)
     if words is not None:
-        odds += _TRUST * _log_odds(words)
+        odds += _log_odds(words) * (_TRUST_YES if words > 0.5 else _TRUST_NO)
     if sound is not None:
         odds += _log_odds(sound)
     over = 1 / (1 + math.exp(-odds))
@@ -108,6 +128,7 @@ def judge(
     elif dictates(text):
         wait = timing.dictation_wait_ms
     elif pauses is not None and over < _SURE:
+        wait = max(wait, min(pauses.usual_ms(timing), timing.longest_wait_ms))
         wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
     return Verdict(round(over, 3), round(wait))
 
@@ -130,7 +151,7 @@ def is_aside(text: str) -> bool:
     return len(words) <= _LONGEST_ASIDE and all(word in _ASIDES for word in words)
 
 
-def _odds_of_words(text: str) -> float:
+def _odds_of_words(text: str, asked: bool = False) -> float:
     """Log-odds that these words are all, by rules. Transcribers put a full stop behind anything, so that one says
     little; a question mark, a comma and dots say more."""
     words = _words(text)
@@ -154,7 +175,7 @@ def _odds_of_words(text: str) -> float:
         odds += 1.0
     elif words[0] in _COMMAND and len(words) >= 2:
         odds += 0.5
-    if not stripped.endswith("?") and not re.search(r"[,;.] ", text):
+    if not asked and not stripped.endswith("?") and not re.search(r"[,;.] ", text):
         odds -= 5.0 if words[0] in _SUBORDINATE else 3.5 if words[0] in _OPENING else 0.0
     return odds
 

@@ -1,5 +1,5 @@
-"""When to transcribe what a user has said so far: often enough to show and to read ahead, and so that the recognizer is
-free when the user falls silent."""
+"""When to transcribe what a user has said so far: often enough to show and to read ahead, and with care as soon as the
+user falls silent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 from voice.timing import Timing
 from voice.turn import TurnState
 
-Wish = Literal["partial", "ahead", "hurry"]
-"""Transcribe; transcribe with care, for that may be all; give up what is being transcribed."""
+Wish = Literal["partial", "ahead"]
+"""Transcribe; transcribe with care, for that may be all."""
 
 
 @dataclass
@@ -34,16 +34,14 @@ class Partials:
 
         Args:
             spoken_ms: length of the turn's sound so far.
-            busy: the recognizer is at work on this turn.
+            busy: an earlier part of this turn is being transcribed.
         """
         silence = state.heard_ms - state.last_voiced_ms
         silent = silence >= timing.soft_end_ms // 2
         if state.guessing or state.last_voiced_ms == self._voiced_ms:
             return None  # nothing was said since the last time
-        if busy:
-            return "hurry" if silent else None
         every_ms = max(timing.partial_every_ms, timing.partial_share * self.took_ms)
-        if not silent and (silence > 0 or spoken_ms - self._heard_ms < every_ms):
-            return None  # in what may be the last silence nothing is begun that it would have to wait for
+        if not silent and (busy or silence > 0 or spoken_ms - self._heard_ms < every_ms):
+            return None
         self._heard_ms, self._voiced_ms = spoken_ms, state.last_voiced_ms
         return "ahead" if silent else "partial"

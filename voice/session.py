@@ -10,17 +10,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from voice import endpoint, events
 from voice.asr import Utterance
-from voice.audio import HEARING_RATE, Resampler, Samples
+from voice.audio import HEARING_RATE, TELEPHONE_RATE, Resampler, Samples
 from voice.brain import Brain, Message
-from voice.echo import MOSTLY, EchoGuard
+from voice.echo import EchoGuard
 from voice.history import History, Item
 from voice.listening import InputBuffer
+from voice.lowband import LowBand
 from voice.partials import Partials
 from voice.speaking import Settings, Speaking, new_id
 from voice.speculation import Speculation
@@ -50,7 +50,7 @@ from voice.turn import (
     Withdrawn,
     step,
 )
-from voice.vad import Frame, SpeechDetector
+from voice.vad import SpeechDetector
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -61,9 +61,6 @@ _PENDING_TURNS = 4
 
 _TAIL_MS = 100
 """Sound kept behind the last voiced window for transcription: soft last consonants."""
-
-_ECHO_LOOK_MS = 400
-"""Sound that is compared with what was played."""
 
 _READ_AHEAD_WORDS = 8
 """Stable words that are worth a pass of their own; fewer are read just as quickly with the rest."""
@@ -102,10 +99,10 @@ class Session:
         self.history = History()
         self.state = TurnState()
         self._brain, self._stages, self._listener, self._clock = brain, stages, emit, clock
-        self._detector = SpeechDetector(stages.silero)
+        self._detector, self._low_band = SpeechDetector(stages.silero), LowBand()
         self._resampler: tuple[int, Resampler] = (HEARING_RATE, Resampler(HEARING_RATE, HEARING_RATE))
         self._input = InputBuffer()
-        self._echo, self._echo_ms = EchoGuard(), 0
+        self._echo = EchoGuard()
         self._utterance: Utterance | None = None
         self._utterance_ms = 0
         self._item_id = ""
@@ -156,27 +153,14 @@ class Session:
         if self._utterance is not None:
             self._utterance.add(heard)
         # The detector always hears, so that its windows stay on the audio clock.
-        frames = self._detector.push(heard)
+        frames = self._detector.push(self._low_band.push(heard) if rate == TELEPHONE_RATE else heard)
         if not self.settings.detect_turns:
             return
         for frame in frames:
-            self._apply(self._without_echo(frame))
+            self._apply(self._echo.filter(frame, self._input, self.settings.rules.threshold))
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
         self._consider_partial()
-
-    def _without_echo(self, frame: Frame) -> Frame:
-        """A window that holds mostly our own voice is not the user's."""
-        at = self._input.time_of(frame.end_ms)
-        if frame.probability < self.settings.rules.threshold or not self._echo.may_be_heard(at):
-            return frame
-        behind = self._input.end_ms - frame.end_ms
-        heard = self._input.last(_ECHO_LOOK_MS + behind)
-        heard = heard[: len(heard) - behind * HEARING_RATE // 1000]
-        if self._echo.share(heard, at) < MOSTLY:
-            return frame
-        self._echo_ms = frame.end_ms
-        return replace(frame, probability=0.0)
 
     def _emit(self, event: events.SessionEvent) -> None:
         if isinstance(event, events.AnswerAudio):
@@ -251,6 +235,14 @@ class Session:
             self._echo.cut(self._clock())
             self._apply(PlayedOut())  # the client plays no more of it
 
+    def play_aside(self, samples: Samples) -> None:
+        """The client was sent sound that is no answer, [T] float32 at 24 kHz: it may come back as an echo all the same.
+        None at all: the client fell silent."""
+        if len(samples):
+            self._echo.play(samples, self._clock())
+        else:
+            self._echo.cut(self._clock())
+
     async def close(self) -> None:
         """End the conversation: whatever is under way is dropped."""
         self._speaking.close()
@@ -298,7 +290,7 @@ class Session:
 
     def _begin_turn(self, action: BeginTurn) -> None:
         prefix = action.at_ms - self.settings.rules.timing.prefix_ms
-        self._utterance_ms = max(self._input.start_ms, prefix, min(self._echo_ms, action.at_ms))
+        self._utterance_ms = max(self._input.start_ms, prefix, min(self._echo.until_ms, action.at_ms))
         self._utterance = Utterance(self._stages.recognizer)
         self._utterance.add(self._input.since(self._utterance_ms))
         self._read_ahead = self._guesses = 0
@@ -342,7 +334,7 @@ class Session:
             if made.answer is not None:
                 await made.answer.asked.wait()  # both then share a pass
             words = await self._brain.ends(text)
-        verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses)
+        verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses, asked=self._asked())
         made.timeline.over = verdict.over
         wait = timing.soft_end_ms if aside else verdict.wait_ms
         if made.settings.rules.by_silence:
@@ -350,6 +342,11 @@ class Session:
         self._apply(Judged(made.revision, wait, aside))
         if self._speculation is made:  # an answer that was held back may have been given up by now
             self._think_ahead(made, text)
+
+    def _asked(self) -> bool:
+        """Whether the newest words before this turn are a question of ours."""
+        newest = self.history.messages(self.settings.instructions)[-1]
+        return newest.role == "assistant" and newest.content.endswith("?")
 
     def _think_ahead(self, made: Speculation, text: str) -> None:
         if not text or made.answer is not None or self._thinking or not made.settings.rules.create_response:
@@ -448,9 +445,7 @@ class Session:
         busy = self._partial is not None and not self._partial.done()
         spoken_ms = utterance.samples * 1000 // HEARING_RATE
         wish = self._partials.wish(spoken_ms, self.state, self.settings.rules.timing, busy=busy)
-        if wish == "hurry":
-            utterance.hurry()
-        elif wish is not None:
+        if wish is not None:
             self._partial = self._spawn(self._make_partial(utterance, self._item_id, ahead=wish == "ahead"))
 
     async def _make_partial(self, utterance: Utterance, item_id: str, *, ahead: bool) -> None:

@@ -15,6 +15,8 @@ from voice.prosody import EndingSound, ending_sound
 from voice.tts import Voice
 from voice.vad import Silero, bundled_silero
 
+_WAITING = 8
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -22,7 +24,8 @@ class Stages:
 
     Attributes:
         ending: judges by the sound whether a turn is over.
-        hearing, speaking, judging: one thread each; the models keep their cores busy with one request at a time.
+        hearing: threads that wait for the recognizer, or for what another one transcribes of the same turn.
+        speaking, judging: one thread each; the models keep their cores busy with one request at a time.
     """
 
     recognizer: Recognizer
@@ -49,7 +52,7 @@ def load_stages(recognizer: Path, voice: Path) -> Stages:
         Silero(bundled_silero()),
         Voice(voice),
         ending_sound(),
-        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-hearing"),
+        ThreadPoolExecutor(_WAITING, thread_name_prefix="rejoinder-hearing"),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-speaking"),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-judging"),
     )

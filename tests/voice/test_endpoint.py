@@ -79,6 +79,28 @@ def test_somebody_who_paused_before_gets_longer_unless_they_surely_have_finished
     assert judge("I would like some tea", TIMING, words=0.6, pauses=pauses).wait_ms == before
 
 
+def test_the_usual_pauses_of_a_speaker_are_waited_for_in_later_turns() -> None:
+    pauses = Pauses()
+    unsure = "I would like some tea"
+    before = judge(unsure, TIMING, words=0.6, pauses=pauses).wait_ms
+    for length in (140, 600, 160, 560):  # the short ones end no turn
+        pauses.note(length)
+    pauses.begin()
+    assert judge(unsure, TIMING, words=0.6, pauses=pauses).wait_ms == 580 > before
+    assert judge("What time is it?", TIMING, words=0.95, pauses=pauses).wait_ms == TIMING.shortest_wait_ms
+    for _ in range(6):
+        pauses.note(150)
+    pauses.begin()
+    assert judge(unsure, TIMING, words=0.6, pauses=pauses).wait_ms == before  # they have been forgotten
+
+
+def test_a_mere_phrase_is_waited_for_unless_it_answers_a_question() -> None:
+    phrase = "In the middle of June"
+    assert judge(phrase, TIMING, words=0.9).wait_ms > 600
+    assert judge(phrase, TIMING, words=0.9, asked=True).wait_ms < 350
+    assert judge("If it rains", TIMING, words=0.8).wait_ms == TIMING.patient_wait_ms
+
+
 @given(st.text(max_size=80), st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))
 def test_every_wait_is_within_its_bounds(text: str, words: float | None, sound: float | None) -> None:
     verdict = judge(text, TIMING, words=words, sound=sound)

@@ -38,12 +38,11 @@ def test_the_first_silence_is_transcribed_with_care_and_once() -> None:
     assert partials.wish(1300, at(1364, 1300), TIMING, busy=False) == "ahead"  # the user went on
 
 
-def test_a_partial_under_way_is_given_up_for_it() -> None:
+def test_silence_does_not_wait_for_a_partial_under_way() -> None:
     partials = Partials()
     assert partials.wish(320, at(320, 320), TIMING, busy=False) == "partial"
-    assert partials.wish(400, at(400, 400), TIMING, busy=True) is None
-    assert partials.wish(464, at(464, 400), TIMING, busy=True) == "hurry"
-    assert partials.wish(484, at(464, 400), TIMING, busy=False) == "ahead"
+    assert partials.wish(700, at(700, 700), TIMING, busy=True) is None
+    assert partials.wish(764, at(764, 700), TIMING, busy=True) == "ahead"
     partials.begin()
     assert partials.wish(320, at(320, 320), TIMING, busy=False) == "partial"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -31,11 +33,11 @@ def split(text: str, size: int = 3) -> list[str]:
         ("Well, it is Paris.", ["Well,", " it is Paris."]),
         ("The capital of France is Paris.", ["The capital of France", " is Paris."]),
         ("About 3.5 million people live there.", ["About 3.5 million", " people live there."]),
-        ("Yes. Dr. Smith and Mr. J. Jones know.", ["Yes.", " Dr. Smith and Mr. J. Jones know."]),
+        ("Yes. Dr. Smith and Mr. J. Jones know.", ["Yes.", " Dr. Smith and Mr. J. Jones", " know."]),
         ("Sure! One, two, three.", ["Sure!", " One, two, three."]),
         (
             "Good. When you have boiled the water, add the eggs and wait.",
-            ["Good.", " When you have boiled the water,", " add the eggs and wait."],
+            ["Good.", " When you have boiled", " the water, add the eggs and wait."],
         ),
         ("", []),
         ("Hi", ["Hi"]),
@@ -51,7 +53,7 @@ def test_the_first_clause_comes_early_and_a_long_one_is_cut() -> None:
     (first,) = splitter.push("sea level temperatures around ")
     assert first.text == "Water boils at sea"
     cut = splitter.push("word " * 70)
-    assert [len(clause.text.split()) for clause in cut] == [7, 14, 24, 24]  # each while the one before it is spoken
+    assert [len(clause.text.split()) for clause in cut] == [10, 24, 24]  # each while what is before it is spoken
     assert not any(clause.ends_sentence for clause in cut)
 
 
@@ -203,25 +205,72 @@ class ScriptedRecognizer(Recognizer):
 
 
 class SlowRecognizer(ScriptedRecognizer):
-    """Is asked to hurry while it listens."""
+    """More is asked for while it listens for the first time."""
 
-    utterance: Utterance
+    ask: Callable[[], object]
 
     def transcribe(
         self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
     ) -> list[Segment]:
-        self.utterance.hurry()
+        found = super().transcribe(audio, window, unwanted)
+        if len(self.heard) == 1:
+            self.ask()
         if unwanted():
             raise GivenUp
-        return super().transcribe(audio, window, unwanted)
+        return found
 
 
-def test_a_partial_that_nobody_waits_for_is_given_up_and_the_final_text_is_not() -> None:
-    recognizer = SlowRecognizer({1.0: said("One two")})
-    utterance = recognizer.utterance = Utterance(recognizer)
+@pytest.mark.parametrize("asked", ["partial", "final"])
+def test_a_partial_is_given_up_for_what_is_asked_for_after_it(asked: str) -> None:
+    recognizer = SlowRecognizer({1.0: said("One too"), 2.0: said("One two three")})
+    utterance = Utterance(recognizer)
     utterance.add(np.zeros(HEARING_RATE, np.float32))
-    assert utterance.partial().text == utterance.partial(ahead=True).text == ""
-    assert utterance.final(HEARING_RATE, HEARING_RATE) == "One two"
+    newer = list[object]()
+
+    def ask() -> None:
+        utterance.add(np.zeros(HEARING_RATE, np.float32))
+        newer.append(utterance.partial(ahead=True).text if asked == "partial" else utterance.final())
+
+    recognizer.ask = ask
+    late = utterance.partial()
+    assert newer == ["One two three"]
+    assert late.text == ("One two three" if asked == "partial" else "")
+    assert utterance.partial().stable == ("One two three" if asked == "partial" else "")
+
+
+def test_the_final_text_waits_for_what_is_transcribed_ahead() -> None:
+    listening, go_on = Event(), Event()
+    recognizer = SlowRecognizer({1.0: said("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+
+    def ask() -> None:
+        listening.set()
+        assert go_on.wait(5)
+
+    recognizer.ask = ask
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(utterance.partial, ahead=True)
+        assert listening.wait(5)
+        final = threads.submit(utterance.final, HEARING_RATE, HEARING_RATE)
+        go_on.set()
+        assert final.result(5) == "One two"
+    assert len(recognizer.heard) == 1
+
+
+def test_a_final_text_is_given_up_when_the_user_goes_on() -> None:
+    recognizer = SlowRecognizer({1.0: said("One"), 2.0: said("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+
+    def ask() -> None:
+        utterance.add(np.zeros(HEARING_RATE, np.float32))
+        assert utterance.partial().text == "One two"
+
+    recognizer.ask = ask
+    with pytest.raises(GivenUp):
+        utterance.final(HEARING_RATE)
+    assert utterance.final(2 * HEARING_RATE) == "One two"
 
 
 def test_what_was_transcribed_with_care_and_covers_the_speech_is_the_final_text() -> None:
