@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from threading import Lock
 
@@ -198,27 +197,26 @@ class Recognizer:
 
 
 class Utterance:
-    """One user turn being transcribed: audio in, partials out, one final text. All may be called from any thread: what
-    is transcribed when more is asked for is given up.
+    """One user turn being transcribed: audio in, partials out, one final text. Transcribing may happen on any thread,
+    asking for it on one.
 
     Args:
         recognizer: the shared Whisper.
 
     Attributes:
         samples: taken so far.
+        newest: number of the partial that was asked for last.
     """
 
     def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._blocks: list[Samples] = []
-        self.samples = 0
+        self.samples = self.newest = 0
         self._settled: list[str] = []
         self._settled_until = 0
         self._stable: list[str] = []
         self._before: list[str] = []
         self._covered = 0
-        self._asked = count(1)
-        self._newest = 0
         self._state, self._settling, self._careful = Lock(), Lock(), Lock()
 
     def add(self, samples: Samples) -> None:
@@ -226,39 +224,47 @@ class Utterance:
         self._blocks.append(samples)
         self.samples += len(samples)
 
-    def partial(self, *, ahead: bool = False) -> Partial:
+    def ask(self) -> int:
+        """Number of a partial to come, for which everything asked for before is given up."""
+        self.newest += 1
+        return self.newest
+
+    def partial(self, number: int | None = None, *, ahead: bool = False) -> Partial | None:
         """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,
-        Macháček et al., arXiv 2307.14743).
+        Macháček et al., arXiv 2307.14743). None when another has been asked for meanwhile.
 
         Args:
+            number: from `ask`, which is called here when it is not given.
             ahead: as carefully as the final text: the user has fallen silent, and this may be it.
         """
-        number = self._newest = next(self._asked)
+        number = number or self.ask()
         with self._careful if ahead else nullcontext():
             until = self.samples
             try:
                 words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, number)
             except GivenUp:
-                return self._understood()
+                return None
             with self._state:
-                if number == self._newest:
-                    self._covered = until if ahead else 0
-                    self._agree(words)
+                if number != self.newest:
+                    return None
+                self._covered = until if ahead else 0
+                self._agree(words)
                 return self._understood()
 
-    def final(self, until: int | None = None, voiced: int | None = None) -> str:
+    def final(self, until: int | None = None, voiced: int | None = None, number: int | None = None) -> str:
         """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing.
 
         Args:
             voiced: where the speech ended. What was transcribed ahead and went so far is the final text.
+            number: of the newest partial when this was asked for; now, when it is not given.
 
         Raises:
-            GivenUp: more of the turn has been asked for meanwhile.
+            GivenUp: a partial has been asked for since, so the turn goes on.
         """
+        number = self.newest if number is None else number
         with self._careful:
             if voiced is not None and self._covered >= voiced:
                 return " ".join(self._before)
-            self._newest = number = next(self._asked)
             return " ".join(self._words(FINAL_WINDOW, until, number))
 
     def _agree(self, words: list[str]) -> None:
@@ -274,21 +280,21 @@ class Utterance:
 
     def _words(self, window: Window, until: int | None, number: int) -> list[str]:
         def unwanted() -> bool:
-            return number != self._newest
+            return number != self.newest
 
         with self._settling:
             sound = np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
             audio = sound[self._settled_until : until]
             while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
-                audio = audio[self._settle(audio) :]
+                audio = audio[self._settle(audio, unwanted) :]
             settled = tuple(self._settled)
         tail = [segment.text for segment in self._recognizer.transcribe(audio, window, unwanted)]
         return " ".join([*settled, *tail]).split()
 
-    def _settle(self, audio: Samples) -> int:
+    def _settle(self, audio: Samples, unwanted: Callable[[], bool]) -> int:
         """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""
         piece = audio[: int(_SETTLE_AFTER_S * HEARING_RATE)]
-        segments = self._recognizer.transcribe(piece)
+        segments = self._recognizer.transcribe(piece, unwanted=unwanted)
         whole = [s for s in segments if s.closed and s.end_s < _SETTLE_AFTER_S - _END_SLACK_S] or segments
         done = int(whole[-1].end_s * HEARING_RATE) if whole else len(piece)
         done = max(done, HEARING_RATE)  # always on, even if Whisper puts everything into the first instant

@@ -100,7 +100,13 @@ _LEANING = frozenset(
 )
 """Words that lean on the next one: no clause ends after them without punctuation."""
 
-_ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|no|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
+_NUMERALS = frozenset(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million".split()
+)
+"""What they count follows."""
+
+_ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
 _STRONG = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
 _WEAK = re.compile(r"[,;:—–][\"')\]]*(?=\s)")
 _WORD = re.compile(r"\S+(?=\s)")
@@ -162,7 +168,7 @@ class ClauseSplitter:
         cuts += [
             word.end()
             for word, plain in zip(words[longest - 1 :], bare[longest - 1 :], strict=True)
-            if plain not in _LEANING and not _ABBREVIATION.search(word.group())
+            if not (plain in _LEANING or plain in _NUMERALS or plain.isdigit() or _ABBREVIATION.search(word.group()))
         ][:1]
         if len(words) >= _MOST_WORDS:
             cuts.append(words[_MOST_WORDS - 1].end())

@@ -43,7 +43,9 @@ _SUBORDINATE = frozenset(
 _OPENING = frozenset("on in at for during from with without instead under over behind between near".split())
 """First words of a clause, or of a phrase, that another one follows."""
 
-_HESITATION = frozenset(["um", "uh", "er", "erm", "uhm", "hmm", "hm", "ah", "well", "like", "okay so", "let me see"])
+_HESITATION = re.compile(
+    r"(?:^|.*\b)(?:um|uh|er|erm|uhm|hmm|hm|ah|okay so|let me (?:see|think)|(?:^|[,.] )(?:well|like|you know))$"
+)
 _QUESTION = frozenset(
     "who what when where why which whose how is are was were am do does did can could will would should shall may "
     "might have has had".split()
@@ -126,8 +128,8 @@ def judge(
     if over < _NEVER:
         wait = timing.patient_wait_ms
     elif dictates(text):
-        wait = timing.dictation_wait_ms
-    elif pauses is not None and over < _SURE:
+        wait = max(wait, timing.dictation_wait_ms)
+    if pauses is not None and over < _SURE:
         wait = max(wait, min(pauses.usual_ms(timing), timing.longest_wait_ms))
         wait = max(wait, min(_SLACK * pauses.longest_here_ms, timing.patient_wait_ms))
     return Verdict(round(over, 3), round(wait))
@@ -158,7 +160,7 @@ def _odds_of_words(text: str, asked: bool = False) -> float:
     if not words:
         return 0.0
     last, stripped = words[-1], text.rstrip().rstrip("\"')")
-    if last in _HESITATION or " ".join(words[-2:]) in _HESITATION:
+    if _HESITATION.match(stripped.lower().rstrip(".,…-–—")):
         return -4.0
     odds = 0.0
     if stripped.endswith(("...", "…", "-", "–", "—")):

@@ -23,11 +23,11 @@ class Partials:
 
     took_ms: float = 0.0
     _heard_ms: int = 0
-    _voiced_ms: int = -1
+    _ahead_ms: int = -1
 
     def begin(self) -> None:
         """Another turn."""
-        self._heard_ms, self._voiced_ms = 0, -1
+        self._heard_ms, self._ahead_ms = 0, -1
 
     def wish(self, spoken_ms: int, state: TurnState, timing: Timing, *, busy: bool) -> Wish | None:
         """What to do now.
@@ -36,12 +36,16 @@ class Partials:
             spoken_ms: length of the turn's sound so far.
             busy: an earlier part of this turn is being transcribed.
         """
-        silence = state.heard_ms - state.last_voiced_ms
-        silent = silence >= timing.soft_end_ms // 2
-        if state.guessing or state.last_voiced_ms == self._voiced_ms:
-            return None  # nothing was said since the last time
-        every_ms = max(timing.partial_every_ms, timing.partial_share * self.took_ms)
-        if not silent and (busy or silence > 0 or spoken_ms - self._heard_ms < every_ms):
+        if state.guessing:
             return None
-        self._heard_ms, self._voiced_ms = spoken_ms, state.last_voiced_ms
-        return "ahead" if silent else "partial"
+        silence = state.heard_ms - state.last_voiced_ms
+        if silence >= timing.ahead_ms:
+            if state.last_voiced_ms == self._ahead_ms:
+                return None  # nothing was said since the last time
+            self._heard_ms, self._ahead_ms = spoken_ms, state.last_voiced_ms
+            return "ahead"
+        every_ms = max(timing.partial_every_ms, timing.partial_share * self.took_ms)
+        if busy or silence > 0 or spoken_ms - self._heard_ms < every_ms:
+            return None
+        self._heard_ms = spoken_ms
+        return "partial"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from voice import endpoint, events
-from voice.asr import Utterance
+from voice.asr import Partial, Utterance
 from voice.audio import HEARING_RATE, TELEPHONE_RATE, Resampler, Samples
 from voice.brain import Brain, Message
 from voice.echo import EchoGuard
@@ -59,14 +59,8 @@ T = TypeVar("T")
 _PENDING_TURNS = 4
 """Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
 
-_TAIL_MS = 100
-"""Sound kept behind the last voiced window for transcription: soft last consonants."""
-
 _READ_AHEAD_WORDS = 8
 """Stable words that are worth a pass of their own; fewer are read just as quickly with the rest."""
-
-_ASIDE_LEFT_MS = 700
-"""An interruption is no aside when less than this of the answer is left to hear: a "yes" then answers it."""
 
 
 class Refused(ValueError):
@@ -272,7 +266,7 @@ class Session:
             case Guess():
                 self._guess(action)
             case DropGuess():
-                self._drop_guess()
+                self._drop_guess(action)
             case EndTurn():
                 self._end_turn(action)
             case DropTurn():
@@ -312,7 +306,9 @@ class Session:
         timeline = Timeline(new_id("turn"), guesses=self._guesses)
         timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
         timeline.stamp("soft_end", now)
-        transcript = self._spawn(self._transcribe(utterance, action.at_ms - self._utterance_ms, _TAIL_MS))
+        transcript = self._spawn(
+            self._transcribe(utterance, action.at_ms - self._utterance_ms, self.settings.rules.timing.tail_ms)
+        )
         sound = asyncio.get_running_loop().run_in_executor(
             self._stages.judging, self._stages.ending.ends, self._input.since(self._utterance_ms)
         )
@@ -359,12 +355,14 @@ class Session:
         """Whether what was said over the answer wants no answer of its own. A cough has no words at all."""
         if self.state.assistant is not Assistant.HELD:
             return False
-        return not text or (endpoint.is_aside(text) and self._speaking.unheard_ms >= _ASIDE_LEFT_MS)
+        return not text or (
+            endpoint.is_aside(text) and self._speaking.unheard_ms >= self.settings.rules.timing.aside_left_ms
+        )
 
-    def _drop_guess(self) -> None:
-        """The user goes on."""
+    def _drop_guess(self, action: DropGuess) -> None:
         if self._speculation is not None:
-            self._pauses.note(self.state.heard_ms - self._speculation.at_ms)
+            if action.resumed_ms is not None:
+                self._pauses.note(action.resumed_ms - self._speculation.at_ms)
             self._speculation.transcript.cancel()
         self._forget_guess()
 
@@ -398,7 +396,7 @@ class Session:
         if not action.by_hand:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))
-        end_ms = action.at_ms if action.by_hand else action.at_ms + _TAIL_MS
+        end_ms = action.at_ms if action.by_hand else action.at_ms + self.settings.rules.timing.tail_ms
         if made is not None:
             transcript = made.transcript
         else:
@@ -415,7 +413,9 @@ class Session:
         voiced = voiced_ms * HEARING_RATE // 1000
         until = min(voiced + tail_ms * HEARING_RATE // 1000, utterance.samples)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._stages.hearing, utterance.final, until, min(voiced, until))
+        return await loop.run_in_executor(
+            self._stages.hearing, utterance.final, until, min(voiced, until), utterance.newest
+        )
 
     async def _understand(
         self, ended: EndTurn, transcript: asyncio.Task[str], seconds: float, item: Item, timeline: Timeline
@@ -446,16 +446,16 @@ class Session:
         spoken_ms = utterance.samples * 1000 // HEARING_RATE
         wish = self._partials.wish(spoken_ms, self.state, self.settings.rules.timing, busy=busy)
         if wish is not None:
-            self._partial = self._spawn(self._make_partial(utterance, self._item_id, ahead=wish == "ahead"))
+            asked = partial(utterance.partial, utterance.ask(), ahead=wish == "ahead")
+            self._partial = self._spawn(self._make_partial(utterance, asked, ahead=wish == "ahead"))
 
-    async def _make_partial(self, utterance: Utterance, item_id: str, *, ahead: bool) -> None:
-        loop = asyncio.get_running_loop()
-        began = self._clock()
-        heard = await loop.run_in_executor(self._stages.hearing, partial(utterance.partial, ahead=ahead))
+    async def _make_partial(self, utterance: Utterance, asked: Callable[[], Partial | None], *, ahead: bool) -> None:
+        item_id, began = self._item_id, self._clock()
+        heard = await asyncio.get_running_loop().run_in_executor(self._stages.hearing, asked)
+        if heard is None or utterance is not self._utterance:
+            return
         if not ahead:
             self._partials.took_ms = (self._clock() - began) * 1000
-        if utterance is not self._utterance:
-            return
         self._emit(events.PartialTranscript(item_id, heard.stable, heard.unstable))
         stable = len(heard.stable.split())
         if stable >= self._read_ahead + _READ_AHEAD_WORDS and not self._thinking and not self.state.guessing:

@@ -14,15 +14,21 @@ class Timing:
         barge_in_ms: the same while the assistant answers, and the detector must be surer then (`_SURE_SPEECH`). Four
             windows stopped up to 335 ms after the first sound of a word that begins with an s, three up to 290.
         onset_gap_ms: unvoiced sound that ends a run of voiced sound before it counted as speaking.
+        tail_ms: sound kept behind the last voiced window for transcription: soft last consonants.
+        aside_left_ms: an interruption is no "mhm" when less than this of the answer is left to hear: a "yes" then
+            answers it.
         aside_ms: speech over the answer that goes on for longer than this is no "mhm" or "right", and the answer is
             given up before its words are known.
         soft_end_ms: silence after which the turn may be over: work on an answer starts, held back. Four windows; with
             three, half of all stops between two words start work in vain.
+        ahead_ms: silence after which what was said is transcribed with care: half of the above, so that the words are
+            nearly there when work on an answer starts.
         resume_ms: voiced sound that takes such a guess back: one window alone is a click or a breath.
         shortest_wait_ms, longest_wait_ms: silence that ends a turn which surely is over, and one which surely is not.
             People take 200 ms from each other (Stivers et al. 2009); after 700 they wonder whether they were heard.
         dictation_wait_ms: for somebody who is dictating or spelling, who pauses between groups of digits.
-        patient_wait_ms: for words that cannot be all ("to the", "um"): nobody waits for an answer to them.
+        patient_wait_ms: for words that cannot be all ("to the", "um"): nobody waits for an answer to them. Also the
+            longest that anybody's earlier pauses are worth.
         end_silence_ms: silence that ends a turn where the client wants nothing but silence to count. The Realtime
             protocol's own default; with nothing else to go by, less cuts people off in the middle of a sentence.
         prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
@@ -38,8 +44,11 @@ class Timing:
     onset_ms: int = 64
     barge_in_ms: int = 64
     onset_gap_ms: int = 96
+    tail_ms: int = 100
+    aside_left_ms: int = 700
     aside_ms: int = 800
     soft_end_ms: int = 128
+    ahead_ms: int = 64
     resume_ms: int = 64
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
@@ -49,7 +58,7 @@ class Timing:
     prefix_ms: int = 300
     longest_turn_ms: int = 120_000
     shortest_commit_ms: int = 100
-    partial_every_ms: int = 320
+    partial_every_ms: int = 240
     partial_share: float = 3.0
     clause_within_ms: int = 200
     playback_slack_ms: int = 300

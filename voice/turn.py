@@ -206,7 +206,10 @@ class Guess:
 
 @dataclass(frozen=True)
 class DropGuess:
-    """The user goes on: throw away what was made on the guess."""
+    """Throw away what was made on the guess: the user went on at `resumed_ms`, or (None) the turn was handed over or
+    taken back."""
+
+    resumed_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -313,8 +316,8 @@ def _speaking_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
     if voiced and state.guessing:
         state = replace(state, resumed_ms=state.resumed_ms + frame.end_ms - frame.start_ms)
         if state.resumed_ms >= timing.resume_ms:
+            actions.append(DropGuess(frame.end_ms - state.resumed_ms))
             state = replace(state, guessing=False, last_voiced_ms=frame.end_ms, wait_ms=rules.wait_ms)
-            actions.append(DropGuess())
     elif voiced:
         state = replace(state, last_voiced_ms=frame.end_ms)
     else:

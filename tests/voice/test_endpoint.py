@@ -17,7 +17,7 @@ TIMING = Timing()
 
 @pytest.mark.parametrize(
     "text",
-    ["What time is it?", "Where is the station?", "Who are you waiting for?", "Can you help me?"],
+    ["What time is it?", "Where is the station?", "Who are you waiting for?", "What is it like?", "Did it go well?"],
 )
 def test_a_short_question_is_over_at_once(text: str) -> None:
     assert judge(text, TIMING).wait_ms < 350
@@ -32,6 +32,9 @@ def test_a_short_question_is_over_at_once(text: str) -> None:
         "I think that we should...",
         "Because it was raining",
         "Before we begin.",
+        "I was, like",
+        "Well...",
+        "Let me see.",
     ],
 )
 def test_words_that_lean_on_more_are_waited_for(text: str) -> None:
@@ -92,6 +95,19 @@ def test_the_usual_pauses_of_a_speaker_are_waited_for_in_later_turns() -> None:
         pauses.note(150)
     pauses.begin()
     assert judge(unsure, TIMING, words=0.6, pauses=pauses).wait_ms == before  # they have been forgotten
+
+
+def test_somebody_who_dictates_and_makes_long_pauses_gets_the_longer_of_both() -> None:
+    pauses = Pauses()
+    pauses.note(900)
+    assert judge("My number is five five five", TIMING, words=0.5, pauses=pauses).wait_ms > TIMING.dictation_wait_ms
+    patient = Timing(longest_wait_ms=1200, patient_wait_ms=1400)
+    assert judge("My number is five five five", patient, words=0.2).wait_ms > patient.dictation_wait_ms
+
+
+@pytest.mark.parametrize("text", ["I am doing well.", "That is what it looks like."])
+def test_words_that_also_end_sentences_are_no_hesitation(text: str) -> None:
+    assert judge(text, TIMING, words=0.95).wait_ms < 350
 
 
 def test_a_mere_phrase_is_waited_for_unless_it_answers_a_question() -> None:

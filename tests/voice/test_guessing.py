@@ -64,7 +64,7 @@ def test_nothing_of_a_guess_is_heard_or_remembered_before_the_turn_is_over() -> 
 def test_speech_throws_the_guess_away_and_the_next_one_knows_more() -> None:
     async def work(t: Table) -> None:
         t.brain.pace = 0.3
-        t.recognizer.text = "I would like"
+        t.recognizer.text = "I would like um"
         await t.hear(1.0, 0.5)
         await t.hear(0.5, 0.0)
         t.recognizer.text = "I would like some tea."
@@ -72,7 +72,7 @@ def test_speech_throws_the_guess_away_and_the_next_one_knows_more() -> None:
         await t.hear(5.0, 0.0)
 
     t = table(work)
-    assert [prompt[-1].content for prompt in t.brain.prompts] == ["I would like", "I would like some tea."]
+    assert [prompt[-1].content for prompt in t.brain.prompts] == ["I would like um", "I would like some tea."]
     assert len(t.all(events.AnswerStarted)) == 1
     assert [item.text for item in t.session.history.items if item.role == "user"] == ["I would like some tea."]
     (done,) = t.all(events.AnswerDone)

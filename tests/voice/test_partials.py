@@ -19,9 +19,9 @@ def at(heard_ms: int, voiced_ms: int) -> TurnState:
 def test_enough_new_speech_is_transcribed() -> None:
     partials = Partials()
     assert partials.wish(200, at(200, 200), TIMING, busy=False) is None
-    assert partials.wish(320, at(320, 320), TIMING, busy=False) == "partial"
+    assert partials.wish(240, at(240, 240), TIMING, busy=False) == "partial"
     assert partials.wish(352, at(352, 352), TIMING, busy=False) is None
-    assert partials.wish(640, at(640, 640), TIMING, busy=False) == "partial"
+    assert partials.wish(480, at(480, 480), TIMING, busy=False) == "partial"
 
 
 def test_a_slow_machine_transcribes_less_often() -> None:
@@ -36,6 +36,12 @@ def test_the_first_silence_is_transcribed_with_care_and_once() -> None:
     assert partials.wish(1000, at(1064, 1000), TIMING, busy=False) == "ahead"
     assert partials.wish(1100, at(1160, 1000), TIMING, busy=False) is None
     assert partials.wish(1300, at(1364, 1300), TIMING, busy=False) == "ahead"  # the user went on
+
+
+def test_a_partial_of_the_last_word_does_not_stand_for_the_careful_one() -> None:
+    partials = Partials()
+    assert partials.wish(960, at(960, 960), TIMING, busy=False) == "partial"
+    assert partials.wish(960, at(1024, 960), TIMING, busy=True) == "ahead"
 
 
 def test_silence_does_not_wait_for_a_partial_under_way() -> None:

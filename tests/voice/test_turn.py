@@ -297,7 +297,7 @@ def test_a_short_silence_is_a_guess_and_speech_takes_it_back() -> None:
     assert talk.silence(TIMING.soft_end_ms - WINDOW_MS) == []
     assert talk.silence(WINDOW_MS) == [Guess(1, 640)]
     assert talk.silence(WINDOW_MS) == []
-    assert talk.speech(TIMING.resume_ms) == [DropGuess()]
+    assert talk.speech(TIMING.resume_ms) == [DropGuess(talk.now - TIMING.resume_ms)]
     assert talk.speech(320) == []
     assert talk.silence(TIMING.soft_end_ms) == [Guess(2, talk.now - TIMING.soft_end_ms)]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.asr import GivenUp, Recognizer, Segment, Utterance, Window, without_loops
+from voice.asr import GivenUp, Partial, Recognizer, Segment, Utterance, Window, without_loops
 from voice.audio import HEARING_RATE, Samples
 from voice.clauses import ClauseSplitter, speakable
 from voice.history import History, Item, Span, UnknownItem
@@ -32,8 +32,11 @@ def split(text: str, size: int = 3) -> list[str]:
         ("Paris. It lies on the Seine.", ["Paris.", " It lies on the Seine."]),
         ("Well, it is Paris.", ["Well,", " it is Paris."]),
         ("The capital of France is Paris.", ["The capital of France", " is Paris."]),
-        ("About 3.5 million people live there.", ["About 3.5 million", " people live there."]),
+        ("About 3.5 million people live there.", ["About 3.5 million people", " live there."]),
         ("Yes. Dr. Smith and Mr. J. Jones know.", ["Yes.", " Dr. Smith and Mr. J. Jones", " know."]),
+        ("No. Tomatoes are fruits.", ["No.", " Tomatoes are fruits."]),
+        ("It is 5 p.m. in Lisbon.", ["It is 5 p.m. in Lisbon."]),
+        ("I have eighteen cats at home.", ["I have eighteen cats", " at home."]),
         ("Sure! One, two, three.", ["Sure!", " One, two, three."]),
         (
             "Good. When you have boiled the water, add the eggs and wait.",
@@ -200,6 +203,8 @@ class ScriptedRecognizer(Recognizer):
     def transcribe(
         self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
     ) -> list[Segment]:
+        if unwanted():
+            raise GivenUp
         self.heard.append(len(audio) / HEARING_RATE)
         return self.script[self.heard[-1]]
 
@@ -229,13 +234,13 @@ def test_a_partial_is_given_up_for_what_is_asked_for_after_it(asked: str) -> Non
 
     def ask() -> None:
         utterance.add(np.zeros(HEARING_RATE, np.float32))
-        newer.append(utterance.partial(ahead=True).text if asked == "partial" else utterance.final())
+        newer.append(text_of(utterance.partial(ahead=True)) if asked == "partial" else utterance.final())
 
     recognizer.ask = ask
     late = utterance.partial()
     assert newer == ["One two three"]
-    assert late.text == ("One two three" if asked == "partial" else "")
-    assert utterance.partial().stable == ("One two three" if asked == "partial" else "")
+    assert (late is None) == (asked == "partial")  # a final text is asked for beside it
+    assert text_of(utterance.partial()) == "One two three"
 
 
 def test_the_final_text_waits_for_what_is_transcribed_ahead() -> None:
@@ -258,6 +263,18 @@ def test_the_final_text_waits_for_what_is_transcribed_ahead() -> None:
     assert len(recognizer.heard) == 1
 
 
+def test_an_old_final_text_does_not_stand_in_the_way_of_a_newer_partial() -> None:
+    recognizer = ScriptedRecognizer({1.0: said("One"), 2.0: said("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+    old, newer = utterance.ask(), utterance.ask()
+    with pytest.raises(GivenUp):
+        utterance.final(HEARING_RATE, number=old)
+    utterance.add(np.zeros(HEARING_RATE, np.float32))
+    assert text_of(utterance.partial(newer, ahead=True)) == "One two"
+    assert utterance.final(2 * HEARING_RATE, 2 * HEARING_RATE) == "One two"
+
+
 def test_a_final_text_is_given_up_when_the_user_goes_on() -> None:
     recognizer = SlowRecognizer({1.0: said("One"), 2.0: said("One two")})
     utterance = Utterance(recognizer)
@@ -265,7 +282,7 @@ def test_a_final_text_is_given_up_when_the_user_goes_on() -> None:
 
     def ask() -> None:
         utterance.add(np.zeros(HEARING_RATE, np.float32))
-        assert utterance.partial().text == "One two"
+        assert text_of(utterance.partial()) == "One two"
 
     recognizer.ask = ask
     with pytest.raises(GivenUp):
@@ -277,9 +294,14 @@ def test_what_was_transcribed_with_care_and_covers_the_speech_is_the_final_text(
     recognizer = ScriptedRecognizer({1.0: said("One two"), 0.5: said("One")})
     utterance = Utterance(recognizer)
     utterance.add(np.zeros(HEARING_RATE, np.float32))
-    assert utterance.partial(ahead=True).text == "One two"
+    assert text_of(utterance.partial(ahead=True)) == "One two"
     assert utterance.final(HEARING_RATE, HEARING_RATE) == "One two"
     assert len(recognizer.heard) == 1
+
+
+def text_of(partial: Partial | None) -> str:
+    assert partial is not None
+    return partial.text
 
 
 def said(text: str, start: float = 0, end: float = 1) -> list[Segment]:
@@ -289,10 +311,10 @@ def said(text: str, start: float = 0, end: float = 1) -> list[Segment]:
 def test_words_that_two_partials_agree_on_become_stable_and_stay() -> None:
     script = {1: said("What is"), 2: said("what is the cat"), 3: said("What is the capital of"), 4: said("Whether it")}
     utterance = Utterance(ScriptedRecognizer(script))
-    partials = []
+    partials = list[Partial]()
     for _ in range(4):
         utterance.add(np.zeros(HEARING_RATE, np.float32))
-        partials.append(utterance.partial())
+        partials += filter(None, [utterance.partial()])
     assert [p.stable for p in partials] == ["", "what is", "What is the", "What is the"]
     assert [p.unstable for p in partials] == ["What is", "the cat", "capital of", ""]
 
