@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +51,7 @@ class Wanted:
         url: of another server; ours is started when None.
         options: that pick models for our own server.
         phone: the carrier whose protocol is spoken, or None for the Realtime protocol.
+        eagerness: asked of the server, or None for its own.
     """
 
     url: str | None
@@ -60,6 +62,15 @@ class Wanted:
     seed: int
     options: list[str]
     phone: str | None = None
+    eagerness: str | None = None
+
+
+class Eagerness(StrEnum):
+    """How soon a turn is taken for over."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
 
 
 @with_choice
@@ -94,6 +105,10 @@ def report(
     phone: Annotated[
         CarrierName | None, typer.Option(help="Speak through this phone carrier's protocol, one call a turn.")
     ] = None,
+    eagerness: Annotated[
+        Eagerness | None,
+        typer.Option(help="Ask the server to take turns for over so soon; its own default without it."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the order of turns and of the bootstrap.")] = 0,
     *,
     choice: Choice,
@@ -108,8 +123,12 @@ def report(
         if live is not None:
             run = Run.now(measurements(live), server=str(live), corpus="real conversations", models={}, seed=seed)
         else:
+            if phone is not None and eagerness is not None:
+                raise UserError(
+                    "--eagerness is asked in the Realtime protocol, and a telephone cannot ask: leave one out"
+                )
             wanted = Wanted(
-                url, api_key, corpus, turns, kind or [], seed, chosen_options(context), phone and phone.value
+                url, api_key, corpus, turns, kind or [], seed, chosen_options(context), phone and phone.value, eagerness
             )
             run = _measure(wanted, choice)
         show(run, _out, others[0] if others else None)
@@ -132,6 +151,7 @@ def _measure(wanted: Wanted, choice: Choice) -> Run:
     name = "the built-in corpus" if wanted.corpus is None else wanted.corpus.name
     server = wanted.url.partition("?")[0] if wanted.url else "rejoinder serve"
     server += f" over {wanted.phone}" if wanted.phone else ""
+    server += f", eagerness {wanted.eagerness}" if wanted.eagerness else ""
     return Run.now(measured, server=server, corpus=name, models=models, seed=wanted.seed)
 
 
@@ -162,9 +182,9 @@ async def _spoken(wanted: Wanted, turns: Sequence[SpokenTurn]) -> list[Measureme
             bars.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else said}")
 
         def connected(url: str) -> Callable[[], AbstractAsyncContextManager[Call]]:
-            return (
-                partial(calling, url, wanted.api_key) if wanted.phone is None else partial(phoning, url, wanted.phone)
-            )
+            if wanted.phone is not None:
+                return partial(phoning, url, wanted.phone)
+            return partial(calling, url, wanted.api_key, wanted.eagerness)
 
         each = TURNS_PER_CONNECTION if wanted.phone is None else TURNS_PER_CALL
         if wanted.url is not None:

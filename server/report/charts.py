@@ -125,22 +125,25 @@ def histogram(found: Figures, latencies: Sequence[float], before: Sequence[float
 def curve(points: Sequence[tuple[str, Figures]]) -> str:
     """Latency against false cut-offs: for each run a dot at its p50 and a line up to its p95, joined from run to
     run."""
-    known = [(label, found.cutoff_share * 100, found.latency) for label, found in points if found.latency is not None]
+    known = [
+        (label, found.cutoff_share * 100, found.latency, "that" if number else "this")
+        for number, (label, found) in enumerate(points)
+        if found.latency is not None
+    ]
     if not known:
         return '<p class="soft">No turn was answered.</p>'
-    high = max(10.0, *(share for _, share, _ in known)) * 1.08
-    most = 1.1 * max(100.0, *(latency.p95 for _, _, latency in known))
+    high = max(10.0, *(share for _, share, _, _ in known)) * 1.08
+    most = 1.1 * max(100.0, *(latency.p95 for _, _, latency, _ in known))
     drawn = [_frame(0.0, high, "false cut-offs, % of turns", most, "ms")]
     ordered = sorted(known, key=lambda point: point[1])
     if len(ordered) > 1:
-        path = "L".join(f"{_x(share, 0, high):.1f},{_y(latency.p50, most):.1f}" for _, share, latency in ordered)
+        path = "L".join(f"{_x(share, 0, high):.1f},{_y(latency.p50, most):.1f}" for _, share, latency, _ in ordered)
         drawn.append(f'<path d="M{path}" class="join"/>')
-    for n, (label, share, latency) in enumerate(known):
+    for n, (label, share, latency, here) in enumerate(known):
         x, y, top = _x(share, 0, high), _y(latency.p50, most), _y(latency.p95, most)
-        beside = sum(abs(_x(other, 0, high) - x) < _NEAR for _, other, _ in known[:n])
+        beside = sum(abs(_x(other, 0, high) - x) < _NEAR for _, other, _, _ in known[:n])
         below = min(y + 4 + 15 * beside, _HEIGHT - _BOTTOM - 3)
         said = f"{label}: {share:.1f} % cut off, p50 {latency.p50:,.0f} ms, p95 {latency.p95:,.0f} ms"
-        here = "this" if label == known[0][0] else "that"
         drawn.append(
             f'<g class="{here}"><title>{text(said)}</title>'
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{top:.1f}"/>'

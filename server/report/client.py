@@ -93,14 +93,21 @@ async def speak(
 
 
 @asynccontextmanager
-async def calling(url: str, api_key: str | None = None) -> AsyncIterator[Call]:
-    """A connection with its microphone open. Raises NoServer."""
+async def calling(url: str, api_key: str | None = None, eagerness: str | None = None) -> AsyncIterator[Call]:
+    """A connection with its microphone open.
+
+    Args:
+        eagerness: how soon the server is to take a turn for over, in the protocol's words.
+
+    Raises:
+        NoServer: it cannot be reached, or refuses.
+    """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         async with connect(
             url, additional_headers=headers, max_size=None, compression=None, open_timeout=_OPEN_S
         ) as socket:
-            call = Call(socket)
+            call = Call(socket, eagerness=eagerness)
             try:
                 await call.open()
                 yield call
@@ -130,15 +137,20 @@ class Call:
     Args:
         socket: an open websocket, or what sends and receives like one.
         rate: Hz of the sound that is sent.
+        eagerness: how soon the server is to take a turn for over; its own default when None.
     """
 
-    def __init__(self, socket: Socket, rate: int = SPEAKING_RATE) -> None:
+    def __init__(self, socket: Socket, rate: int = SPEAKING_RATE, eagerness: str | None = None) -> None:
         self._socket = socket
         self._microphone = Microphone(self._speak, rate)
         self._tasks: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
         self._told: list[str] = []
         self._refused = ""
+        detection = {"type": "semantic_vad", "eagerness": eagerness}
+        self._session = {"type": "realtime"} | (
+            {} if eagerness is None else {"audio": {"input": {"turn_detection": detection}}}
+        )
         self._timelines_come = True
         self._player = Player()
         self._replies: dict[str, Reply] = {}
@@ -151,7 +163,7 @@ class Call:
         await self._until(lambda: "session.created" in self._told or self._refused != "", _OPEN_S)
         if "session.created" not in self._told:
             raise NoServer(f"the server began no session: {self._refused or 'it says nothing'}")
-        for session in ({"type": "realtime", "include": ["rejoinder.turn"]}, {"type": "realtime"}):
+        for session in (self._session | {"include": ["rejoinder.turn"]}, self._session):
             self._refused = ""
             await self._send("session.update", session=session)
             await self._until(lambda: "session.updated" in self._told or self._refused != "", _OPEN_S)

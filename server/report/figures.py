@@ -43,6 +43,7 @@ class Figures:
         barge_in_stop, barge_in_sent: until the answer was no longer heard, and until no more of it came.
         stages_ms: p50 and p95 of each of the server's stages.
         guesses, guesses_kept: revisions begun on a guess, and turns answered from one; None when nobody told.
+        drafts_spoken, drafts_dropped: first clauses synthesized from a draft, used and thrown away; None likewise.
     """
 
     turns: int
@@ -63,6 +64,8 @@ class Figures:
     stages_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     guesses: int | None = None
     guesses_kept: int | None = None
+    drafts_spoken: int | None = None
+    drafts_dropped: int | None = None
     live: bool = False
 
     @property
@@ -105,6 +108,8 @@ def figures(measured: Sequence[Measurement], seed: int = 0) -> Figures:
         stages_ms=_stages(measured),
         guesses=sum(turn.guesses or 0 for turn in guessed) if guessed else None,
         guesses_kept=sum(turn.guess_kept is True for turn in guessed) if guessed else None,
+        drafts_spoken=sum(turn.drafts_spoken or 0 for turn in guessed) if guessed else None,
+        drafts_dropped=sum(turn.drafts_dropped or 0 for turn in guessed) if guessed else None,
         live=any(turn.live for turn in measured),
     )
 
@@ -162,4 +167,5 @@ def as_json(found: Figures) -> dict[str, Any]:
         **(dict.fromkeys(heard) if found.live else heard),
         "stages_ms": found.stages_ms,
         "speculation": {"guesses": found.guesses, "kept": found.guesses_kept, "wasted": found.guesses_wasted},
+        "drafts": {"spoken": found.drafts_spoken, "dropped": found.drafts_dropped},
     }

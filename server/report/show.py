@@ -55,6 +55,8 @@ ROWS: tuple[Row, ...] = (
     ("guesses begun", lambda found: found.guesses, ""),
     ("guesses kept", lambda found: found.guesses_kept, ""),
     ("guesses wasted", lambda found: found.guesses_wasted, ""),
+    ("drafts spoken ahead", lambda found: found.drafts_spoken, ""),
+    ("drafts thrown away", lambda found: found.drafts_dropped, ""),
 )
 """What a report says, in its order: title, figure, unit."""
 

@@ -263,7 +263,15 @@ def answered(latency: float, name: str = "short-1", **more: object) -> Measureme
 
 MEASURED = [
     answered(400, stages_ms={"end_of_turn": 250.0, "transcription": 100.0}, guesses=2, guess_kept=True, underruns=1),
-    answered(600, "long-1", stages_ms={"end_of_turn": 350.0, "transcription": 150.0}, guesses=1, guess_kept=False),
+    answered(
+        600,
+        "long-1",
+        stages_ms={"end_of_turn": 350.0, "transcription": 150.0},
+        guesses=1,
+        guess_kept=False,
+        drafts_spoken=1,
+        drafts_dropped=2,
+    ),
     replace(Measurement("number-1", "number", "five, six"), cut_off=True),
     replace(Measurement("short-2", "short", "hm"), missed=True, early_commit=True),
     answered(900, "interruption-1", barge_in_stop_ms=180.0, barge_in_sent_ms=150.0),
@@ -280,6 +288,7 @@ def test_the_figures_of_some_turns() -> None:
     assert (found.survived, found.broken, found.underruns) == (1, 0, 1)
     assert found.stages_ms["transcription"] == {"p50": 125.0, "p95": 147.5}
     assert (found.guesses, found.guesses_kept, found.guesses_wasted) == (3, 1, 2)
+    assert (found.drafts_spoken, found.drafts_dropped) == (1, 2)
     said = as_json(found)
     assert {"turns", "turn_latency_ms", "false_cutoffs", "barge_in_stop_ms", "stages_ms"} <= set(said)
     assert said["false_cutoffs"] == {"count": 1, "share": 0.1667}
@@ -424,6 +433,7 @@ def test_a_broken_limit_ends_the_command_with_3_after_everything_was_written(tmp
         (["--kind", "shouted"], "no turns of kind 'shouted'"),
         (["--json", "/no/such/folder/r.json"], "there is no folder /no/such/folder"),
         (["--live", "/no/such.sqlite"], "there is no timelines file"),
+        (["--phone", "twilio", "--eagerness", "low"], "a telephone cannot ask"),
     ],
 )
 def test_wrong_wishes_are_said_in_a_sentence(arguments: list[str], said: str) -> None:

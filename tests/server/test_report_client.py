@@ -261,6 +261,14 @@ async def test_what_is_no_server_is_said_in_a_sentence() -> None:
                 pass
 
 
+async def test_eagerness_is_asked_for() -> None:
+    fake = FakeServer()
+    async with listening(fake.talk) as url:
+        await speak(partial(calling, url, None, "high"), [spoken()])
+    (update,) = [event for event in fake.got if event["type"] == "session.update"]
+    assert update["session"]["audio"]["input"]["turn_detection"] == {"type": "semantic_vad", "eagerness": "high"}
+
+
 async def test_a_server_that_goes_away_is_said() -> None:
     async def leaves(socket: ServerConnection) -> None:
         await socket.send(json.dumps({"type": "session.created"}))
