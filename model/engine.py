@@ -90,6 +90,7 @@ def load_model(
     precision: Precision | None = None,
     adapter: Path | Literal["auto", "none"] = "auto",
     ending: Path | Literal["auto", "none"] = "auto",
+    family: str | None = None,
 ) -> LoadedModel:
     """Open a GGUF file or a safetensors folder.
 
@@ -98,6 +99,7 @@ def load_model(
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what it drafts with: a file, `auto` for the one that is shipped for these weights, or `none`.
         ending: what tells whether a user's turn is complete, chosen alike.
+        family: what a folder is, by its name in `families.py`; told by its configuration when not given.
 
     Raises:
         BadModelFile: the model or the adapter cannot be read, or the adapter was made for other weights.
@@ -106,7 +108,7 @@ def load_model(
     where = _device(device)
     default: Precision = "bfloat16" if where.type == "cuda" else "int8" if int8_runs_here() else "float32"
     try:
-        checkpoint = open_checkpoint(path)
+        checkpoint = open_checkpoint(path, family)
         decoder = Decoder(checkpoint, where, precision or default)
         tokenizer = checkpoint.tokenizer()
         if decoder.mask_token is not None:

@@ -51,7 +51,7 @@ class Family:
 
     Attributes:
         backbone: what computes it: `llama`, `qwen2` (biases on q, k, v) or `qwen3` (normalized q and k).
-        architectures: what its configuration says in `architectures[0]` or `model_type`.
+        architectures: what its configuration says in `architectures[0]`, or in `model_type` where that is missing.
         names: our tensor names to the file's, `{n}` for the layer; what is not listed is the same with `model.` before.
         keys: our names of configuration keys to the file's, where they differ from Llama's.
     """
@@ -128,28 +128,53 @@ FAMILIES: tuple[Family, ...] = (
 )  # fmt: skip
 
 
-def find_family(said: Mapping[str, Any], where: object) -> Family:
+def find_family(said: Mapping[str, Any], where: object, asked: str | None = None) -> Family:
     """The family of a checkpoint, by its configuration.
 
-    I-DLM is published under SDAR's architecture name; a strictly causal configuration, or its name, tells it apart.
+    `architectures[0]` decides where it is there; `model_type` only where it is not, because relatives that are
+    computed otherwise (LLaDA-MoE, classifiers) share one. I-DLM is published under SDAR's architecture name; a strictly
+    causal configuration, or its name, tells it apart, and `asked` where neither does.
+
+    Args:
+        asked: the family's name, when the user knows better.
 
     Raises:
         BadModelFile: a family that is not known, with the list of those that are.
     """
-    named = [str(name) for name in (*(said.get("architectures") or ()), said.get("model_type")) if name]
-    found = next((family for name in named for family in FAMILIES if name in family.architectures), None)
+    if asked is not None:
+        return family_named(asked)
+    named = [str(name) for name in (*(said.get("architectures") or ())[:1], said.get("model_type")) if name]
+    found = next((family for family in FAMILIES if named and named[0] in family.architectures), None)
     if found is None:
-        known = ", ".join(family.name for family in FAMILIES)
-        raise BadModelFile(f"{where} is a {' / '.join(named) or 'nameless'} model; known families are {known}")
+        raise BadModelFile(f"{where} is a {' / '.join(named) or 'nameless'} model; known families are {_known()}")
     name = f"{PurePath(str(where)).name} {said.get('_name_or_path')}"
     if found.name == "sdar" and (said.get("use_regular_causal") or "i-dlm" in name.lower()):
         return family_named(I_DLM)
     return found
 
 
+def slides(family: Family, said: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint looks through a sliding window, which is not computed.
+
+    Qwen's configurations name a window that is used only where `use_sliding_window` says so (transformers'
+    `Qwen2Config` has it off); the others have no such flag, and a window that is named is used.
+    """
+    used = said.get("use_sliding_window")
+    if used is None and family.backbone == "llama":
+        used = said.get("sliding_window") is not None
+    return bool(used) or "sliding_attention" in (said.get("layer_types") or ())
+
+
+def _known() -> str:
+    return ", ".join(family.name for family in FAMILIES)
+
+
 def family_named(name: str) -> Family:
-    """The row called `name`."""
-    return next(family for family in FAMILIES if family.name == name)
+    """The row called `name`. Raises BadModelFile where there is none."""
+    found = next((family for family in FAMILIES if family.name == name), None)
+    if found is None:
+        raise BadModelFile(f"there is no family {name!r}; known families are {_known()}")
+    return found
 
 
 def denoising_of(family: Family, said: Mapping[str, Any]) -> Denoising | None:

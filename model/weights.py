@@ -6,6 +6,7 @@ Names are those of Hugging Face's Llama without the leading `model.`: `layers.0.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,10 +14,12 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
-from model.families import Denoising, Family, denoising_of, find_family
+from model.families import Denoising, Family, denoising_of, find_family, slides
 from model.gguf_file import BadModelFile, GGUFFile
 from model.rope import Rope, from_settings, plain
 from model.tokenizer import TextTokenizer
+
+_log = logging.getLogger("rejoinder.model")
 
 _GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
 """Architectures that are read from GGUF files; diffusion families are published as safetensors."""
@@ -79,17 +82,22 @@ class Checkpoint(Protocol):
         ...
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, family: str | None = None) -> Checkpoint:
     """Open a `.gguf` file or a folder with `config.json` and safetensors.
+
+    Args:
+        family: what a folder is, by its name in `families.py`; told by its configuration when not given.
 
     Raises:
         BadModelFile: missing, damaged, or of a family that is not known.
     """
     if path.is_dir():
-        return SafetensorsCheckpoint(path)
+        return SafetensorsCheckpoint(path, family)
     if not path.exists():
         raise BadModelFile(f"there is no model file at {path}")
     if path.suffix == ".gguf":
+        if family is not None:
+            raise BadModelFile(f"{path} is a GGUF file, which says itself what it is: leave the family out")
         return GGUFCheckpoint(path)
     raise BadModelFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors")
 
@@ -211,15 +219,16 @@ def _halves_from_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
 class SafetensorsCheckpoint:
     """A checkpoint in a folder as `save_pretrained` writes it: one file, or shards with an index."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, family: str | None = None) -> None:
         self.path = folder
         self._settings = self._json("config.json")
-        self._family = find_family(self._settings, folder)
+        self._family = find_family(self._settings, folder, family)
+        _log.info("%s is read as %s (--family names another)", folder.name, self._family.name)
         try:
             self.config = self._config(self._family)
         except KeyError as error:
             raise BadModelFile(f"{folder / 'config.json'} lacks {error}") from None
-        if self._settings.get("use_sliding_window"):
+        if slides(self._family, self._settings):
             raise BadModelFile(f"{self.path} uses sliding-window attention, which is not supported")
         self._shards = self._find_shards()
 

@@ -39,6 +39,7 @@ class Choice:
     decoding: Decoding | None = None
     schedule: Schedule = EFFORTS["medium"]
     ending: Path | Literal["auto", "none"] = "auto"
+    family: str | None = None
 
 
 class Bars:
@@ -73,7 +74,12 @@ def load_engine(choice: Choice, console: Console) -> Engine:
     path = locate(choice.model, console)
     return Engine(
         lambda: load_model(
-            path, device=choice.device, precision=choice.precision, adapter=choice.adapter, ending=choice.ending
+            path,
+            device=choice.device,
+            precision=choice.precision,
+            adapter=choice.adapter,
+            ending=choice.ending,
+            family=choice.family,
         ),
         sampling=Sampling(temperature=choice.temperature, top_p=TOP_P),
         decoding=choice.decoding,

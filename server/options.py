@@ -89,6 +89,10 @@ def _model_options(
     blocks_in_flight: Annotated[
         int, typer.Option("--blocks-in-flight", min=1, max=8, help="Blocks that are denoised at a time.")
     ] = 1,
+    family: Annotated[
+        str | None,
+        typer.Option("--family", help="What a folder's model is (docs/families.md); its configuration says."),
+    ] = None,
 ) -> Choice:
     return Choice(
         model,
@@ -100,6 +104,7 @@ def _model_options(
         decoding.value if decoding else None,
         schedule_for(effort.value, max_steps, rule.value, blocks_in_flight),
         _file_or_word(ending),
+        family,
     )
 
 

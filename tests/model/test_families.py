@@ -18,12 +18,13 @@ from model.decode.draft import Draft
 from model.decode.schedule import Rule as SettlingRule
 from model.decode.schedule import Schedule
 from model.engine import Engine, load_model
-from model.families import FAMILIES
+from model.families import FAMILIES, family_named, find_family, slides
 from model.gguf_file import BadModelFile
 from model.sampling import Rule
 from model.tokenizer import TextTokenizer
 from model.transformer import MASK, Decoder, Rows, reading
 from model.weights import open_checkpoint
+from tests.conftest import save_tiny
 from tests.model.families import LAYOUTS, MASK_TOKEN, Slow, save_family, sees_of, with_mask, write_slowly
 
 CPU = torch.device("cpu")
@@ -174,6 +175,68 @@ def test_an_unknown_family_is_refused_with_the_list(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}))
     with pytest.raises(BadModelFile, match=r"MambaForCausalLM / mamba model; known families are llama, .*nemotron"):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [
+        ("LLaDAMoEModelLM", "llada"),
+        ("Qwen2ForSequenceClassification", "qwen2"),
+        ("LlamaForTokenClassification", "llama"),
+    ],
+)
+def test_an_unknown_architecture_is_refused_though_a_relative_shares_its_type(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    with pytest.raises(BadModelFile, match=f"a {architecture} / {model_type} model; known families are llama, "):
+        find_family({"architectures": [architecture], "model_type": model_type}, tmp_path)
+    assert find_family({"model_type": model_type}, tmp_path).name == model_type
+
+
+def test_a_family_that_the_configuration_does_not_tell_can_be_named(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I-DLM as its authors publish it: SDAR's name, blocks of three, and nothing else that tells; in a folder that a
+    hub names by a hash."""
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "i-dlm")
+    folder = ours.rename(tmp_path / "3f1c9a77")
+    settings = json.loads((folder / "config.json").read_text())
+    del settings["use_regular_causal"]
+    (folder / "config.json").write_text(json.dumps(settings))
+    with caplog.at_level("INFO"):
+        assert open_checkpoint(folder).config.family == "sdar"
+        assert "3f1c9a77 is read as sdar (--family names another)" in caplog.text
+        model = load_model(folder, device="cpu", precision="float32", family="i-dlm")
+        assert "3f1c9a77 is read as i-dlm" in caplog.text
+    how = model.decoder.config.denoising
+    assert how is not None
+    assert (how.text, how.block, how.verified) == ("causal", 3, "branches")
+    with pytest.raises(BadModelFile, match="there is no family 'idlm'; known families are llama, "):
+        open_checkpoint(folder, "idlm")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "slides_"),
+    [
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 32768}, False),
+        ("qwen2", {"sliding_window": 32768}, False),  # transformers has it off unless it is said
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 32768}, True),
+        ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, True),
+        ("dream", {"use_sliding_window": False, "sliding_window": None}, False),
+        ("ministral", {"sliding_window": None}, False),
+        ("ministral", {"sliding_window": 4096}, True),
+        ("llama", {"use_sliding_window": None, "sliding_window": 4096}, True),
+        ("nemotron-labs-diffusion", {"sliding_window": 4096}, True),
+    ],
+)
+def test_a_sliding_window_is_told_as_transformers_tells_it(name: str, said: dict[str, object], slides_: bool) -> None:
+    assert slides(family_named(name), said) == slides_
+
+
+def test_a_checkpoint_with_a_sliding_window_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    folder = save_tiny(tmp_path, tiny_tokenizer, "ministral3", sliding_window=16)
+    with pytest.raises(BadModelFile, match="uses sliding-window attention"):
+        open_checkpoint(folder)
 
 
 def test_a_literal_mask_token_in_the_users_text_is_never_a_mask(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
