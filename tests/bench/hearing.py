@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jiwer
+from faster_whisper import WhisperModel
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -65,8 +66,8 @@ def load(folder: Path, transcripts: Path) -> list[Recording]:
     return found
 
 
-def sides(recognizer: Recognizer) -> dict[str, Callable[[Samples], str]]:
-    whole = recognizer._model
+def sides(folder: Path) -> dict[str, Callable[[Samples], str]]:
+    recognizer, whole = Recognizer(folder), WhisperModel(str(folder), device="cpu", compute_type="int8")
 
     def greedy(audio: Samples) -> str:
         segments, _ = whole.transcribe(
@@ -105,8 +106,7 @@ def interval(recordings: list[Recording], a: str, b: str, normalize: Callable[[s
 
 def main() -> None:
     recordings = load(Path(sys.argv[1]), Path(sys.argv[2]))
-    recognizer = Recognizer(Store().locate("whisper-base"))
-    runs = sides(recognizer)
+    runs = sides(Store().locate("whisper-base"))
     for run in runs.values():
         run(recordings[0].audio)
     console = Console()
