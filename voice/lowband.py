@@ -38,5 +38,5 @@ class LowBand:
             return samples
         rectified = np.concatenate((self._held, np.abs(samples)))
         self._held = rectified[-len(self._held) :]
-        out: Samples = samples + np.float32(_GAIN) * np.convolve(rectified, _KERNEL, "valid")
-        return out
+        low: Samples = np.convolve(rectified, _KERNEL, "valid").astype(np.float32)
+        return samples + np.float32(_GAIN) * low

@@ -1,9 +1,10 @@
 """What the telephone costs the hearing: word errors and detected ends of speech at 8 kHz µ-law, with line noise and
-lost frames, beside the same recordings in full.
+lost frames, beside the same recordings in full; and the ends of speech again without `voice.lowband`.
 
-    python -m tests.bench.telephone [FOLDER TRANSCRIPTS]
+    python -m tests.bench.telephone [FOLDER TRANSCRIPTS [EVERY]]
 
-Speaks the report's own corpus, or the recordings of `tests.bench.hearing`. The sides hear every recording in turns.
+Speaks the report's own corpus, or the recordings of `tests.bench.hearing`, every second or third of them with EVERY.
+The sides hear every recording in turns.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from server.report.corpus import bounds_ms, built_in
 from tests.bench.hearing import load
 from voice.asr import Recognizer
 from voice.audio import HEARING_RATE, SPEAKING_RATE, TELEPHONE_RATE, Resampler, Samples, decode, encode, resample
+from voice.lowband import LowBand
 from voice.tts import Voice
 from voice.vad import Silero, SpeechDetector, bundled_silero
 
@@ -42,7 +44,7 @@ class Recording:
     audio: Samples
     end_ms: float
     heard: dict[str, str] = field(default_factory=dict)
-    end_error_ms: dict[str, float] = field(default_factory=dict)
+    end_error_ms: dict[tuple[str, bool], float | None] = field(default_factory=dict)
 
 
 def wide(audio: Samples) -> Samples:
@@ -81,7 +83,8 @@ SIDES: dict[str, Callable[[Samples], Samples]] = {
 def recordings() -> list[Recording]:
     if len(sys.argv) > 2:
         found = []
-        for one in load(Path(sys.argv[1]), Path(sys.argv[2])):
+        every = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+        for one in load(Path(sys.argv[1]), Path(sys.argv[2]))[::every]:
             audio = resample(one.audio, HEARING_RATE, SPEAKING_RATE)
             found.append(Recording(one.text, audio, bounds_ms(audio)[1]))
         return found
@@ -96,28 +99,31 @@ def end_of_speech(silero: Silero, audio: Samples) -> float | None:
     return next((float(frame.end_ms) for frame in reversed(frames) if frame.probability >= 0.5), None)
 
 
+def ends(found: list[Recording], name: str, low_band: bool) -> tuple[str, str, str]:
+    """How far the detected ends of speech are from the true ones: the median, the spread, and how many are missing."""
+    errors = [recording.end_error_ms[name, low_band] for recording in found]
+    known = [ms for ms in errors if ms is not None]
+    low, high = (np.percentile(known, q) for q in (10, 90))
+    return f"{statistics.median(known):+.0f} ms", f"{low:+.0f} to {high:+.0f} ms", str(len(errors) - len(known))
+
+
 def main() -> None:
     recognizer, silero = Recognizer(Store().locate("whisper-base")), Silero(bundled_silero())
     found, normalize = recordings(), EnglishTextNormalizer({})
-    missed = dict.fromkeys(SIDES, 0)
     for recording in track(found, "listening", console=Console(stderr=True)):
         for name, side in SIDES.items():
             audio = side(recording.audio)
             tail = np.zeros(HEARING_RATE // 10, np.float32)
             recording.heard[name] = " ".join(s.text for s in recognizer.transcribe(np.concatenate((audio, tail))))
-            end = end_of_speech(silero, audio)
-            if end is None:
-                missed[name] += 1
-            else:
-                recording.end_error_ms[name] = end - recording.end_ms
-    table = Table("line", "word errors", "end of speech, median", "10 to 90 %", "not heard at all")
+            for low_band in (False, True):
+                end = end_of_speech(silero, LowBand().push(audio) if low_band else audio)
+                recording.end_error_ms[name, low_band] = None if end is None else end - recording.end_ms
+    table = Table("line", "word errors", "end of speech, median", "10 to 90 %", "not heard", "as it came", "", "")
     said = [normalize(r.text) for r in found]
     for name in SIDES:
-        errors = sorted(r.end_error_ms[name] for r in found if name in r.end_error_ms)
-        low, high = (np.percentile(errors, q) for q in (10, 90))
         rate = jiwer.wer(said, [normalize(r.heard[name]) for r in found])
-        cells = (f"{statistics.median(errors):+.0f} ms", f"{low:+.0f} to {high:+.0f} ms", str(missed[name]))
-        table.add_row(name, f"{100 * rate:.1f} %", *cells)
+        used, other = ends(found, name, name != "full band"), ends(found, name, False)
+        table.add_row(name, f"{100 * rate:.1f} %", *used, *other)
     Console().print(table)
     Console().print(f"{len(found)} recordings, {sum(len(text.split()) for text in said)} words")
 

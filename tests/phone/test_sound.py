@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from server.phone.ordering import MOST_HELD, Ordering
 from server.phone.playout import MARK_MS, Cut, Playout
 from voice.audio import HEARING_RATE, SPEAKING_RATE, Encoding, Resampler, Samples, decode, encode
+from voice.lowband import LowBand
 
 FRAME = 160
 
@@ -171,6 +172,26 @@ def test_a_sine_comes_in_without_clicks(encoding: Encoding) -> None:
     error = np.abs(heard - sine(HEARING_RATE, 2.0)[: len(heard)])[64:]
     assert len(heard) >= 2 * HEARING_RATE - 64
     assert error.max() < 0.02
+
+
+def test_the_fundamental_that_the_telephone_cuts_off_is_put_back_without_seams() -> None:
+    t = np.arange(2 * HEARING_RATE) / HEARING_RATE
+    voice = sum(np.sin(2 * np.pi * 120 * n * t) / n for n in range(3, 20)).astype(np.float32) / 4  # type: ignore[union-attr]
+    whole = LowBand().push(voice)
+    stream, start, pieces = LowBand(), 0, []
+    for size in (320, 1, 0, 5000, 319, len(voice)):
+        pieces.append(stream.push(voice[start : start + size]))
+        start += size
+    np.testing.assert_allclose(np.concatenate(pieces), whole, atol=1e-5)
+    before, after = (np.abs(np.fft.rfft(sound[HEARING_RATE:])) for sound in (voice, whole))
+    assert after[120] > 0.3 * after.max() > 100 * before[120]
+    assert np.abs(after - before)[600:].max() < 0.1 * before.max()  # and what was there is left alone
+
+
+@pytest.mark.parametrize("level", [0.0, 0.3])
+def test_silence_and_a_steady_level_have_no_low_band(level: float) -> None:
+    steady = np.full(HEARING_RATE, level, np.float32)
+    np.testing.assert_allclose(LowBand().push(steady)[1000:], steady[1000:], atol=1e-5)
 
 
 def test_lost_frames_become_silence_of_their_length() -> None:
