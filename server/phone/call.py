@@ -50,6 +50,8 @@ class Call:
         frames: for the carrier, to be taken and emptied.
         events: client events for the conversation, to be taken and emptied.
         texts: to be spoken word by word: `say` wants their sound.
+        asides: sound of its own that the caller is sent, as the line carries it, for the conversation to know its echo
+            by; empty when the line falls silent.
         over: why the call ended, once it did.
     """
 
@@ -57,6 +59,7 @@ class Call:
         self.frames: list[Frame] = []
         self.events: list[dict[str, Any]] = []
         self.texts: list[str] = []
+        self.asides: list[bytes] = []
         self.over: str | None = None
         self._dialect, self.rules = dialect, rules
         silence = SILENCE[dialect.encoding]
@@ -140,6 +143,7 @@ class Call:
         self._said[item_id] = Span(text, 0.0, len(sound) / self._bytes_per_ms)
         self._playout.add(item_id, sound)
         self._playout.end()
+        self.asides.append(sound)
 
     def hang_up(self, reason: str, farewell: str, now: float) -> None:
         """End the call, after a farewell."""
@@ -178,6 +182,7 @@ class Call:
         self._dropped = self._response
         cuts = self._playout.clear(now)
         self._send(self._dialect.clear())
+        self.asides.append(b"")
         for cut in cuts:
             self._cut(cut)
 

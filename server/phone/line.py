@@ -16,6 +16,7 @@ from server.phone.rules import CallRules
 from server.phone.wire import FRAME_MS, BadCall, BadMessage, Dialect, Frame, Started
 from server.protocol import ServerEvent
 from server.realtime import RealtimeConversation
+from voice.audio import SPEAKING_RATE, decode, resample
 
 _log = logging.getLogger("rejoinder.phone")
 
@@ -26,7 +27,8 @@ _UNREAD_FRAMES = 512
 """Frames that wait for a carrier that does not read, before it is hung up on: several seconds of sound with marks."""
 
 _MOST_FAULTS = 200
-"""Messages that make no sense before a call is given up: some seconds of sound of an unknown stream."""
+"""Messages in a row that make no sense before a call is given up: some seconds of sound of an unknown stream. One now
+and then, which a carrier may have invented since, ends no call."""
 
 CLOSED_NORMALLY, CLOSED_FOR_POLICY, FAILED, TRY_LATER = 1000, 1008, 1011, 1013
 
@@ -51,18 +53,22 @@ Feed = Callable[[], Awaitable[None]]
 
 
 class Faults:
-    """What was wrong with a call's messages: each kind is logged once, and too much of it ends the call."""
+    """What was wrong with a call's messages: each kind is logged once, and too many in a row end the call."""
 
     def __init__(self, who: str) -> None:
         self._who = who
         self._seen: set[str] = set()
-        self._count = 0
+        self._in_a_row = 0
+
+    def none(self) -> None:
+        """A message was understood."""
+        self._in_a_row = 0
 
     def note(self, fault: BadMessage) -> None:
         """Raises BadCall when it is enough."""
-        self._count += 1
-        if self._count > _MOST_FAULTS:
-            raise BadCall(f"{self._count} messages made no sense, the last one: {fault}", CLOSED_FOR_POLICY)
+        self._in_a_row += 1
+        if self._in_a_row > _MOST_FAULTS:
+            raise BadCall(f"{self._in_a_row} messages made no sense, the last one: {fault}", CLOSED_FOR_POLICY)
         kind = str(fault)
         if kind not in self._seen and len(self._seen) < 8:
             self._seen.add(kind)
@@ -140,7 +146,12 @@ class Line:
         code, reason = CLOSED_NORMALLY, ""
         began = self._loop.time()
         feed = partial(self._feed, call, conversation)
-        work = [self._read(dialect, call, feed), self._keep_time(call), self._feed_rest(feed), self._write()]
+        work = [
+            self._read(dialect, call, feed),
+            self._keep_time(call, conversation),
+            self._feed_rest(feed),
+            self._write(),
+        ]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -171,17 +182,21 @@ class Line:
             except BadMessage as fault:
                 self._faults.note(fault)
                 continue
+            self._faults.none()
             if heard is not None:
                 call.hear(heard, self._loop.time())
                 await feed()  # here, so that a carrier that is too fast is held back
 
-    async def _keep_time(self, call: Call) -> None:
+    async def _keep_time(self, call: Call, conversation: RealtimeConversation) -> None:
         """Look at the call every 20 ms and whenever there is news; its playout keeps the absolute clock."""
         while call.over is None:
             self._news.clear()
             call.tick(self._loop.time())
             while call.texts:
                 self._render(call, call.texts.pop(0))
+            while call.asides:
+                _, encoding, rate = call.form
+                conversation.session.play_aside(resample(decode(call.asides.pop(0), encoding), rate, SPEAKING_RATE))
             for frame in call.frames:
                 try:
                     self._out.put_nowait(frame)

@@ -48,7 +48,7 @@ class Caller:
     """A carrier that plays what it is sent, and the person at its other end.
 
     Attributes:
-        heard: audible sound, as (moment, seconds).
+        echo: how much of what is played the telephone hears back, 150 ms later.
         closed: code and reason that the server closed with.
     """
 
@@ -67,6 +67,7 @@ class Caller:
         self.until = 0.0
         self.pending: list[tuple[float, str]] = []
         self.clears = 0
+        self.echo, self.played = 0.0, np.zeros(120 * self.carrier.rate, np.float32)
 
     # The server's side of the wire.
 
@@ -83,12 +84,15 @@ class Caller:
                 start = max(now, self.until)
                 self.until = start + len(sound) / self.carrier.rate
                 self.pieces.append((start, self.until, bool(np.abs(sound).max() > 0.1)))
+                at = round(start * self.carrier.rate)
+                self.played[at : at + len(sound)] = sound
             case Mark():
                 self.pending.append((max(now, self.until), order.name))
             case Clear():
                 self.clears += 1
                 self.pieces = [(a, min(b, max(a, now)), loud) for a, b, loud in self.pieces]
                 self.until = now
+                self.played[round(now * self.carrier.rate) :] = 0
                 if self.carrier.clear_returns_marks:
                     for _, name in self.pending:
                         self.reply(self.carrier.played(name))
@@ -109,7 +113,9 @@ class Caller:
         loop = asyncio.get_running_loop()
         block = np.full(self.carrier.rate // 50, loudness, np.float32)
         for _ in range(round(seconds * 50)):
-            self.reply(self.carrier.sound(encode(block, self.carrier.encoding)))
+            at = round((loop.time() - 0.15) * self.carrier.rate)
+            back = self.echo * self.played[at : at + len(block)] if at >= 0 else 0.0
+            self.reply(self.carrier.sound(encode(block + back, self.carrier.encoding)))
             await asyncio.sleep(0.02)
             while self.pending and self.pending[0][0] <= loop.time():
                 self.reply(self.carrier.played(self.pending.pop(0)[1]))
@@ -143,6 +149,8 @@ class Caller:
             send(event)
 
         self.conversation = RealtimeConversation(self.brain, self.stages, "tiny", both)
+        if self.echo:
+            self.conversation.session._clock = asyncio.get_running_loop().time
         return self.conversation
 
     async def run(self, work: Callable[[Caller], Coroutine[Any, Any, None]]) -> None:
@@ -237,6 +245,54 @@ def test_an_interrupted_greeting_is_known_as_far_as_it_was_heard() -> None:
     assert caller.told[1][0] == "user"
 
 
+def test_a_greeting_that_comes_back_as_an_echo_is_not_taken_for_the_caller() -> None:
+    async def work(caller: Caller) -> None:
+        await caller.listen(2.5)
+        assert caller.told == [("assistant", caller.rules.greeting)]
+        caller.echo = 0.0
+        await caller.ask()
+        assert caller.told[1:] == [
+            ("user", "What is the capital of France?"),
+            ("assistant", "The capital of France is Paris."),
+        ]
+
+    echoing = Caller(rules=CallRules(greeting="one two three four five six seven eight nine ten eleven twelve."))
+    echoing.echo = 0.9
+    assert call(work, echoing).clears == 0
+
+
+def test_the_echo_of_an_answer_behind_an_interrupted_greeting_is_known_in_its_place() -> None:
+    async def work(caller: Caller) -> None:
+        await caller.listen(0.5)
+        caller.press("1")  # three seconds and a half of the greeting are never played
+        caller.brain.words = [f" word{n}" for n in range(12)]
+        await caller.listen(4.0)
+
+    echoing = Caller(rules=CallRules(greeting=" ".join(["word"] * 40)))
+    echoing.echo = 0.9
+    caller = call(work, echoing)
+    assert caller.clears == 1
+    assert [e for e in caller.events if e.type == "input_audio_buffer.speech_started"] == []
+
+
+def test_an_answer_goes_on_behind_a_mhm() -> None:
+    async def work(caller: Caller) -> None:
+        caller.brain.words = [f" word{n}" for n in range(40)]
+        caller.brain.pace = 0.001
+        await caller.speak(1.0)
+        await caller.listen(2.0)
+        caller.stages.recognizer.text = "Mhm."  # type: ignore[attr-defined]
+        await caller.speak(0.4)
+        await caller.listen(5.0)
+
+    caller = call(work)
+    assert caller.clears == 1
+    said = " ".join(text for role, text in caller.told if role == "assistant").split()
+    assert said == [f"word{n}" for n in range(40)]
+    # Heard twice: what was said behind the last mark, and the word that was broken off.
+    assert 4.0 <= caller.heard_s <= 4.5
+
+
 def test_parameters_of_the_call_change_how_it_is_held() -> None:
     async def work(caller: Caller) -> None:
         await caller.ask()
@@ -270,6 +326,19 @@ def test_keys_are_told_to_the_model_together_and_answered() -> None:
         assert caller.told[0] == ("system", "The caller pressed 4 2 7 hash on the telephone's keys.")
 
     assert call(work).told[1] == ("assistant", "The capital of France is Paris.")
+
+
+def test_a_key_is_an_event_for_who_asks_for_it() -> None:
+    async def work(caller: Caller) -> None:
+        await caller.listen(0.1)
+        assert caller.conversation is not None
+        wanted = {"type": "session.update", "session": {"include": ["rejoinder.dtmf", "rejoinder.phase"]}}
+        await caller.conversation.receive(json.dumps(wanted))
+        caller.press("5")
+        await caller.listen(0.1)
+
+    pressed = [e.model_extra for e in call(work).events if e.type == "rejoinder.dtmf"]
+    assert [fields["digit"] for fields in pressed if fields] == ["5"]
 
 
 def test_a_key_stops_what_is_being_said() -> None:
@@ -403,11 +472,11 @@ def test_what_makes_no_sense_is_logged_once_and_bounded(what: str, caplog: pytes
     }[what]
 
     async def work(caller: Caller) -> None:
-        for _ in range(100):
+        for _ in range(150):
             caller.reply(json.dumps({**bad, "streamSid": bad.get("streamSid") or caller.carrier.stream}))
         await caller.ask()
         assert caller.heard_s > 0.4
-        for _ in range(150):
+        for _ in range(250):
             caller.reply(json.dumps({**bad, "streamSid": bad.get("streamSid") or caller.carrier.stream}))
         await caller.listen(0.5)
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from server.app import ServerState, build_app
 from server.calling import command as command_module
@@ -180,6 +181,32 @@ async def test_a_signed_upgrade_of_twilio() -> None:
         async with dialling(served.ws, CARRIERS["twilio"]({}), headers={"X-Twilio-Signature": signature}) as phone:
             await asyncio.sleep(0.5)
             assert phone.player.pieces
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["json", "text"])
+async def test_a_call_over_asterisks_websocket(written: bool) -> None:
+    """`connection_type = per_call_config` with `protocols = media`, as docs/phone.md has it."""
+    fields = {"connection_id": "c1", "channel": "WebSocket/rejoinder/0x1", "channel_id": "1.1", "format": "ulaw"}
+    plain = " ".join(["MEDIA_START", *(f"{name}:{value}" for name, value in fields.items())])
+    start, heard, commands = json.dumps({"event": "MEDIA_START", **fields}) if written else plain, 0, []
+    with serving() as served:
+        async with connect(f"{served.ws}?token=any", subprotocols=[Subprotocol("media")]) as socket_:
+            assert socket_.subprotocol == "media"
+            await socket_.send(start)
+            while heard < 8 * 100:
+                frame = await asyncio.wait_for(socket_.recv(), 5)
+                if isinstance(frame, bytes):
+                    heard += len(frame)
+                else:
+                    commands.append(json.loads(frame)["command"] if written else frame.split()[0])
+            await socket_.send('{"event": "HANGUP"}' if written else "HANGUP")
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await asyncio.wait_for(socket_.recv(), 5)
+    assert commands[0] == "ANSWER"
+    assert set(commands) <= {"ANSWER", "MARK_MEDIA"}
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1000
 
 
 async def test_pages_may_not_call_for_their_visitors() -> None:
