@@ -16,7 +16,7 @@ from model.cache import KeyValueCache
 from model.chat import Message
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
-from model.decode.verify import Drafting, verified
+from model.decode.verified import Drafting, verified
 from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider

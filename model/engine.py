@@ -26,7 +26,8 @@ from model.conversation import Conversation
 from model.decode.draft import Draft
 from model.decode.pace import Pace
 from model.decode.schedule import Schedule, schedule_for
-from model.decode.verify import Drafting, Outcome, Pass
+from model.decode.verified import Drafting
+from model.decode.verify import Outcome, Pass
 from model.ending import Ending, load_ending
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile

@@ -60,6 +60,31 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     return spread
 
 
+def log_total(logits: Tensor) -> Tensor:
+    """log Σ exp over a vocabulary: [..., vocabulary] → [...] float32. Terms keep the logits' dtype and are added up in
+    float32, so that no float32 copy of a vocabulary is made."""
+    top = logits.amax(-1, keepdim=True)
+    return (logits - top).exp_().sum(-1, dtype=torch.float32).log_() + top[..., 0]
+
+
+def chances(logits: Tensor, tokens: Tensor) -> Tensor:
+    """How likely a token is in each distribution: [rows, vocabulary], [rows] → [rows] float32."""
+    return (logits.gather(-1, tokens[:, None])[:, 0] - log_total(logits)).exp_()
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """Entropy in nats: [..., vocabulary] → [...] float32, added up as in `log_total`."""
+    below = logits - logits.amax(-1, keepdim=True)
+    weight = below.exp()
+    total = weight.sum(-1, dtype=torch.float32)
+    mean = weight.mul_(below.clamp_(min=_NEVER)).sum(-1, dtype=torch.float32)  # what cannot be said has no part in it
+    return total.log() - mean / total
+
+
+_NEVER = -1e4
+"""A logit of what cannot be said, so that its product with a weight of 0 is 0."""
+
+
 @dataclass
 class Rule:
     """How tokens are chosen: greedily at temperature 0, else drawn with `generator`."""

@@ -1,10 +1,10 @@
 """A pass of draft and verify as one piece of work for a GPU: rows, layers, acceptance and the next pass's drafts are
 computed from what the pass before left on the device, captured once as a CUDA graph and replayed.
 
-For one conversation that speaks greedily; what is shared by several, or sampled, goes through `Decoder.run`, and so
-do copied continuations. All shapes are fixed: k drafts, a branch of k noise rows for each outcome, (k + 1)² rows.
-Drafts that nobody made are zeros, which are checked like any others. The host gets one small copy a pass, and may be
-a pass behind.
+For one conversation that speaks greedily; what is shared by several, or sampled, goes through `Decoder.run`. All
+shapes are fixed: k drafts, a branch of k noise rows for each outcome, (k + 1)² rows. Nothing is copied from the
+conversation meanwhile: the host, which would look it up, is a pass behind. Drafts that nobody made are zeros, which
+are checked like any others. The host gets one small copy a pass.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from model.attention import attend
 from model.cache import KeyValueCache
 from model.decode.draft import Draft
 from model.decode.verify import Outcome, sees
+from model.sampling import chances
 from model.transformer import Decoder, Gate
 
 _BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -101,8 +102,12 @@ class Strider:
         if cache is None:
             return
         count, start = len(cache.tokens), self._began
-        cache.store(start, count, [mine[:, start:count] for mine in (*self._keys, *self._values)])
         self._cache = self._ahead = None
+        try:
+            cache.store(start, count, [mine[:, start:count] for mine in (*self._keys, *self._values)])
+        except Exception:  # no memory for them: they are read again
+            cache.truncate(start)
+            raise
 
     def warm_up(self) -> None:
         """Capture every graph, the largest first: later ones take its memory, and no answer waits for them."""
@@ -197,8 +202,8 @@ class Strider:
         state, k = self._state, self._slots
         accepted = (state.drafts == best[:k]).long().cumprod(0).sum(0, keepdim=True)
         branch = k + 1 + accepted * k + torch.arange(k, device=best.device)
-        drafts, rows = best[branch], logits[branch].float()
-        sure = (rows.gather(1, drafts[:, None])[:, 0] - rows.logsumexp(-1)).exp()
+        drafts = best[branch]
+        sure = chances(logits[branch], drafts)
         state.said.copy_(torch.cat((accepted, best[: k + 1], drafts, (sure * _SURE).long())))
         state.last.copy_(best[accepted])
         state.drafts.copy_(drafts)

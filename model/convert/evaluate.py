@@ -17,7 +17,7 @@ from model.answer import Answer
 from model.chat import TextMessage
 from model.convert.corpus import loops
 from model.convert.prompts import PASSAGE_TURN
-from model.decode.verify import Drafting, verified
+from model.decode.verified import Drafting, verified
 from model.engine import LoadedModel
 from model.sampling import Rule
 from model.transformer import reading

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.decode.draft import Draft
 from model.decode.schedule import Schedule
-from model.sampling import Rule, probabilities
+from model.sampling import Rule, chances, entropies, probabilities
 from model.transformer import MASK
 
 _MOST_EDITS = 16
@@ -115,14 +115,10 @@ def cut(block: Block, closes: Callable[[int], bool], since: int) -> Block:
 
 def _guess(logits: Tensor, rule: Rule, *, wanted: bool) -> tuple[Tensor, Tensor, Tensor]:
     """For each position a token, its probability, and (where it is wanted) the entropy of the distribution."""
-    best = logits.max(-1)
-    whole = logits.float().logsumexp(-1)
-    entropy = torch.zeros_like(whole)
-    if wanted:
-        logs = logits.float() - whole[:, None]
-        entropy = -(logs.exp() * logs.clamp(min=-1e4)).sum(-1)
+    entropy = entropies(logits) if wanted else torch.zeros(len(logits))
     if rule.sampling.temperature == 0:
-        return best.indices.cpu(), (best.values - whole).exp().cpu(), entropy.cpu()
+        best = logits.argmax(-1)
+        return best.cpu(), chances(logits, best).cpu(), entropy.cpu()
     drawn_from = torch.stack([probabilities(row.cpu().float(), rule.sampling) for row in logits])
     tokens = torch.multinomial(drawn_from, 1, generator=rule.generator)[:, 0]
     return tokens, drawn_from.gather(1, tokens[:, None])[:, 0], entropy.cpu()
@@ -147,8 +143,7 @@ def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedul
 def _doubtful(tokens: Tensor, free: Tensor, logits: Tensor, floor: float, most: int) -> Tensor:
     """Settled tokens that the model no longer believes in, the least believed first. Fewer than were settled in the
     same pass, so that every pass gets on (dInfer's hierarchical re-masking; its origin is ReMDM, arXiv 2503.00307)."""
-    held = tokens.clamp(min=0).to(logits.device)[:, None]
-    belief = (logits.gather(1, held)[:, 0] - logits.float().logsumexp(-1)).exp().cpu()
+    belief = chances(logits, tokens.clamp(min=0).to(logits.device)).cpu()
     doubted = free & (belief < floor)
     order = torch.where(doubted, belief, 2.0).argsort(stable=True)[: max(0, most)]
     again = torch.zeros_like(free)

@@ -15,7 +15,7 @@ from model.cache import KeyValueCache
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
 from model.linear import Int8Linear, quantize_rows, weight_levels
-from model.sampling import Sampling, probabilities
+from model.sampling import Sampling, chances, entropies, log_total, probabilities
 from model.tokenizer import TextTokenizer
 from model.weights import DecoderConfig, open_checkpoint
 
@@ -125,6 +125,25 @@ def test_top_k_and_top_p_keep_the_likeliest_tokens_and_a_distribution(
     if top_k:
         floor = sorted(logits, reverse=True)[min(top_k, len(logits)) - 1]
         assert all(value >= floor for value, keep in zip(logits, kept.tolist(), strict=True) if keep)
+
+
+@given(
+    logits=st.lists(st.lists(st.floats(-60, 60), min_size=7, max_size=7), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_confidence_and_entropy_are_those_of_the_softmax_in_float32(
+    logits: list[list[float]], dtype: torch.dtype
+) -> None:
+    rows = torch.tensor(logits).to(dtype)
+    rows[:, 3] = -torch.inf  # a mask is never said
+    spread = rows.float().softmax(-1)
+    best = rows.argmax(-1)
+    assert torch.equal(best, rows.float().argmax(-1))
+    close = {"atol": 2e-2, "rtol": 0} if dtype == torch.bfloat16 else {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(log_total(rows), rows.float().logsumexp(-1), **close)
+    torch.testing.assert_close(chances(rows, best), spread.amax(-1), **close)
+    wanted = torch.special.entr(spread).sum(-1)
+    torch.testing.assert_close(entropies(rows), wanted, atol=5e-2 if dtype == torch.bfloat16 else 1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"temperature": 3}, {"top_k": -1}, {"top_p": 0}])
