@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +33,21 @@ def text_mask(attention: Attention, rows: int, past: int, size: int) -> Tensor:
     if attention == "causal":
         return causal_mask(rows, past)
     return block_mask(rows, past, size) if attention == "block" else torch.ones(rows, past + rows, dtype=torch.bool)
+
+
+def blocks_mask(text: Tensor, sizes: Sequence[int], inside: Literal["causal", "bidirectional"]) -> Tensor:
+    """Who sees whom when blocks of `sizes` stand behind finished text: [rows, rows] bool.
+
+    A block sees the text, the blocks before it, and of itself what `inside` says.
+
+    Args:
+        text: [n, n] bool, how the text's own rows see each other.
+    """
+    number = torch.repeat_interleave(torch.tensor([len(text), *sizes]))
+    same = number[:, None] == number
+    sees = (number[:, None] > number) | (same if inside == "bidirectional" else same.tril_())
+    sees[: len(text), : len(text)] = text
+    return sees
 
 
 def attend_many(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -8,6 +8,7 @@ arXiv 2505.22618, prefix cache).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from model.answer import Answer
-from model.attention import text_mask
+from model.attention import blocks_mask, text_mask
 from model.cache import KeyValueCache
 from model.decode import schedule as timing
 from model.decode.block import Block, cut, fresh, step
@@ -28,6 +29,9 @@ from model.transformer import MASK, Rows
 
 _FEWEST = 3
 """Tokens of a block that is ended early at punctuation, at least."""
+
+_CLAUSE = 10
+"""Tokens of a first clause, about: what time is left until it is wanted is shared among the blocks that hold them."""
 
 _NEXT_AT = 0.5
 """Share of the last block in flight that is settled when the next one is begun (D2F, block_add_threshold)."""
@@ -84,6 +88,9 @@ class Denoiser:
         self._blocks = [fresh(min(denoising.block, context - whole), tuple(ids[whole:]))]
         self._given = [len(ids) - whole]
         """Tokens of each block that are the prompt's, not the answer's."""
+        self._arrived = True
+        """Whether the first block has had no pass as the first: nobody knows yet how many it needs, and what stands
+        before it is final only now. It may have had passes behind the block before it."""
         self._wanted = schedule.max_steps
         self._before: Tensor | None = None
         self._pass_seconds = 0.0
@@ -99,7 +106,7 @@ class Denoiser:
 
     def _front(self) -> list[int]:
         """Clean tokens that are run in front of the blocks: what is finished and not in the cache."""
-        if not self._exact and self._blocks[0].passes == 0:
+        if not self._exact and self._arrived:
             self._cache.truncate(0)
         return self._text[len(self._cache.tokens) :]
 
@@ -110,14 +117,8 @@ class Denoiser:
         tokens += [MASK] * (0 if self._exact else min(how.canvas - self._behind(), self._context - past - len(tokens)))
         sees = torch.ones(len(tokens), len(tokens), dtype=torch.bool)
         if self._exact:
-            sees = torch.zeros_like(sees)
-            sees[:clean, :clean] = text_mask(how.text, clean, past, how.block)[:, past:]
-            at = clean
-            for block in self._blocks:
-                end = at + len(block.tokens)
-                own = torch.ones(end - at, end - at, dtype=torch.bool)
-                sees[at:end, :at], sees[at:end, at:end] = True, own if how.inside == "bidirectional" else own.tril_()
-                at = end
+            text = text_mask(how.text, clean, past, how.block)[:, past:]
+            sees = blocks_mask(text, [len(block.tokens) for block in self._blocks], how.inside)
         noise = [self._gated and n >= clean for n in range(len(tokens))]
         wanted = len(tokens) - clean + (clean > 0)
         return Rows(self._cache, tokens, range(past, past + len(tokens)), sees, noise, wanted)
@@ -140,34 +141,43 @@ class Denoiser:
             # Nothing stands before a block that begins the text, and then its first token is given.
             before = about[0] if self._before is None else self._before
             about = torch.cat((before[None], about[:-1]))
-        at, first = 0, self._blocks[0].passes == 0
+        at = 0
         for number, block in enumerate(self._blocks):
-            left = max(1, self._wanted - block.passes)
+            left = max(1, self._wanted - block.passes) if number == 0 else self._schedule.max_steps
             piece = about[at : at + len(block.tokens)]
             self._blocks[number] = step(block, piece, self._schedule, self._rule, left, forced=number == 0)
             at += len(block.tokens)
-        if first:
-            self._wanted = self._passes(self._blocks[0])
+        if self._arrived:
+            self._wanted, self._arrived = self._passes(self._blocks[0]), False
         self._commit()
 
     def _seed(self) -> None:
-        """The clean row before a block says its first token, where the family does so."""
+        """The clean row before a block says its first token, where the family does so. What has been settled behind
+        another first token is masked again."""
         block = self._blocks[0]
-        if self._how.seeded and block.passes == 0 and block.given == 0 and self._before is not None:
+        if self._how.seeded and self._arrived and block.given == 0 and self._before is not None:
             spread = self._rule.spread(self._before).cpu()
             token = int(torch.multinomial(spread, 1, generator=self._rule.generator))
-            self._blocks[0] = replace(block, tokens=(token, *block.tokens[1:]), given=1)
+            rest = block.tokens[1:] if block.tokens[0] in (MASK, token) else (MASK,) * (len(block.tokens) - 1)
+            self._blocks[0] = replace(block, tokens=(token, *rest), given=1)
 
     def _passes(self, block: Block) -> int:
-        """How many passes this block gets, its first one included."""
+        """How many passes this block gets, those that it has had included."""
         guesses = zip(block.tokens, block.guesses.confidence, strict=True)
         unsettled = [confidence for token, confidence in guesses if token == MASK]
         wanted = 1 + timing.passes_needed(unsettled, self._schedule) if unsettled else 1
         left = None
         if self._deadline is not None and not self._answer.has_clause:
-            left = self._deadline - self._clock() + self._pass_seconds
+            left = (self._deadline - self._clock() + self._pass_seconds) / self._until_clause(block)
         wanted = min(wanted, self._schedule.max_steps)
-        return timing.passes_given(wanted, left=left, pass_seconds=self._pass_seconds)
+        given = timing.passes_given(wanted, left=left, pass_seconds=self._pass_seconds)
+        before = block.passes - 1
+        return min(before + given, max(before + 1, self._schedule.max_steps))
+
+    def _until_clause(self, block: Block) -> int:
+        """Blocks that the first clause still needs, this one included."""
+        needed = min(_CLAUSE - len(self._answer.tokens), self._answer.left)
+        return max(1, math.ceil(needed / len(block.tokens)))
 
     def _commit(self) -> None:
         """Commit what is final; begin the next block when this one is done."""
@@ -182,8 +192,10 @@ class Denoiser:
             if not done:
                 break
             self._text += block.tokens
-            self._wanted = self._schedule.max_steps
+            self._wanted, self._arrived = self._schedule.max_steps, True
             del self._blocks[0], self._given[0]
+            if self._how.seeded:
+                break  # the text that ends here says what the next block begins with
         last = self._blocks[-1] if self._blocks else None
         room = len(self._blocks) < self._schedule.in_flight
         if last is None or (room and last.masked <= len(last.tokens) * (1 - _NEXT_AT)):

@@ -102,7 +102,8 @@ def passes_given(wanted: int, *, left: float | None, pass_seconds: float) -> int
 
     Args:
         wanted: `passes_needed`, or the schedule's most.
-        left: seconds until a clause should be ready; None when nobody waits for it, or it is ready.
+        left: this block's share of the seconds until a clause should be ready; None when nobody waits for it, or it
+            is ready.
         pass_seconds: what a pass takes now.
     """
     if left is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.attention import block_mask, causal_mask, text_mask
+from model.attention import block_mask, blocks_mask, causal_mask, text_mask
 from model.decode.block import Block, cut, fresh, step
 from model.decode.schedule import FEWEST, MOST, Schedule, passes_given, passes_needed, schedule_for
 from model.sampling import Rule, Sampling
@@ -75,6 +78,33 @@ def test_the_entropy_rule_bounds_the_sum_without_its_largest(chances: list[float
     fits = [k for k in range(1, len(chances) + 1) if sum(entropy[: k - 1]) <= bound + 1e-5]
     block = step(fresh(len(chances)), logits, Schedule("entropy", bound), Rule(), 99)
     assert abs(len(chances) - block.masked - max(fits)) <= (0 if abs(sum(entropy) - bound) > 1e-3 else 1)
+
+
+@given(
+    text=st.integers(0, 9),
+    past=st.integers(0, 9),
+    sizes=st.lists(st.integers(1, 5), max_size=4),
+    inside=st.sampled_from(["causal", "bidirectional"]),
+    reads=st.sampled_from(["causal", "block"]),
+)
+def test_blocks_see_what_stands_before_them_and_are_seen_by_nothing_before(
+    text: int,
+    past: int,
+    sizes: list[int],
+    inside: Literal["causal", "bidirectional"],
+    reads: Literal["causal", "block"],
+) -> None:
+    own = text_mask(reads, text, past, 3)[:, past:]
+    mask = blocks_mask(own, sizes, inside)
+    block = [-1] * text + [n for n, size in enumerate(sizes) for _ in range(size)]
+    for q, k in itertools.product(range(len(block)), repeat=2):
+        if block[q] == block[k] == -1:
+            wanted = bool(own[q, k])
+        elif block[q] == block[k]:
+            wanted = inside == "bidirectional" or k <= q
+        else:
+            wanted = block[k] < block[q]
+        assert bool(mask[q, k]) == wanted
 
 
 def test_a_token_that_is_no_longer_believed_in_is_masked_again_but_the_block_gets_on() -> None:
