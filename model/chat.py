@@ -1,11 +1,12 @@
 """A conversation to token ids, through the chat template that the model was trained with.
 
 What people said is never parsed for control tokens: the template is rendered with placeholders, and what was said is
-encoded as plain text in their place.
+encoded as plain text in their place. So is whatever looks like a control token in the declaration of a tool.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ CHATML = (
 )
 """For checkpoints that carry no template of their own but know the ChatML tokens."""
 
-_PLACE = re.compile("\ue000(\\d+)\ue001")
+_OPENING = "\ue000"
+_PLACE = re.compile(f"{_OPENING}(\\d+)\ue001")
 
 
 class Message(Protocol):
@@ -63,11 +65,14 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: TextTokenizer, tokens: Mapping[str, str] | None = None) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals.update({"bos_token": "", "eos_token": "", **(tokens or {}), "raise_exception": _refuse})
+        environment.filters["tojson"] = _to_json
         try:
             self._template = environment.from_string(source)
         except TemplateSyntaxError as error:
             raise BadModelFile(f"the checkpoint's chat template cannot be read: {error}") from None
         self._tokenizer = tokenizer
+        control = sorted(tokenizer.spelled_out, key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, (_OPENING, *control))))
 
     def encode(
         self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
@@ -81,18 +86,38 @@ class ChatTemplate:
         Raises:
             ValueError: the template refuses the conversation (an unknown role, say).
         """
-        placed = [{"role": message.role, "content": f"\ue000{n}\ue001"} for n, message in enumerate(messages)]
+        plain: list[str] = []
+
+        def place(text: str) -> str:
+            plain.append(text)
+            return f"{_OPENING}{len(plain) - 1}\ue001"
+
+        def spelled_out(value: Any) -> Any:
+            if isinstance(value, str):
+                return self._control.sub(lambda found: place(found[0]), value)
+            if isinstance(value, Mapping):
+                return {spelled_out(key): spelled_out(part) for key, part in value.items()}
+            return [spelled_out(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+        placed = [{"role": message.role, "content": place(message.content)} for message in messages]
+        declared = [spelled_out(tool) for tool in tools] or None
         try:
-            text = self._template.render(messages=placed, tools=list(tools) or None, add_generation_prompt=answer)
+            text = self._template.render(messages=placed, tools=declared, add_generation_prompt=answer)
         except TemplateError as error:
             raise ValueError(f"the model's chat template refuses this conversation: {error}") from None
         ids: list[int] = []
         for n, piece in enumerate(_PLACE.split(text)):
             if n % 2:
-                ids += self._tokenizer.encode(messages[int(piece)].content)
+                ids += self._tokenizer.encode(plain[int(piece)])
             elif piece:
                 ids += self._tokenizer.encode_template(piece)
         return ids
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    """As transformers' templates have it: Jinja's own filter sorts keys and writes ' and < as \\u0027 and \\u003c,
+    which no model was trained on."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _refuse(reason: str) -> NoReturn:

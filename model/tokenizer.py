@@ -47,11 +47,14 @@ class TextTokenizer:
 
     Args:
         full: a tokenizer that knows its control tokens.
+
+    Attributes:
+        spelled_out: spellings of the tokens that are never read in plain text.
     """
 
     def __init__(self, full: Tokenizer) -> None:
         self._full = full
-        self._plain = _without_control(full, None)
+        self._plain, self.spelled_out = _without_control(full, None)
 
     @staticmethod
     def from_gguf(metadata: Mapping[str, Any]) -> TextTokenizer:
@@ -101,7 +104,7 @@ class TextTokenizer:
 
     def spell_out(self, token: int) -> None:
         """Never read this token in plain text, though the checkpoint does not call it a control token: a mask."""
-        self._plain = _without_control(self._full, token)
+        self._plain, self.spelled_out = _without_control(self._full, token)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text; what looks like a control token is spelled out as ordinary text."""
@@ -141,14 +144,14 @@ def _from_vocabulary(folder: Path) -> Tokenizer:
     return full
 
 
-def _without_control(full: Tokenizer, also: int | None) -> Tokenizer:
-    """A copy that spells out control tokens, and one more."""
+def _without_control(full: Tokenizer, also: int | None) -> tuple[Tokenizer, tuple[str, ...]]:
+    """A copy that spells out control tokens, and one more; and how these are spelled."""
     said = json.loads(full.to_str())
     for token in said["added_tokens"]:
         token["special"] = token["special"] or token["id"] == also
     plain = Tokenizer.from_str(json.dumps(said))
     plain.encode_special_tokens = True
-    return plain
+    return plain, tuple(token["content"] for token in said["added_tokens"] if token["special"])
 
 
 class TextStream:

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.answer import Answer, Progress
-from model.chat import TextMessage
+from model.chat import CHATML, ChatTemplate, TextMessage
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.draft import Draft
 from model.decode.schedule import Rule as SettlingRule
@@ -239,13 +239,17 @@ def test_a_checkpoint_with_a_sliding_window_is_refused(tmp_path: Path, tiny_toke
         open_checkpoint(folder)
 
 
-def test_a_literal_mask_token_in_the_users_text_is_never_a_mask(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+def test_a_literal_mask_token_in_a_text_or_a_tool_is_never_a_mask(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     ours, _ = save_family(tmp_path, tiny_tokenizer, "sdar")
     model = load_model(ours, device="cpu", precision="float32")
     said = f"hello {MASK_TOKEN} to you"
     ids = model.template.encode([TextMessage("user", said)])
     assert model.decoder.mask_token not in ids
     assert said in model.tokenizer.decode(ids)
+    template = ChatTemplate("{{ tools[0] | tojson }}{{ tools[0].about }}" + CHATML, model.tokenizer)
+    ids = template.encode([TextMessage("user", "hello")], tools=[{"name": MASK_TOKEN, "about": f"a {MASK_TOKEN}"}])
+    assert model.decoder.mask_token not in ids
+    assert model.tokenizer.decode(ids).count(MASK_TOKEN) == 3
 
 
 def test_a_mask_is_never_said(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
