@@ -61,6 +61,11 @@ where reading the weights stops being what takes longest (its ridge)."""
 _MOST_SLOTS = 8
 """Drafts of a branch at most, whatever a configuration says: (8 + 1)² rows."""
 
+_NO_ROOM = (
+    "the GPU's memory holds the model, but not what its passes need beside it: choose a smaller model, or end what "
+    "else runs on that GPU"
+)
+
 _TIMED = 3
 """Times that each shape is run at the start; the quickest counts."""
 
@@ -293,6 +298,9 @@ class Engine:
                 for drafting, slots in ((True, _most_slots(model)), (False, 0)):
                     self._striders[drafting] = Strider(model.decoder, model.adapter if slots else None, slots, room)
                     self._striders[drafting].warm_up()
+        except torch.OutOfMemoryError:
+            self._ready.set_exception(ValueError(_NO_ROOM))
+            return
         except BaseException as error:
             self._ready.set_exception(error)
             return
@@ -378,16 +386,17 @@ class Engine:
         except StopIteration:
             self._end(job, None)
         except Exception as error:
-            if not isinstance(error, ValueError):
-                _log.exception("a request failed; the others go on")
-            self._end(job, error)
+            self._end(job, error if isinstance(error, ValueError) else _explained(error))
         return False
 
     @staticmethod
     def _end(job: Job, error: Exception | None) -> None:
         job.rows = None
         try:
-            job.passes.close()  # which may want memory, to give a conversation its keys back
+            job.passes.close()
+        except Exception as late:  # it may want memory, to give a conversation its keys back
+            error = error or _explained(late)
+        try:
             if error is not None:
                 job.fail(error)
             job.done()
@@ -441,7 +450,7 @@ def _denoising(model: LoadedModel, asked: Decoding | None) -> Denoising | None:
 
 
 def _explained(error: Exception) -> Exception:
-    """What a failed pass is called to the one who asked for it."""
+    """What a failure is called to the one whose request it was."""
     if isinstance(error, torch.OutOfMemoryError):
         return RuntimeError(
             "the GPU ran out of memory for this request; the others go on: shorten the conversation, or allow fewer "

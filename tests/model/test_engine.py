@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from model.adapter import Adapter, random_adapter
 from model.answer import Progress
+from model.cache import KeyValueCache
 from model.chat import ChatTemplate, TextMessage
 from model.conversation import Conversation, PromptTooLong
 from model.decode.pace import Pace
@@ -22,6 +23,7 @@ from model.decode.schedule import Effort, schedule_for
 from model.engine import Engine, LoadedModel, load_model
 from model.gguf_file import BadModelFile
 from model.sampling import Sampling
+from model.stride import Strider
 from model.transformer import Decoder, Rows
 from tests.conftest import save_tiny
 
@@ -287,6 +289,40 @@ async def test_a_request_that_runs_out_of_memory_fails_alone(tiny_qwen2: Path, m
         assert (await short)[-1].finished
     finally:
         engine.close()
+
+
+async def test_running_out_of_memory_between_passes_is_said_in_a_sentence(
+    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork, a lent beginning and a stride's landing copy keys inside the request itself."""
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"), strides=True)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    try:
+        conversation = engine.conversation()
+        await all_of(conversation, SYSTEM, HELLO, max_tokens=5)
+        for part in ("begin_with", "store"):
+            with monkeypatch.context() as patch:
+                patch.setattr(KeyValueCache, part, full)
+                with pytest.raises(RuntimeError, match="the GPU ran out of memory for this request; the others go on"):
+                    await all_of(conversation.fork() if part == "begin_with" else conversation, SYSTEM, HELLO)
+        after = await all_of(conversation, SYSTEM, HELLO, max_tokens=12)
+        assert text_of(after) == text_of(await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=12))
+    finally:
+        engine.close()
+
+
+def test_a_gpu_without_room_for_the_passes_is_said_at_the_start(
+    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Strider) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(Strider, "warm_up", full)
+    with pytest.raises(ValueError, match="holds the model, but not what its passes need beside it: choose a smaller"):
+        Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"), strides=True)
 
 
 async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
