@@ -9,7 +9,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -17,9 +17,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from model.cache import KeyValueCache
 from model.chat import TextMessage
+from model.decode.draft import Draft
+from model.decode.pace import rows_of
+from model.decode.verify import Pass
 from model.engine import Engine, LoadedModel
-from model.transformer import text_rows
+from model.transformer import Rows, text_rows
 from server.bench_llama import LlamaCpp, missing
 from server.loading import Choice, load_engine, locate
 from voice.clauses import ClauseSplitter
@@ -41,7 +45,7 @@ MOST_TOKENS = 64
 """A long spoken answer."""
 
 ROWS = (1, 4, 9, 16, 32)
-"""Sizes of a pass that are timed."""
+"""Sizes of a pass of plain text that are timed: what rows cost, whatever they are for."""
 
 _REPEATS = 15
 _PRODUCT_ROWS = 256
@@ -67,7 +71,13 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Figures:
-    """What `--json` prints."""
+    """What `--json` prints.
+
+    Attributes:
+        ms_by_rows: of a pass with so many rows of plain text.
+        ms_by_drafts: of a pass with so many drafts as decoding runs it: clean rows, and through the adapter a branch
+            of noise rows for each outcome; (drafts + 1)² rows. 0 is one token a pass.
+    """
 
     model: str
     device: str
@@ -81,6 +91,7 @@ class Figures:
     identical_to_autoregressive: str
     drafts: int
     ms_by_rows: dict[int, float]
+    ms_by_drafts: dict[int, float]
     weight_bytes: int
     gigabytes_per_second: float
     memory_gigabytes_per_second: float
@@ -122,6 +133,7 @@ def run(choice: Choice, console: Console, crowds: Sequence[int] = ()) -> Figures
         pairs = list(zip(drafted, alone, strict=True))
         drafted, alone = [a for a in drafted if a.steps], [a for a in alone if a.steps]
         by_rows = engine.call(_time_rows)
+        by_drafts = engine.call(partial(_time_drafts, most=len(engine.pace.acceptance)))
         weights, rows = decoder.nbytes, ROWS[-1]
         return Figures(
             model=choice.model,
@@ -136,6 +148,7 @@ def run(choice: Choice, console: Console, crowds: Sequence[int] = ()) -> Figures
             identical_to_autoregressive=f"{sum(a.text == b.text for a, b in pairs)} of {len(pairs)}",
             drafts=engine.pace.slots(),
             ms_by_rows=by_rows,
+            ms_by_drafts=by_drafts,
             weight_bytes=weights,
             gigabytes_per_second=round(weights / by_rows[1] / 1e6, 1),
             memory_gigabytes_per_second=round(engine.call(_memory_speed), 1),
@@ -154,11 +167,14 @@ def show(figures: Figures, console: Console) -> None:
     """Print the figures for people."""
     table = Table("figure", "value", title=f"{figures.model}, {figures.precision} on {figures.device}")
     for name, value in asdict(figures).items():
-        if name not in ("model", "device", "precision", "ms_by_rows", "crowds"):
+        if name not in ("model", "device", "precision", "ms_by_rows", "ms_by_drafts", "crowds"):
             shown = "not compared" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
             table.add_row(name.replace("_", " "), shown)
     for rows, ms in figures.ms_by_rows.items():
-        table.add_row(f"ms for a pass of {rows} rows", f"{ms} ({ms / figures.ms_by_rows[1]:.2f}×)")
+        table.add_row(f"ms for a pass of {rows} rows of text", f"{ms} ({ms / figures.ms_by_rows[1]:.2f}×)")
+    for drafts, ms in figures.ms_by_drafts.items():
+        shown = f"{ms} ({ms / figures.ms_by_drafts[0]:.2f}×)"
+        table.add_row(f"ms for a pass of {drafts} drafts, {rows_of(drafts)} rows", shown)
     console.print(table)
     if figures.crowds:
         many = Table("conversations", "tokens/s together", "first clause, p95 ms", "between clauses, p95 ms")
@@ -221,15 +237,25 @@ async def _answer(engine: Engine, prompt: str, drafting: bool) -> _Answer:
 
 
 def _time_rows(model: LoadedModel) -> dict[int, float]:
-    """Milliseconds of a pass with each number of rows behind a short conversation, in turn, medians."""
+    """Milliseconds of a pass with each number of rows of plain text."""
+    return _time_passes(model, {rows: partial(text_rows, tokens=[0] * rows, wanted=rows) for rows in ROWS})
+
+
+def _time_drafts(model: LoadedModel, most: int) -> dict[int, float]:
+    """Milliseconds of a pass of draft and verify with each number of drafts up to `most`, noise rows and all."""
+    return _time_passes(model, {k: Pass(0, Draft((0,) * k), (), k).rows for k in range(most + 1)})
+
+
+def _time_passes(model: LoadedModel, kinds: Mapping[int, Callable[[KeyValueCache], Rows]]) -> dict[int, float]:
+    """Milliseconds of each kind of pass behind a short conversation, in turn, medians."""
     cache = model.decoder.new_cache()
     model.decoder.forward([0] * 150, cache, logits="none")
-    took: dict[int, list[float]] = {rows: [] for rows in ROWS}
+    took: dict[int, list[float]] = {kind: [] for kind in kinds}
     for _ in range(_REPEATS):
-        for rows in ROWS:
-            ahead = text_rows(cache, [0] * rows, rows)
-            took[rows].append(_timed(partial(model.decoder.run, [ahead], model.adapter)))
-    return {rows: round(1000 * statistics.median(times), 1) for rows, times in took.items()}
+        for kind, rows in kinds.items():
+            ahead = rows(cache)
+            took[kind].append(_timed(partial(model.decoder.run, [ahead], model.adapter)))
+    return {kind: round(1000 * statistics.median(times), 2) for kind, times in took.items()}
 
 
 def _memory_speed(model: LoadedModel) -> float:
