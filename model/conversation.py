@@ -191,7 +191,8 @@ class Conversation:
         if denoising is None:
             yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace, self._stride)
         else:
-            gated = engine.model.adapter is not None
+            # What a family brings for drafting is not for its own denoising.
+            gated = engine.model.adapter is not None and engine.model.decoder.config.denoising is None
             yield from Denoiser(
                 self._cache,
                 ids,

@@ -32,6 +32,7 @@ from model.ending import Ending, load_ending
 from model.families import Attention, Denoising
 from model.gguf_file import BadModelFile
 from model.linear import int8_runs_here
+from model.lora import LINEAR_SPEC, load_lora
 from model.prefixes import SharedPrefixes
 from model.sampling import Sampling
 from model.shipped import shipped_adapter, shipped_ending, weights_checksum
@@ -103,7 +104,8 @@ def load_model(
     Args:
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
-        adapter: what it drafts with: a file, `auto` for the one that is shipped for these weights, or `none`.
+        adapter: what it drafts with: a file, `auto` for the one that is shipped for these weights or lies in their
+            folder, or `none`.
         ending: what tells whether a user's turn is complete, chosen alike.
         family: what a folder is, by its name in `families.py`; told by its configuration when not given.
 
@@ -132,8 +134,12 @@ def load_model(
 def _adapter(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"]) -> Adapter | None:
     if asked == "none":
         return None
+    own = path / LINEAR_SPEC
     if isinstance(asked, Path):
         found: Adapter | None = load_adapter(asked, decoder.config, weights_checksum(path))
+    elif own.is_dir() and decoder.mask_token is not None:
+        mask = decoder.embedding(torch.tensor([decoder.mask_token], device=decoder.device))[0]
+        found = load_lora(own, decoder.config, mask)
     else:
         found = shipped_adapter(path, decoder.config)
     return None if found is None else found.to(decoder.device, decoder.dtype)

@@ -66,8 +66,8 @@ class Pass:
         if self.drafts_only:
             count = 1 + self.slots
             everything = torch.ones(count, count, dtype=torch.bool)
-            noise = [n > 0 for n in range(count)]
-            return Rows(cache, [self.last, *[MASK] * self.slots], range(past, past + count), everything, noise, count)
+            block = [self.last, *[MASK] * self.slots]  # all of it through the adapter; none of its keys are kept
+            return Rows(cache, block, range(past, past + count), everything, [True] * count, count)
         tokens = [self.last, *self.draft.tokens, *self.lookup]
         positions = [past + n for n in range(1 + drafts)] + [past + 1 + n for n in range(copied)]
         for accepted in range(self.branches):

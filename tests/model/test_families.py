@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from model.adapter import Adapter, projection_shapes
 from model.answer import Answer, Progress
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.draft import Draft
 from model.decode.schedule import Rule as SettlingRule
 from model.decode.schedule import Schedule
+from model.decode.verify import Pass
 from model.engine import Engine, load_model
 from model.families import FAMILIES, family_named, find_family, slides
 from model.gguf_file import BadModelFile
+from model.lora import load_lora
 from model.sampling import Rule
 from model.tokenizer import TextTokenizer
 from model.transformer import MASK, Decoder, Rows, reading
@@ -163,6 +168,68 @@ def test_families_that_check_their_drafts_say_what_they_would_say_alone(
             assert any(p.draft for p in progress)
     finally:
         engine.close()
+
+
+def save_lora(folder: Path, model: Decoder, targets: tuple[str, ...] = ("o",)) -> dict[str, torch.Tensor]:
+    """A random adapter in PEFT's layout; what it adds to each weight, by our name."""
+    draw, tensors, added = torch.Generator().manual_seed(5), {}, {}
+    for n in range(model.config.layers):
+        for name in targets:
+            rows, columns = projection_shapes(model.config)[name]
+            a, b = torch.randn(4, columns, generator=draw) * 0.2, torch.randn(rows, 4, generator=draw) * 0.2
+            key = f"base_model.model.encoder.layers.{n}.self_attn.{name}_proj"
+            tensors |= {f"{key}.lora_A.weight": a, f"{key}.lora_B.weight": b}
+            added[f"encoder.layers.{n}.self_attn.{name}_proj.weight"] = b @ a * 8 / 4
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "target_modules": ["o_proj"]}))
+    return added
+
+
+def test_nemotrons_own_adapter_drafts_and_leaves_the_text_alone(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """Its drafting pass computes what weights with the adapter multiplied in compute; what is said is the base's."""
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "nemotron-labs-diffusion")
+    bare = load_model(ours, device="cpu", precision="float32")
+    added = save_lora(ours / "linear_spec_lora", bare.decoder)
+    merged = shutil.copytree(ours, tmp_path / "merged", ignore=shutil.ignore_patterns("linear_spec_lora"))
+    weights = load_file(merged / "model.safetensors")
+    save_file({name: value + added.get(name, 0) for name, value in weights.items()}, merged / "model.safetensors")
+    model = load_model(ours, device="cpu", precision="float32")
+    assert model.adapter is not None
+    drafting = Pass(9, slots=7, linear=True)
+
+    def logits(decoder: Decoder, adapter: Adapter | None) -> torch.Tensor:
+        return decoder.run([drafting.rows(decoder.new_cache())], adapter)[0].nan_to_num(neginf=0)
+
+    wanted = logits(load_model(merged, device="cpu", precision="float32").decoder, None)
+    far = (logits(bare.decoder, None) - wanted).abs().mean()
+    assert (logits(model.decoder, model.adapter) - wanted).abs().mean() < 0.05 * far  # it computes in bfloat16
+    texts = []
+    for loaded in (bare, model):
+        engine = Engine(lambda loaded=loaded: loaded)  # type: ignore[misc]
+        try:
+            texts.append("".join(p.committed for p in asyncio.run(reply(engine, "the capital of France"))))
+        finally:
+            engine.close()
+    assert texts[0] == texts[1]
+
+
+def test_an_adapter_that_is_not_plain_lora_of_this_model_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    ours, _ = save_family(tmp_path, tiny_tokenizer, "nemotron-labs-diffusion")
+    model = load_model(ours, device="cpu", precision="float32")
+    mask = torch.zeros(model.decoder.config.hidden)
+    folder = tmp_path / "linear_spec_lora"
+    save_lora(folder, model.decoder)
+    for said, why in (
+        ({"r": 4, "lora_alpha": 8, "use_dora": True}, "no plain LoRA"),
+        ({"r": 4, "lora_alpha": 8, "target_modules": ["o_proj", "q_proj"]}, r"lacks \(0, 'q', 'A'\)"),
+        ({"r": 0, "lora_alpha": 8}, "cannot be read"),
+    ):
+        (folder / "adapter_config.json").write_text(json.dumps(said))
+        with pytest.raises(BadModelFile, match=why):
+            load_lora(folder, model.decoder.config, mask)
+    with pytest.raises(BadModelFile, match="cannot be read"):
+        load_lora(tmp_path / "none", model.decoder.config, mask)
 
 
 def test_a_family_that_cannot_check_its_drafts_refuses_to(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
