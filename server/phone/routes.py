@@ -85,11 +85,11 @@ async def _take_call(socket: WebSocket, board: Switchboard) -> None:
     trust, asked = board.settings.trust, _asked(socket, board, ticket=socket.path_params.get("ticket", ""))
     if not trust.believes(asked) or not (trust.configured or board.same_site(socket)):
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", who)
-        await socket.send_denial_response(PlainTextResponse("this call is not signed\n", 403))
+        await _deny(socket, 403, "this call is not signed")
         return
     if board.full:
         _log.warning("a call %s was refused: %d conversations are under way, the most there may be", who, board.most)
-        await socket.send_denial_response(PlainTextResponse("every line is busy: try again later\n", 503))
+        await _deny(socket, 503, "every line is busy: try again later")
         return
     offered = socket.scope.get("subprotocols", [])
     await socket.accept(subprotocol=_ASTERISKS if _ASTERISKS in offered else None)
@@ -98,6 +98,16 @@ async def _take_call(socket: WebSocket, board: Switchboard) -> None:
         await Line(_Socket(socket), who, board.settings.rules, board.prompts, board.begin).run(recognised)
     finally:
         board.calls.discard(socket)
+
+
+async def _deny(socket: WebSocket, status: int, why: str) -> None:
+    # A refused call is one line of our log; uvicorn takes an answer to an upgrade for a fault of ours and adds another.
+    logging.getLogger("uvicorn.error").addFilter(_not_of_a_denial)
+    await socket.send_denial_response(PlainTextResponse(f"{why}\n", status))
+
+
+def _not_of_a_denial(record: logging.LogRecord) -> bool:
+    return record.msg != "ASGI callable returned without completing handshake."
 
 
 class _Socket:

@@ -154,7 +154,9 @@ async def test_a_call_too_many_is_told_so() -> None:
                 await asyncio.wait_for(phone.gone.wait(), 2)
 
 
-async def test_an_unsigned_call_gets_403_and_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unsigned_call_gets_403_and_one_line_of_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(trust=Trust(shared=("s3cret",))) as served:
         with pytest.raises(InvalidStatus) as refused:
             await connect(served.ws)
@@ -162,6 +164,7 @@ async def test_an_unsigned_call_gets_403_and_one_line_of_log(caplog: pytest.LogC
         warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warned) == 1
         assert "neither a carrier's signature nor the secret" in warned[0]
+        assert capsys.readouterr().err == ""  # where uvicorn logs
         check(await place(plan(served, url=f"{served.ws}?token=s3cret")))
         check(await place(plan(served, url=f"{served.ws}/s3cret")))
 

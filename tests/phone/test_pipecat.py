@@ -1,7 +1,7 @@
 """Outside proof: pipecat's serializers read our simulated carriers and write what our dialects write.
 
 They need pipecat-ai, which is no dependency: skipped where it is not installed. Where it has an environment of its own,
-`PYTHONPATH=. its/bin/python -m pytest -p no:cacheprovider tests/phone/test_pipecat.py` runs them there.
+`PYTHONPATH=. its/bin/python -m pytest -p no:cacheprovider --noconftest tests/phone/test_pipecat.py` runs them there.
 """
 
 from __future__ import annotations
