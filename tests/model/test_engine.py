@@ -14,10 +14,9 @@ import torch
 from tokenizers import Tokenizer
 
 from model.adapter import Adapter, random_adapter
-from model.answer import Progress
 from model.cache import KeyValueCache
 from model.chat import ChatTemplate, TextMessage
-from model.conversation import Conversation, PromptTooLong
+from model.conversation import PromptTooLong
 from model.decode.pace import Pace
 from model.decode.schedule import Effort, schedule_for
 from model.engine import Engine, LoadedModel, load_model
@@ -26,9 +25,12 @@ from model.sampling import Sampling
 from model.stride import Strider
 from model.transformer import Decoder, Rows
 from tests.conftest import save_tiny
+from tests.model.talk import HELLO, SYSTEM, all_of, livelier, text_of
 
-SYSTEM = TextMessage("system", "the capital of France")
-HELLO = TextMessage("user", "hello to you")
+
+@pytest.fixture(scope="module")
+def tiny_qwen2(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return livelier(tiny_qwen2, tmp_path_factory.mktemp("lively"))
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +38,6 @@ def engine(tiny_qwen2: Path) -> Iterator[Engine]:
     engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
     yield engine
     engine.close()
-
-
-async def all_of(conversation: Conversation, *messages: TextMessage, **options: object) -> list[Progress]:
-    return [progress async for progress in conversation.reply(messages, **options)]  # type: ignore[arg-type]
-
-
-def text_of(progresses: list[Progress]) -> str:
-    return "".join(progress.committed for progress in progresses)
 
 
 def greedy(model: LoadedModel, messages: list[TextMessage], count: int) -> list[int]:
@@ -115,6 +109,7 @@ async def test_with_any_adapter_the_text_is_the_base_models(tiny_qwen2: Path, en
     adapter = random_adapter(base.decoder.config, 4, slots, seed=slots)
     drafting = Engine(lambda: replace(base, adapter=adapter))
     drafting.pace = Pace({1: 1.0, 100: 1.0}, slots, [0.9] * slots)  # rows cost nothing, so it always drafts
+    drafted = 0
     try:
         for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
             question = TextMessage("user", words)
@@ -122,8 +117,9 @@ async def test_with_any_adapter_the_text_is_the_base_models(tiny_qwen2: Path, en
             alone = await all_of(engine.conversation(), SYSTEM, question, max_tokens=60)
             assert text_of(ours) == text_of(alone)
             assert ours[-1].tokens == alone[-1].tokens
-            assert any(progress.draft for progress in ours)
+            drafted += sum(bool(progress.draft) for progress in ours)
             assert all(len(p.confidence) <= slots for p in ours)
+        assert drafted > 20
     finally:
         drafting.close()
 

@@ -186,14 +186,20 @@ def test_an_adapter_survives_its_file_and_is_refused_for_other_weights(
 
 
 @pytest.mark.skipif(not int8_runs_here(), reason="no int8 products on this processor")
-def test_int8_says_the_same_to_the_last_bit_whatever_is_drafted_beside_it(tiny_qwen2: Path) -> None:
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_int8_says_the_same_to_the_last_bit_whatever_is_beside_a_row(tiny_qwen2: Path, slots: int) -> None:
+    """Every exact row of a pass, the drafts' and the copied ones, against a pass of its own behind the same text."""
     decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
     cache = decoder.new_cache()
     decoder.forward(PROMPT[:-1] * 5, cache, logits="none")
     adapter = random_adapter(decoder.config, 4, 3, seed=1)
-    (alone,) = decoder.run([Pass(PROMPT[-1]).rows(cache)], adapter)
-    for slots in (1, 2, 3):
-        drafts = (*DRAFTS, 9)[:slots]
-        rows = Pass(PROMPT[-1], Draft(drafts), COPIED, slots).rows(cache)
-        assert rows.exact == 1 + slots + len(COPIED)
-        assert torch.equal(decoder.run([rows], adapter)[0][0], alone[0])
+    drafts = (*DRAFTS, 9)[:slots]
+    rows = Pass(PROMPT[-1], Draft(drafts), COPIED, slots).rows(cache)
+    assert rows.exact == 1 + slots + len(COPIED)
+    (together,) = decoder.run([rows], adapter)
+    for chain, places in ((drafts, range(1 + slots)), (COPIED, (0, *range(1 + slots, rows.exact)))):
+        twin = cache.fork()
+        for token, place in zip((PROMPT[-1], *chain), places, strict=True):
+            (alone,) = decoder.run([Pass(token).rows(twin)], adapter)
+            assert torch.equal(together[place], alone[0])
+            twin.keep((0,), [token])
