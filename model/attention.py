@@ -121,23 +121,34 @@ def splits(query: Tensor) -> bool:
     return fits and torch.cuda.get_device_capability(query.device)[0] >= 8
 
 
+FlashAttn = Callable[..., tuple[Tensor, Tensor, Tensor]]
+"""`flash_attn_func`: query [n, rows, heads, head_dim], key, value [n, seen, kv_heads, head_dim]; with
+`return_attn_probs` → out as the query, log-sum-exp [n, heads, rows] float32, and what is of no use here."""
+
+
 @cache
-def _flash_attn() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
+def flash_attn_kernel() -> FlashAttn | None:
     """flash-attn's kernel where it is installed: `pip install "rejoinder[gpu]"`."""
     try:
         from flash_attn import flash_attn_func
     except ImportError:
         return None
-    kernel: Callable[..., tuple[Tensor, Tensor, Tensor]] = flash_attn_func
+    kernel: FlashAttn = flash_attn_func
     return kernel
+
+
+def through_flash_attn(kernel: FlashAttn, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Unmasked attention by flash-attn: [rows, heads, head_dim], [kv_heads, seen, head_dim] twice → [rows, heads,
+    head_dim], and the log-sum-exp of its scores [rows, heads]."""
+    out, log, _ = kernel(query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], return_attn_probs=True)
+    return out[0], log[0].transpose(0, 1)
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Unmasked attention [rows, heads, head_dim], and the log-sum-exp of its scores [rows, heads]."""
-    own = _flash_attn() if query.is_cuda else None
+    own = flash_attn_kernel() if query.is_cuda else None
     if own is not None:
-        out, log, _ = own(query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], return_attn_probs=True)
-        return out[0], log[0].transpose(0, 1)
+        return through_flash_attn(own, query, key, value)
     aten, rows = torch.ops.aten, query.shape[0]
     kernel = (
         aten._scaled_dot_product_flash_attention if query.is_cuda else aten._scaled_dot_product_flash_attention_for_cpu

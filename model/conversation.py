@@ -100,7 +100,8 @@ class Conversation:
             raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
         schedule = self._engine.schedule
         if effort is not None or max_steps is not None:
-            schedule = schedule_for(effort or "medium", max_steps, schedule.rule, schedule.in_flight)
+            usual = schedule
+            schedule = schedule_for(effort or "medium", max_steps, usual.rule, usual.in_flight, usual.edit)
         options = _Options(max_tokens, deadline, schedule)
         passes = self._passes(list(messages), tools, options, sampling or self._engine.sampling, deliver)
         job = self._start(passes, deliver, lambda: deliver(None))

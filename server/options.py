@@ -89,6 +89,10 @@ def _model_options(
     blocks_in_flight: Annotated[
         int, typer.Option("--blocks-in-flight", min=1, max=8, help="Blocks that are denoised at a time.")
     ] = 1,
+    edit: Annotated[
+        float | None,
+        typer.Option("--edit", min=0, max=1, help="In blocks, replace settled words by likelier ones above this."),
+    ] = None,
     family: Annotated[
         str | None,
         typer.Option("--family", help="What a folder's model is (docs/families.md); its configuration says."),
@@ -102,7 +106,7 @@ def _model_options(
         temperature,
         _file_or_word(adapter),
         decoding.value if decoding else None,
-        schedule_for(effort.value, max_steps, rule.value, blocks_in_flight),
+        schedule_for(effort.value, max_steps, rule.value, blocks_in_flight, edit),
         _file_or_word(ending),
         family,
     )

@@ -69,20 +69,31 @@ _BOUNDS: dict[Rule, dict[Effort, float]] = {
 
 
 def schedule_for(
-    effort: Effort, max_steps: int | None = None, rule: Rule = "threshold", in_flight: int = 1
+    effort: Effort,
+    max_steps: int | None = None,
+    rule: Rule = "threshold",
+    in_flight: int = 1,
+    edit: float | None = None,
 ) -> Schedule:
     """What an effort stands for.
 
     Raises:
-        ValueError: `max_steps` or `in_flight` is out of range.
+        ValueError: `max_steps`, `in_flight` or `edit` is out of range.
     """
     if max_steps is not None and not 1 <= max_steps <= 64:
         raise ValueError(f"max_steps is {max_steps} and must lie between 1 and 64")
     if not 1 <= in_flight <= 8:
         raise ValueError(f"{in_flight} blocks in flight are asked for, and there may be 1 to 8")
+    if edit is not None and not 0 <= edit <= 1:
+        raise ValueError(f"a token is to be edited from a probability of {edit} on, which must lie between 0 and 1")
     usual = EFFORTS[effort]
     return replace(
-        usual, rule=rule, bound=_BOUNDS[rule][effort], max_steps=max_steps or usual.max_steps, in_flight=in_flight
+        usual,
+        rule=rule,
+        bound=_BOUNDS[rule][effort],
+        max_steps=max_steps or usual.max_steps,
+        in_flight=in_flight,
+        edit=edit,
     )
 
 

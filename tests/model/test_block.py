@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -154,6 +155,9 @@ def test_effort_maps_to_bounds_and_passes_and_max_steps_overrides() -> None:
     assert efforts[-1].max_steps == MOST
     assert schedule_for("low", 2).max_steps == 2
     assert schedule_for("medium", rule="factor").bound == 1.0
+    assert schedule_for("low", edit=0.5) == replace(schedule_for("low"), edit=0.5)
+    with pytest.raises(ValueError, match="a probability of 2 on, which must lie between 0 and 1"):
+        schedule_for("low", edit=2)
     with pytest.raises(ValueError, match="9 blocks in flight are asked for, and there may be 1 to 8"):
         schedule_for("low", in_flight=9)
     with pytest.raises(ValueError, match="max_steps is 99 and must lie between 1 and 64"):

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.attention import attend, attend_each, attend_split, causal_mask, seen_by_each
+from model.attention import (
+    attend,
+    attend_each,
+    attend_split,
+    causal_mask,
+    flash_attn_kernel,
+    seen_by_each,
+    through_flash_attn,
+)
 from model.cache import KeyValueCache
 from model.chat import CHATML, ChatTemplate, TextMessage
 from model.gguf_file import BadModelFile
@@ -62,6 +72,33 @@ def test_attention_in_two_parts_is_attention(rows: int, past: int, seed: int) ->
     sees |= torch.eye(rows, dtype=torch.bool)
     whole = attend(query, key, value, torch.cat((torch.ones(rows, past, dtype=torch.bool), sees), 1))
     torch.testing.assert_close(attend_split(query, key, value, past, sees), whole, atol=1e-5, rtol=1e-5)
+
+
+def _documented_kernel(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, return_attn_probs: bool
+) -> tuple[torch.Tensor, torch.Tensor, None]:
+    """What flash-attn says of `flash_attn_func`, in plain products."""
+    assert return_attn_probs
+    group = query.shape[2] // key.shape[2]
+    key, value = key.repeat_interleave(group, 2), value.repeat_interleave(group, 2)
+    scores = torch.einsum("nqhd,nkhd->nhqk", query, key) / query.shape[-1] ** 0.5
+    return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1), value), scores.logsumexp(-1), None
+
+
+def test_flash_attn_is_called_in_its_own_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in with the documented shapes: no GPU has run the kernel itself."""
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=_documented_kernel))
+    flash_attn_kernel.cache_clear()
+    try:
+        kernel = flash_attn_kernel()
+    finally:
+        flash_attn_kernel.cache_clear()
+    assert kernel is _documented_kernel
+    query, key, value = torch.randn(3, 4, 8), torch.randn(2, 9, 8), torch.randn(2, 9, 8)
+    out, log = through_flash_attn(kernel, query, key, value)
+    torch.testing.assert_close(out.flatten(1), attend(query, key, value, None), atol=1e-5, rtol=1e-5)
+    scores = torch.stack([key[head // 2] @ query[:, head].T / 8**0.5 for head in range(4)])  # [heads, seen, rows]
+    torch.testing.assert_close(log, scores.logsumexp(1).T, atol=1e-5, rtol=1e-5)
 
 
 @given(st.lists(st.one_of(st.lists(st.integers(0, 9), min_size=1, max_size=400), st.integers(0, 500)), max_size=8))

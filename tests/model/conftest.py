@@ -1,0 +1,6 @@
+"""Properties of the model are about values: the first call of a kernel may take a second on a busy machine."""
+
+from hypothesis import settings
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
