@@ -93,6 +93,7 @@ def serve(
     public_url: Annotated[
         str, typer.Option(help="Where carriers find this server, https://HOST, when a proxy hides it.")
     ] = "",
+    call_minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="A call is ended after so long.")] = 60,
     greeting: Annotated[str, typer.Option(help="What callers hear first; empty to let them begin.")] = _GREETING,
     *,
     choice: Choice,
@@ -128,7 +129,7 @@ def serve(
         timelines,
         keep_days,
         not no_text,
-        PhoneSettings(CallRules(greeting=greeting), trust, public_url),
+        PhoneSettings(CallRules(greeting=greeting, longest_s=60 * call_minutes), trust, public_url),
         audiosocket,
     )
     with sentences():

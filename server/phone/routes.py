@@ -53,6 +53,9 @@ class Switchboard:
         calls: connections under way, of calls and of everything else.
         most: more than this at once are turned away.
         same_site: whether a page that opens a stream is our own; carriers are no pages.
+
+    Attributes:
+        warned: it was said that calls through a tunnel are anybody's.
     """
 
     settings: PhoneSettings
@@ -61,6 +64,7 @@ class Switchboard:
     calls: set[object]
     most: int
     same_site: Callable[[WebSocket], bool]
+    warned: bool = field(default=False, init=False)
 
     @property
     def full(self) -> bool:
@@ -87,6 +91,13 @@ async def _take_call(socket: WebSocket, board: Switchboard) -> None:
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", who)
         await _deny(socket, 403, "this call is not signed")
         return
+    if not (trust.configured or board.warned) and socket.url.hostname not in ("127.0.0.1", "localhost", "::1"):
+        board.warned = True
+        _log.warning(
+            "calls come to %s, and nothing tells a carrier's from anybody else's: give the server a token, a key or a "
+            "--phone-secret",
+            socket.url.hostname,
+        )
     if board.full:
         _log.warning("a call %s was refused: %d conversations are under way, the most there may be", who, board.most)
         await _deny(socket, 503, "every line is busy: try again later")

@@ -169,6 +169,17 @@ async def test_an_unsigned_call_gets_403_and_one_line_of_log(
         check(await place(plan(served, url=f"{served.ws}/s3cret")))
 
 
+async def test_who_opens_a_tunnel_without_a_secret_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as served:
+        host, _, port = served.where.partition(":")
+        for _ in range(2):
+            (await connect("ws://phone.example.org/phone", host=host, port=int(port))).transport.abort()
+        await (await connect(served.ws)).close()
+    warned = [record.getMessage() for record in caplog.records if "anybody else's" in record.getMessage()]
+    assert len(warned) == 1
+    assert "phone.example.org" in warned[0]
+
+
 async def test_audiosocket_calls_are_known_by_their_uuid() -> None:
     trust = Trust(shared=("s3cret",))
     with serving(trust=trust) as served:
