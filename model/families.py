@@ -136,15 +136,18 @@ def find_family(said: Mapping[str, Any], where: object, asked: str | None = None
     causal configuration, or its name, tells it apart, and `asked` where neither does.
 
     Args:
-        asked: the family's name, when the user knows better.
+        asked: the family's name, when the user knows better; of the same backbone where the architecture is known.
 
     Raises:
-        BadModelFile: a family that is not known, with the list of those that are.
+        BadModelFile: a family that is not known, with the list of those that are; or `asked` does not fit.
     """
-    if asked is not None:
-        return family_named(asked)
     named = [str(name) for name in (*(said.get("architectures") or ())[:1], said.get("model_type")) if name]
     found = next((family for family in FAMILIES if named and named[0] in family.architectures), None)
+    if asked is not None:
+        family = family_named(asked)
+        if found is not None and found.backbone != family.backbone:
+            raise BadModelFile(f"{where} is a {found.name} model, which cannot be computed as {asked}")
+        return family
     if found is None:
         raise BadModelFile(f"{where} is a {' / '.join(named) or 'nameless'} model; known families are {_known()}")
     name = f"{PurePath(str(where)).name} {said.get('_name_or_path')}"

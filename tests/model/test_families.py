@@ -280,6 +280,8 @@ def test_a_family_that_the_configuration_does_not_tell_can_be_named(
     assert (how.text, how.block, how.verified) == ("causal", 3, "branches")
     with pytest.raises(BadModelFile, match="there is no family 'idlm'; known families are llama, "):
         open_checkpoint(folder, "idlm")
+    with pytest.raises(BadModelFile, match="is a sdar model, which cannot be computed as dream"):
+        open_checkpoint(folder, "dream")
 
 
 @pytest.mark.parametrize(
