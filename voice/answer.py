@@ -88,6 +88,7 @@ class Answer:
         done: whether all of it was sent, or it was stopped.
         played_until: when the client will have played what was sent, if it plays at once.
         asked: set when the brain is asked.
+        ready: set when there is something to hear or to read, or there never will be.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Answer:
         self.played_until = 0.0
         self._wanted, self._stages, self._emit, self._clock = wanted, stages, emit, clock
         self._sounding, self._spawn = sounding, spawn
-        self.asked = asyncio.Event()
+        self.asked, self.ready = asyncio.Event(), asyncio.Event()
         self._open = False
         self._work: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -163,6 +164,7 @@ class Answer:
         for task in (self._work, self._sending):
             if task is not None:
                 task.cancel()
+        self.ready.set()
         self._drop_ahead()
 
     @property
@@ -224,6 +226,7 @@ class Answer:
                 _log.exception("an answer failed")
             self._failure = "; ".join(str(cause) or type(cause).__name__ for cause in causes)
         self._made = True
+        self.ready.set()
         self._changed.set()
 
     async def _think(
@@ -308,6 +311,7 @@ class Answer:
             if len(sound):
                 self._stamp("first_audio")
             self._pieces.append(_Piece(text, sound))
+            self.ready.set()
             self._changed.set()
 
     async def _change(self) -> None:

@@ -144,7 +144,8 @@ def dictates(text: str) -> bool:
     digits = sum(len(word) if word.isdigit() else 1 for word in words[len(words) - tail :])
     if not tail or "?" in text or (words[0] in _QUESTION and not _DICTATED.search(text.lower())):
         return False
-    return digits < 10 and (tail == len(words) or tail >= 3 or bool(_DICTATED.search(text.lower())))
+    groups = tail == len(words) or tail >= 3 or (words[-1].isdigit() and digits == 3)  # 415, as a number begins
+    return digits < 10 and (groups or bool(_DICTATED.search(text.lower())))
 
 
 def is_aside(text: str) -> bool:

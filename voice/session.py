@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from voice import endpoint, events
+from voice.answer import Answer
 from voice.asr import Partial, Utterance
 from voice.audio import HEARING_RATE, TELEPHONE_RATE, Resampler, Samples
 from voice.brain import Brain, Message
@@ -41,6 +42,7 @@ from voice.turn import (
     HoldAnswer,
     Judged,
     PlayedOut,
+    Ready,
     ResumeAnswer,
     StartAnswer,
     StopAnswer,
@@ -332,10 +334,10 @@ class Session:
             words = await self._brain.ends(text)
         verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses, asked=self._asked())
         made.timeline.over = verdict.over
-        wait = timing.soft_end_ms if aside else verdict.wait_ms
+        wait, answering = timing.soft_end_ms if aside else verdict.wait_ms, made.answer is not None
         if made.settings.rules.by_silence:
-            wait = timing.end_silence_ms
-        self._apply(Judged(made.revision, wait, aside))
+            wait, answering = timing.end_silence_ms, False
+        self._apply(Judged(made.revision, wait, aside, answering))
         if self._speculation is made:  # an answer that was held back may have been given up by now
             self._think_ahead(made, text)
 
@@ -350,6 +352,12 @@ class Session:
         made.assumed = [*self.history.messages(made.settings.instructions), Message("user", text)]
         made.answer = self._speaking.new(made.settings, made.timeline)
         made.answer.think(self._brain, made.assumed, made.settings.deadline)
+        self._spawn(self._tell_ready(made, made.answer))
+
+    async def _tell_ready(self, made: Speculation, answer: Answer) -> None:
+        await answer.ready.wait()
+        if self._speculation is made:
+            self._apply(Ready(made.revision))
 
     def _is_aside(self, text: str) -> bool:
         """Whether what was said over the answer wants no answer of its own. A cough has no words at all."""

@@ -25,6 +25,7 @@ class Timing:
             nearly there when work on an answer starts.
         resume_ms: voiced sound that takes such a guess back: one window alone is a click or a breath.
         shortest_wait_ms, longest_wait_ms: silence that ends a turn which surely is over, and one which surely is not.
+            While the answer is still being made the longest one counts: to listen on costs nothing.
             People take 200 ms from each other (Stivers et al. 2009); after 700 they wonder whether they were heard.
         dictation_wait_ms: for somebody who is dictating or spelling, who pauses between groups of digits.
         patient_wait_ms: for words that cannot be all ("to the", "um"): nobody waits for an answer to them. Also the
@@ -53,7 +54,7 @@ class Timing:
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
     dictation_wait_ms: int = 800
-    patient_wait_ms: int = 1200
+    patient_wait_ms: int = 1400
     end_silence_ms: int = 500
     prefix_ms: int = 300
     longest_turn_ms: int = 120_000

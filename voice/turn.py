@@ -92,6 +92,8 @@ class TurnState:
         guessing: that guess stands.
         resumed_ms: voiced sound since the guess.
         wait_ms: the silence that ends this turn.
+        judged_ms: the silence that the newest guess was judged to need, 0 before it was.
+        ready: number of the guess whose answer can be heard.
         awaited: the turn whose words are being found out, or None.
         unanswered: the user said something that nobody has answered yet.
         sounding: some of the answer under way has been sent.
@@ -109,6 +111,8 @@ class TurnState:
     guessing: bool = False
     resumed_ms: int = 0
     wait_ms: int = 0
+    judged_ms: int = 0
+    ready: int = 0
     awaited: int | None = None
     unanswered: bool = False
     sounding: bool = False
@@ -146,11 +150,20 @@ class Withdrawn:
 @dataclass(frozen=True)
 class Judged:
     """What the endpointer makes of guess `revision`: `wait_ms` of silence end the turn. `aside` is whether the words
-    are ones that people say while they listen ("mhm")."""
+    are ones that people say while they listen ("mhm"), `answering` whether an answer is being made, and `Ready` will
+    come: until then nothing is lost by listening on, up to the longest wait."""
 
     revision: int
     wait_ms: int
     aside: bool = False
+    answering: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The answer that was made on guess `revision` can be heard."""
+
+    revision: int
 
 
 @dataclass(frozen=True)
@@ -182,7 +195,18 @@ class PlayedOut:
     """The answer under way was spoken and has been played to its end, or has failed."""
 
 
-Event = Frame | HandedOver | Withdrawn | Judged | Understood | AnswerWanted | AnswerUnwanted | FirstSound | PlayedOut
+Event = (
+    Frame
+    | HandedOver
+    | Withdrawn
+    | Judged
+    | Ready
+    | Understood
+    | AnswerWanted
+    | AnswerUnwanted
+    | FirstSound
+    | PlayedOut
+)
 
 
 # Actions.
@@ -263,7 +287,9 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Step:
         case Withdrawn():
             return _withdrawn(state, rules)
         case Judged():
-            return _judged(state, event)
+            return _judged(state, event, rules)
+        case Ready():
+            return _ready(state, event)
         case Understood():
             return _understood(state, event, rules)
         case AnswerWanted():
@@ -328,7 +354,7 @@ def _speaking_frame(state: TurnState, frame: Frame, rules: TurnRules) -> Step:
     silence = frame.end_ms - state.last_voiced_ms
     endless = frame.end_ms - state.started_ms >= timing.longest_turn_ms
     if not state.guessing and silence >= timing.soft_end_ms and not endless:
-        state = replace(state, guessing=True, revision=state.revision + 1, resumed_ms=0)
+        state = replace(state, guessing=True, revision=state.revision + 1, resumed_ms=0, judged_ms=0)
         actions.append(Guess(state.revision, state.last_voiced_ms))
     if silence < state.wait_ms and not endless:
         return state, actions
@@ -343,17 +369,29 @@ def _end(state: TurnState) -> Step:
     return ended, [EndTurn(state.turn, state.last_voiced_ms)]
 
 
-def _judged(state: TurnState, event: Judged) -> Step:
+def _judged(state: TurnState, event: Judged, rules: TurnRules) -> Step:
     if not state.guessing or event.revision != state.revision:
         return state, []  # the user went on, or the turn is over
     actions: list[Action] = []
     if state.assistant is Assistant.HELD and not event.aside:
         state, actions = _stop(state, "turn_detected")
-    state = replace(state, wait_ms=event.wait_ms)
-    if state.heard_ms - state.last_voiced_ms < event.wait_ms:
-        return state, actions
-    ended, more = _end(state)
+    wait = event.wait_ms
+    if event.answering and state.ready != event.revision:
+        wait = max(wait, rules.timing.longest_wait_ms)
+    ended, more = _if_silent(replace(state, wait_ms=wait, judged_ms=event.wait_ms))
     return ended, [*actions, *more]
+
+
+def _ready(state: TurnState, event: Ready) -> Step:
+    if not state.guessing or event.revision != state.revision:
+        return state, []
+    state = replace(state, ready=event.revision)
+    return _if_silent(replace(state, wait_ms=state.judged_ms)) if state.judged_ms else (state, [])
+
+
+def _if_silent(state: TurnState) -> Step:
+    """End the turn, if it has been silent for long enough."""
+    return _end(state) if state.heard_ms - state.last_voiced_ms >= state.wait_ms else (state, [])
 
 
 def _understood(state: TurnState, event: Understood, rules: TurnRules) -> Step:

@@ -57,6 +57,7 @@ def test_the_sound_counts_too() -> None:
         ("My number is five five five", True),
         ("0 7 7 3", True),
         ("It's spelled R E J", True),
+        ("You can call me at 415", True),
         ("The code is 4 4 1 9 2 0 5 5 1 2", False),  # as long as numbers get
         ("What is two plus two", False),
         ("What is 15 times 3?", False),

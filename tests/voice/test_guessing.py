@@ -61,6 +61,20 @@ def test_nothing_of_a_guess_is_heard_or_remembered_before_the_turn_is_over() -> 
     assert len(t.brain.prompts) == 1
 
 
+@pytest.mark.parametrize(("pace", "turns"), [(0.02, 2), (0.15, 1)])
+def test_who_goes_on_before_anything_could_be_heard_is_in_the_same_turn(pace: float, turns: int) -> None:
+    async def work(t: Table) -> None:
+        t.brain.pace, t.brain.over = pace, 0.98
+        await t.hear(1.0, 0.5)
+        await t.hear(0.45, 0.0)
+        await t.hear(1.0, 0.5)
+        await t.hear(3.0, 0.0)
+
+    t = table(work)
+    assert len(t.all(events.InputCommitted)) == turns
+    assert len(t.all(events.AnswerStarted)) == turns
+
+
 def test_speech_throws_the_guess_away_and_the_next_one_knows_more() -> None:
     async def work(t: Table) -> None:
         t.brain.pace = 0.3

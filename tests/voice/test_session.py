@@ -333,7 +333,7 @@ def test_speech_that_goes_on_right_after_the_turn_ended_loses_nothing() -> None:
     async def work(t: Table) -> None:
         t.brain.pace = 5
         await t.hear(1.0, 0.5)
-        await t.hear(0.4, 0.0)
+        await t.hear(0.6, 0.0)
         # One large block, as some clients send: the rest of the silence, then speech.
         block = np.concatenate((np.zeros(2400), np.full(1600, 0.5))).astype(np.float32)
         t.session.append(block, 16_000)

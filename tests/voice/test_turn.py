@@ -25,6 +25,7 @@ from voice.turn import (
     HoldAnswer,
     Judged,
     PlayedOut,
+    Ready,
     ResumeAnswer,
     StartAnswer,
     StopAnswer,
@@ -324,6 +325,40 @@ def test_a_verdict_that_comes_late_ends_the_turn_at_once() -> None:
     assert talk.tell(Judged(1, 250)) == [EndTurn(1, 640)]
 
 
+def test_while_the_answer_is_not_ready_the_turn_is_listened_to() -> None:
+    talk = judged()
+    talk.tell(Judged(1, 250, answering=True))
+    assert talk.silence(320) == []  # longer than the wait, and nobody has anything to say yet
+    assert talk.tell(Ready(1)) == [EndTurn(1, 640)]
+    early = judged()
+    assert early.tell(Ready(1)) == []
+    assert early.tell(Judged(1, 250, answering=True)) == []
+    assert early.silence(250 - TIMING.soft_end_ms) == [EndTurn(1, 640)]
+
+
+def test_who_goes_on_before_the_answer_is_ready_is_not_cut_off() -> None:
+    talk = judged()
+    talk.tell(Judged(1, 250, answering=True))
+    talk.silence(320)
+    assert [type(action) for action in talk.speech(320)] == [DropGuess]
+    assert talk.tell(Ready(1)) == []  # the answer to half a sentence
+    talk.silence(TIMING.soft_end_ms)
+    assert talk.tell(Ready(1)) == []
+    talk.tell(Judged(2, 250, answering=True))
+    assert talk.silence(320) == []
+
+
+def test_an_answer_that_is_long_in_coming_does_not_hold_the_turn_open() -> None:
+    talk = judged()
+    talk.tell(Judged(1, 250, answering=True))
+    assert EndTurn(1, 640) in talk.silence(TIMING.longest_wait_ms)
+    assert talk.tell(Ready(1)) == []
+    patient = judged()
+    patient.tell(Judged(1, 1000, answering=True))
+    patient.tell(Ready(1))
+    assert patient.silence(TIMING.longest_wait_ms) == []
+
+
 def test_a_verdict_on_an_older_guess_says_nothing_about_this_one() -> None:
     talk = judged()
     talk.speech(320)
@@ -386,6 +421,9 @@ EVENTS = st.one_of(
             "understood",
             "aside",
             "judged",
+            "judged while answering",
+            "ready",
+            "ready too late",
             "handed over",
         ]
     ).map(lambda event: ("tell", event, 0)),
@@ -406,8 +444,10 @@ def test_whatever_happens_turns_begin_and_end_in_order(
             actions = talk.tell(Understood(talk.state.awaited, said=True)) if talk.state.awaited else []
         elif what == "aside":
             actions = talk.tell(Understood(talk.state.awaited, said=True, aside=True)) if talk.state.awaited else []
-        elif what == "judged":
-            actions = talk.tell(Judged(talk.state.revision, 250))
+        elif what in ("judged", "judged while answering"):
+            actions = talk.tell(Judged(talk.state.revision, 250, answering=what != "judged"))
+        elif what in ("ready", "ready too late"):
+            actions = talk.tell(Ready(talk.state.revision - (what != "ready")))
         elif what == "handed over":
             actions = talk.tell(HandedOver(talk.now))
         else:
