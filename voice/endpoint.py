@@ -35,6 +35,9 @@ _UNFINISHED = frozenset(
 )
 """Words that hardly anybody ends with."""
 
+_LONG, _LONG_SHARE = 10, 0.4
+"""So many words most likely hold the main clause as well, and what speaks against a mere clause counts for less."""
+
 _SUBORDINATE = frozenset(
     "if when whenever because while although though before after since until unless once suppose supposed supposing "
     "assuming provided as "
@@ -179,7 +182,8 @@ def _odds_of_words(text: str, asked: bool = False) -> float:
     elif words[0] in _COMMAND and len(words) >= 2:
         odds += 0.5
     if not asked and not stripped.endswith("?") and not re.search(r"[,;.] ", text):
-        odds -= 5.0 if words[0] in _SUBORDINATE else 3.5 if words[0] in _OPENING else 0.0
+        against = 5.0 if words[0] in _SUBORDINATE else 3.5 if words[0] in _OPENING else 0.0
+        odds -= against if len(words) < _LONG else _LONG_SHARE * against
     return odds
 
 

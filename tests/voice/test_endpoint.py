@@ -116,6 +116,8 @@ def test_a_mere_phrase_is_waited_for_unless_it_answers_a_question() -> None:
     assert judge(phrase, TIMING, words=0.9).wait_ms > 600
     assert judge(phrase, TIMING, words=0.9, asked=True).wait_ms < 350
     assert judge("If it rains", TIMING, words=0.8).wait_ms == TIMING.patient_wait_ms
+    whole = "When I was young we lived in a small house by the sea"
+    assert judge(whole, TIMING, words=0.97).wait_ms < 400
 
 
 @given(st.text(max_size=80), st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))
