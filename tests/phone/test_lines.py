@@ -140,7 +140,7 @@ async def test_eight_calls_at_once_keep_their_clocks() -> None:
         outcomes = await asyncio.gather(*(place(plan(served, name)) for name in [*CARRIERS, "twilio", "plivo"]))
     for outcome in outcomes:
         check(outcome)
-    # A busy machine may hold up a call or two for longer than is sent ahead; one that stalled the others would show in all.
+    # A busy machine may hold up a call or two for longer than is sent ahead; a call that stalls others would stall all.
     assert sum(outcome.gaps > 0 for outcome in outcomes) <= 2
 
 
