@@ -4,8 +4,7 @@ names those weights by their checksum.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -13,18 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from model.gguf_file import BadModelFile
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Put a file in place only when all of it is on the disk."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        write(partial)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+from model.store import write_whole
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], base: str, metadata: dict[str, str]) -> None:

@@ -15,9 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.belonging import write_whole
 from model.linear import quantize_rows, weight_levels
-from model.store import cache_folder
+from model.store import cache_folder, write_whole
 from model.weights import Checkpoint
 
 _log = logging.getLogger("rejoinder.model")

@@ -153,6 +153,18 @@ class Store:
         _assemble(path, file, blocks, report)
 
 
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Put a file in place only when all of it is on the disk."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _assemble(path: Path, file: File, blocks: Iterator[bytes], report: Report) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < file.size + _SPARE_BYTES:

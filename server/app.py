@@ -32,14 +32,13 @@ from server.phone.tcp import audiosocket_server
 from server.protocol import ErrorDetail, ServerEvent
 from server.realtime import RealtimeConversation
 from server.timelines import TurnRecord
+from server.tls import LOCAL_NAMES
 from voice.stages import Stages
 
 _log = logging.getLogger("rejoinder.server")
 
 _UNREAD_EVENTS = 4096
 """Events that wait for a client that does not read, before it is disconnected: some minutes of audio, 30 MB."""
-
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 _KEY_PROTOCOL = "openai-insecure-api-key."
 """Browsers cannot set headers on a websocket; the Realtime protocol passes the key as a subprotocol instead."""
@@ -240,7 +239,7 @@ def _same_site(socket: WebSocket, state: ServerState) -> bool:
     if origin is None or origin in state.origins or "*" in state.origins:
         return True
     page = urlsplit(origin)
-    if state.local and page.hostname not in _LOCAL_NAMES:
+    if state.local and page.hostname not in LOCAL_NAMES:
         return False  # a name that somebody else's DNS points at this machine
     return page.netloc == socket.headers.get("host")
 

@@ -17,6 +17,9 @@ _DAYS = 397
 
 _RENEW_DAYS = 7
 
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+"""By which only this machine's own programs reach it."""
+
 _NOBODY = "192.0.2.1"
 """An address that is reserved for documentation (RFC 5737)."""
 

@@ -40,15 +40,16 @@ _LONG, _LONG_SHARE = 10, 0.4
 
 _SUBORDINATE = frozenset(
     "if when whenever because while although though before after since until unless once suppose supposed supposing "
-    "assuming provided as "
-    "whether".split()
+    "assuming provided as whether".split()
 )
 _OPENING = frozenset("on in at for during from with without instead under over behind between near".split())
 """First words of a clause, or of a phrase, that another one follows."""
 
 _HESITATION = re.compile(
-    r"(?:^|.*\b)(?:um|uh|er|erm|uhm|hmm|hm|ah|okay so|let me (?:see|think)|(?:^|[,.] )(?:well|like|you know))$"
+    r"(?:^|\b)(?:um|uh|er|erm|uhm|hmm|hm|ah|okay so|let me (?:see|think)|(?:^|[,.] )(?:well|like|you know))$"
 )
+"""How somebody ends who is thinking; "well" and "like" end sentences, too, unless they stand apart."""
+
 _QUESTION = frozenset(
     "who what when where why which whose how is are was were am do does did can could will would should shall may "
     "might have has had".split()
@@ -164,7 +165,7 @@ def _odds_of_words(text: str, asked: bool = False) -> float:
     if not words:
         return 0.0
     last, stripped = words[-1], text.rstrip().rstrip("\"')")
-    if _HESITATION.match(stripped.lower().rstrip(".,…-–—")):
+    if _HESITATION.search(stripped.lower().rstrip(".,…-–—")):
         return -4.0
     odds = 0.0
     if stripped.endswith(("...", "…", "-", "–", "—")):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from voice import endpoint, events
 from voice.answer import Answer
-from voice.asr import Partial, Utterance
+from voice.asr import Utterance
 from voice.audio import HEARING_RATE, TELEPHONE_RATE, Resampler, Samples
 from voice.brain import Brain, Message
 from voice.echo import EchoGuard
@@ -454,12 +454,11 @@ class Session:
         spoken_ms = utterance.samples * 1000 // HEARING_RATE
         wish = self._partials.wish(spoken_ms, self.state, self.settings.rules.timing, busy=busy)
         if wish is not None:
-            asked = partial(utterance.partial, utterance.ask(), ahead=wish == "ahead")
-            self._partial = self._spawn(self._make_partial(utterance, asked, ahead=wish == "ahead"))
+            self._partial = self._spawn(self._make_partial(utterance, utterance.ask(), ahead=wish == "ahead"))
 
-    async def _make_partial(self, utterance: Utterance, asked: Callable[[], Partial | None], *, ahead: bool) -> None:
-        item_id, began = self._item_id, self._clock()
-        heard = await asyncio.get_running_loop().run_in_executor(self._stages.hearing, asked)
+    async def _make_partial(self, utterance: Utterance, number: int, *, ahead: bool) -> None:
+        item_id, began, loop = self._item_id, self._clock(), asyncio.get_running_loop()
+        heard = await loop.run_in_executor(self._stages.hearing, partial(utterance.partial, number, ahead=ahead))
         if heard is None or utterance is not self._utterance:
             return
         if not ahead:

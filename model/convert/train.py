@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter, LowRank, random_adapter
-from model.belonging import write_whole
 from model.convert.corpus import Corpus, Text
 from model.convert.generate import likeliest
 from model.convert.lanes import Instructions, Lanes, padded_together
 from model.convert.student import Blocks, Loss, draw_blocks, first_blocks, learn, noise_states, refined
 from model.engine import LoadedModel
 from model.gguf_file import BadModelFile
+from model.store import write_whole
 from model.transformer import Decoder
 
 _SAVE_EVERY = 120.0

@@ -21,6 +21,7 @@ from server.phone.prompts import Prompts
 from server.phone.rules import PARAMETERS, CallRules
 from server.phone.trust import Asked, Trust, addresses
 from server.phone.wire import Frame
+from server.tls import LOCAL_NAMES
 
 _log = logging.getLogger("rejoinder.phone")
 
@@ -91,7 +92,7 @@ async def _take_call(socket: WebSocket, board: Switchboard) -> None:
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", who)
         await _deny(socket, 403, "this call is not signed")
         return
-    if not (trust.configured or board.warned) and socket.url.hostname not in ("127.0.0.1", "localhost", "::1"):
+    if not (trust.configured or board.warned) and socket.url.hostname not in LOCAL_NAMES:
         board.warned = True
         _log.warning(
             "calls come to %s, and nothing tells a carrier's from anybody else's: give the server a token, a key or a "

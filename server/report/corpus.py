@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from model.store import write_whole
 from server.ask import read_wav
 from server.report.background import at_snr, babble, pink
 from server.report.lines import BABBLE, LINES, Expected, Line
@@ -190,12 +190,12 @@ def _pcm(samples: Samples) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 def _write(path: Path, sounds: dict[str, Any]) -> None:
     """All or nothing: a killed process leaves no half corpus under the name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.npz")
-    try:
-        np.savez(partial, **sounds)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+    def write(partial: Path) -> None:
+        with partial.open("wb") as out:  # a name would be given the suffix .npz
+            np.savez(out, **sounds)
+
+    write_whole(path, write)
 
 
 def _read(path: Path) -> list[SpokenTurn]:

@@ -7,7 +7,7 @@ import wave
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -85,8 +85,8 @@ def test_a_background_is_as_much_quieter_as_it_says(turns: list[SpokenTurn]) -> 
 
 
 def test_a_corpus_is_made_once_and_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(path: Path, **sounds: object) -> None:
-        path.write_bytes(b"half")
+    def fails(out: BinaryIO, **sounds: object) -> None:
+        out.write(b"half")
         raise OSError("the disk is full")
 
     with monkeypatch.context() as broken_disk, pytest.raises(OSError, match="disk is full"):
