@@ -155,26 +155,3 @@ def _flash(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     )
     out, log = kernel(_folded(query[None], key.shape[0]), key[None], value[None])[:2]
     return _unfolded(out, rows)[0], _unfolded(log[..., None], rows)[0, ..., 0].float()
-
-
-def seen_by_each(mask: Tensor) -> list[int | Tensor]:
-    """What each row of [rows, seen] bool sees: how many keys from the first on, or the indices of scattered ones."""
-    counts = mask.sum(dim=1).tolist()
-    prefixes = [bool(row[:count].all()) for row, count in zip(mask, counts, strict=True)]
-    return [count if prefix else row.nonzero()[:, 0] for row, count, prefix in zip(mask, counts, prefixes, strict=True)]
-
-
-def attend_each(query: Tensor, key: Tensor, value: Tensor, seen: Sequence[int | Tensor]) -> Tensor:
-    """`attend`, a row at a time, each over nothing but the keys it sees.
-
-    A row then comes out the same to the last bit whatever rows and masked keys are beside it. In one masked problem
-    three values in ten differ between one row and nine, which int8 rounding carries on into other words; and drafts
-    must not change the text. Costs 6 ms of a pass with nine rows, nothing of a pass with one.
-    """
-    rows = [
-        attend(query[n : n + 1], key[:, :which], value[:, :which], None)
-        if isinstance(which, int)
-        else attend(query[n : n + 1], key[:, which], value[:, which], None)
-        for n, which in enumerate(seen)
-    ]
-    return rows[0] if len(rows) == 1 else torch.cat(rows)

@@ -98,22 +98,30 @@ class Int8Linear:
     Args:
         rows, scale: the weights as `quantize_rows` makes them: [out, in] int8, [out] float32.
         bias: [out] float32, or None.
+
+    Attributes:
+        outputs: how many numbers a row becomes.
     """
 
     def __init__(self, rows: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
         self._packed = torch.ops.onednn.qlinear_prepack(rows, None)
-        self._scale, self._bias = scale / _LEVELS, bias
+        self._scale, self.bias = scale / _LEVELS, bias
         self._zero_points = torch.zeros(rows.shape[0], dtype=torch.int64)
-        self.nbytes, self.weights = rows.nbytes, rows.numel()
+        self.outputs, self.nbytes, self.weights = rows.shape[0], rows.nbytes, rows.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
         largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12)
-        rows = torch.addcdiv(_ROUNDING, x, largest, value=_LEVELS).to(torch.uint8)
+        y = self.multiply(torch.addcdiv(_ROUNDING, x, largest, value=_LEVELS).to(torch.uint8))
+        return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest)
+
+    def multiply(self, levels: Tensor) -> Tensor:
+        """[rows, in] uint8, activations as levels around 128 → [rows, out] float32, to be multiplied by each row's
+        largest magnitude; the bias is not in it."""
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            rows, 1.0, _ZERO, self._packed, self._scale, self._zero_points,
+            levels, 1.0, _ZERO, self._packed, self._scale, self._zero_points,
             None, 1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
-        return y.mul_(largest) if self._bias is None else torch.addcmul(self._bias, y, largest)
+        return y
 
 
 class FloatEmbedding:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend, attend_each, attend_split, seen_by_each, splits, text_mask
+from model.attention import attend, attend_split, splits, text_mask
 from model.cache import KeyValueCache
 from model.families import Attention
 from model.linear import FloatEmbedding, FloatLinear, Int8Embedding, Int8Linear, Linear, int8_runs_here
@@ -53,7 +53,8 @@ class Rows:
         sees: [rows, rows] bool, which new rows each row sees.
         noise: which rows pass through the adapter.
         wanted: of how many of the last rows the logits are wanted.
-        exact: how many of the first rows must come out the same whatever rows are beside them.
+        exact: whether rows must come out the same to the last bit whatever rows are beside them, where weights are
+            int8: there rounding carries it on into other words.
         states: whether the normalized states of the last layer are wanted in place of the logits made from them.
     """
 
@@ -63,7 +64,7 @@ class Rows:
     sees: Tensor
     noise: Sequence[bool]
     wanted: int
-    exact: int = 0
+    exact: bool = False
     states: bool = False
 
 
@@ -79,8 +80,8 @@ def text_rows(
     """Rows of plain text behind what the cache holds; `block` is the size of blocks in a family that has them."""
     count, past = len(tokens), len(cache.tokens)
     sees = text_mask(attention, count, past, block)[:, past:]
-    exact = count if wanted else 0  # reading ahead need not be
-    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, exact, states)
+    # Reading ahead need not be exact.
+    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, wanted > 0, states)
 
 
 def reading(
@@ -100,34 +101,24 @@ class _Look:
 
     Attributes:
         past: keys that all of them see.
-        each: what each of the first rows sees, for rows that must come out the same whatever is beside them.
-        mask: [rows, past + rows] bool, for the others; None where a single row sees everything.
+        mask: [rows, past + rows] bool; None where a single row sees everything.
     """
 
     past: int
-    each: list[int | Tensor]
     mask: Tensor | None
 
     @staticmethod
     def of(rows: Rows, device: torch.device) -> _Look:
-        """Only on the CPU, whose weights are int8: there a difference in the last bit is carried on."""
         count, past = len(rows.tokens), len(rows.cache.tokens)
-        mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), dim=1)
-        clean = rows.exact if device.type == "cpu" else 0
-        return _Look(past, seen_by_each(mask[:clean]), mask.to(device) if count > 1 and clean < count else None)
+        if count == 1:
+            return _Look(past, None)
+        return _Look(past, torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), dim=1).to(device))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[rows, heads, head_dim] → [rows, heads × head_dim]."""
-        clean = len(self.each)
-        if clean == 0:
-            if self.mask is not None and self.past and splits(query):
-                return attend_split(query, key, value, self.past, self.mask[:, self.past :])
-            return attend(query, key, value, self.mask)
-        exact = attend_each(query[:clean], key, value, self.each)
-        if clean == len(query):
-            return exact
-        assert self.mask is not None
-        return torch.cat((exact, attend(query[clean:], key, value, self.mask[clean:])))
+        if self.mask is not None and self.past and splits(query):
+            return attend_split(query, key, value, self.past, self.mask[:, self.past :])
+        return attend(query, key, value, self.mask)
 
 
 @dataclass(frozen=True)
@@ -227,6 +218,11 @@ class Decoder:
         head = "lm_head.weight" if checkpoint.has("lm_head.weight") else "embed_tokens.weight"
         self.head = self._linear([head])
         self._turns = self._all_turns(checkpoint.rope())
+        self._int8_layers = None
+        if precision == "int8":
+            from model.int8_layers import Int8Layers  # Numba is wanted for nothing else
+
+            self._int8_layers = Int8Layers(self.config, self.layers, self.norm)
         if self._prepared is not None:
             self._prepared.save()
         self._checkpoint = self._prepared = None
@@ -299,8 +295,16 @@ class Decoder:
         turns = self.turns(positions)
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
-        looks = [_Look.of(rows, self.device) for rows in batch]
         gate = Gate(adapter, noise) if adapter is not None and noise is not None else None
+        through = self._through if self._int8_layers is None else self._int8_layers.run
+        states = through(x, batch, turns, gate).split_with_sizes(sizes)
+        kept = [part[len(part) - rows.wanted :] for part, rows in zip(states, batch, strict=True)]
+        logits = iter(self._logits([part for part, rows in zip(kept, batch, strict=True) if not rows.states]))
+        return [part if rows.states else next(logits) for part, rows in zip(kept, batch, strict=True)]
+
+    def _through(self, x: Tensor, batch: Sequence[Rows], turns: Turns, gate: Gate | None) -> Tensor:
+        """Normalized states behind the last layer [rows, hidden]."""
+        sizes, looks = [len(rows.tokens) for rows in batch], [_Look.of(rows, self.device) for rows in batch]
         for number, layer in enumerate(self.layers):
 
             def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
@@ -312,10 +316,7 @@ class Decoder:
                 return seen[0] if len(seen) == 1 else torch.cat(seen)
 
             x = self.run_layer(layer, x, turns, attention, None if gate is None else gate.on(number))
-        kept = [part[len(part) - rows.wanted :] for part, rows in zip(x.split_with_sizes(sizes), batch, strict=True)]
-        states = self.normalize(torch.cat(kept), self.norm).split_with_sizes([rows.wanted for rows in batch])
-        logits = iter(self._logits([part for part, rows in zip(states, batch, strict=True) if not rows.states]))
-        return [part if rows.states else next(logits) for part, rows in zip(states, batch, strict=True)]
+        return self.normalize(x, self.norm)
 
     def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:
         """[rows, hidden] of each conversation → [rows, vocabulary] of each; the head is run once, if at all."""

@@ -43,7 +43,9 @@ def test_everything_but_talking_imports_without_portaudio() -> None:
 
 def test_a_conversion_runs_where_there_is_little_but_torch() -> None:
     """On rented GPUs there is often no more than torch, numpy, safetensors and tokenizers."""
-    absent = "gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper onnxruntime soxr"
+    absent = (
+        "numba llvmlite gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper onnxruntime soxr"
+    )
     program = f"""
 import sys
 class Absent:

@@ -210,7 +210,7 @@ def states_of(
             caches.append(first.fork())
         # Nothing is committed: the caches hold the opening, and are written over in the next pass.
         new = text_rows(caches[len(batch)], ids, len(ids), states=True)
-        batch.append(replace(new, exact=0))  # a last bit is no matter, and many texts side by side are quicker
+        batch.append(replace(new, exact=False))  # a last bit is no matter, and many texts side by side are quicker
         places.append(at)
         rows += len(ids)
     if batch:

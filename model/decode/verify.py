@@ -75,7 +75,7 @@ class Pass:
             positions += [past + accepted + slot for slot in range(1, self.slots + 1)]
         noise = [n >= self.chains for n in range(len(tokens))]
         seen = sees(drafts, copied, self.slots if self.branches else 0)
-        return Rows(cache, tokens, positions, seen, noise, len(tokens), exact=self.chains)
+        return Rows(cache, tokens, positions, seen, noise, len(tokens), exact=True)
 
 
 def sees(drafts: int, copied: int, slots: int) -> Tensor:

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from model.attention import (
     attend,
-    attend_each,
     attend_split,
     causal_mask,
     flash_attn_kernel,
-    seen_by_each,
     through_flash_attn,
 )
 from model.cache import KeyValueCache
@@ -37,18 +35,6 @@ CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 def test_a_row_sees_what_came_before_it_and_itself(rows: int, past: int) -> None:
     mask = causal_mask(rows, past)
     assert mask.tolist() == [[column <= past + row for column in range(past + rows)] for row in range(rows)]
-
-
-def test_exact_attention_of_a_row_does_not_depend_on_what_is_beside_it() -> None:
-    torch.manual_seed(1)
-    query, key, value = torch.randn(9, 14, 64), torch.randn(2, 309, 64), torch.randn(2, 309, 64)
-    mask = causal_mask(9, 300)
-    mask[7, 302:306] = False  # a copied continuation sees no drafts
-    together = attend_each(query, key, value, seen_by_each(mask))
-    torch.testing.assert_close(together, attend(query, key, value, mask), atol=1e-5, rtol=1e-5)
-    for row in range(9):
-        alone = attend(query[row : row + 1], key[:, mask[row]], value[:, mask[row]], None)
-        assert torch.equal(alone[0], together[row])
 
 
 def test_attention_is_softmax_of_scores_over_what_is_seen() -> None:
