@@ -8,7 +8,6 @@ scale a row (`….a.scale`); its metadata names the checksum of the weights it w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from model.gguf_file import BadModelFile
 from model.linear import quantize_rows
 from model.weights import DecoderConfig
 
-_LEVELS = 127
+ADAPTER_LEVELS = 127
 """Of a stored number, whatever the processor that wrote it multiplies."""
 
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
@@ -70,35 +69,13 @@ class Joined:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-class Packed:
-    """The same on a CPU, for passes with few rows: in bfloat16, in oneDNN's own layout, the B's as one block-diagonal
-    product. A third of the time of plain products at six rows; drafts need no more precision.
-
-    Args:
-        parts: projections of the same input.
-    """
-
-    def __init__(self, parts: list[LowRank]) -> None:
-        self._dtype = torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
-        self._a = self._pack(torch.cat([part.a for part in parts]))
-        self._b = self._pack(torch.block_diag(*(part.b for part in parts)))  # type: ignore[no-untyped-call]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        product = torch.ops.mkldnn._linear_pointwise
-        low = product(x.to(self._dtype), self._a, None, "none", [], "")
-        out: Tensor = product(low, self._b, None, "none", [], "")
-        return out
-
-    def _pack(self, weight: Tensor) -> Tensor:
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.to(self._dtype).contiguous(), _FEW_ROWS)
-        return packed
-
-
-_FEW_ROWS = 6
-"""Noise rows of a pass with two drafts, which the layout is chosen for."""
-
-_TOGETHER = ("q k v", "o", "gate up", "down")
+TOGETHER = ("q k v", "o", "gate up", "down")
 """Projections that share an input."""
+
+
+def side_by_side(layer: dict[str, LowRank], names: str) -> list[LowRank]:
+    """The changes of projections of the same input, one of `TOGETHER`."""
+    return [layer[name] for name in names.split()]
 
 
 @dataclass(frozen=True)
@@ -129,11 +106,8 @@ class Adapter:
         return self._joined[layer][names](x)
 
     @cached_property
-    def _joined(self) -> list[dict[str, Joined | Packed]]:
-        learning = any(low.b.requires_grad for layer in self.layers for low in layer.values())
-        packs = self.mask.device.type == "cpu" and not learning and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        join: Callable[[list[LowRank]], Joined | Packed] = Packed if packs else Joined.of
-        return [{names: join([layer[name] for name in names.split()]) for names in _TOGETHER} for layer in self.layers]
+    def _joined(self) -> list[dict[str, Joined]]:
+        return [{names: Joined.of(side_by_side(layer, names)) for names in TOGETHER} for layer in self.layers]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
         """The same adapter elsewhere."""
@@ -149,7 +123,7 @@ class Adapter:
         for number, layer in enumerate(self.layers):
             for name, low in layer.items():
                 for part, matrix in (("a", low.a), ("b", low.b)):
-                    rows, scale = quantize_rows(matrix.float(), _LEVELS)
+                    rows, scale = quantize_rows(matrix.float(), ADAPTER_LEVELS)
                     tensors[f"layers.{number}.{name}.{part}"] = rows
                     tensors[f"layers.{number}.{name}.{part}.scale"] = scale
         save_tensors(path, tensors, self.base, {**self.metadata, "slots": str(self.slots)})

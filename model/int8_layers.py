@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from model import kernels
+from model.adapter import ADAPTER_LEVELS, TOGETHER, Adapter, LowRank, side_by_side
 from model.attention import attend
-from model.kernels import Bools, Bytes, Floats
-from model.linear import Int8Linear, Linear
+from model.kernels import Bools, Bytes, Floats, Places, Signed
+from model.linear import Int8Linear, Linear, quantize_rows
 from model.weights import DecoderConfig
 
 if TYPE_CHECKING:
-    from model.transformer import Gate, Layer, Rows, Turns
+    from model.transformer import Layer, Rows, Turns
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,43 @@ class _Part:
     """[rows, past + rows], for all rows in one problem; None where a single one sees everything."""
 
 
+@dataclass(frozen=True)
+class _LowRank:
+    """An adapter's change to projections side by side, in the levels that its file has (`kernels.add_low_rank`)."""
+
+    a: Signed
+    a_scale: Floats
+    b: Signed
+    b_scale: Floats
+    ends: Places
+
+    @staticmethod
+    def of(parts: list[LowRank]) -> _LowRank:
+        a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]), ADAPTER_LEVELS)
+        b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]), ADAPTER_LEVELS)
+        ends = np.cumsum([len(part.b) for part in parts])
+        return _LowRank(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
+
+
+class _Gate:
+    """Lets an adapter change noise rows, and no others.
+
+    Attributes:
+        rows: which ones they are in this pass.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter, self.rows = adapter, np.empty(0, np.int64)
+        self._changes = [
+            {names: _LowRank.of(side_by_side(layer, names)) for names in TOGETHER} for layer in adapter.layers
+        ]
+
+    def add(self, layer: int, names: str, x: _Levels, product: Floats) -> None:
+        """Add its part to a product that is yet to be multiplied by the rows' scales."""
+        low = self._changes[layer][names]
+        kernels.add_low_rank(x.floats, self.rows, x.largest, low.a, low.a_scale, low.b, low.b_scale, low.ends, product)
+
+
 class Int8Layers:
     """The layers of a decoder.
 
@@ -106,16 +144,18 @@ class Int8Layers:
             )
             for layer in layers
         ]
+        self._gate: _Gate | None = None
 
-    def run(self, x: Tensor, batch: Sequence[Rows], turns: Turns, gate: Gate | None) -> Tensor:
+    def run(self, x: Tensor, batch: Sequence[Rows], turns: Turns, adapter: Adapter | None) -> Tensor:
         """Normalized states behind the last layer [rows, hidden].
 
         Args:
             x: [rows, hidden] float32, what the rows of all conversations enter with; overwritten.
             batch: whose rows they are; room in the caches is reserved.
             turns: the angles of their positions.
-            gate: the adapter and the rows that it changes.
+            adapter: what noise rows pass through.
         """
+        gate = self._gated(batch, adapter)
         c, rows = self._config, len(x)
         state, parts = x.numpy(), self._parts(batch)
         narrow, heads, wide = (_Levels.room(rows, n) for n in (c.hidden, c.heads * c.head_dim, c.intermediate))
@@ -148,6 +188,15 @@ class Int8Layers:
     ) -> None:
         kernels.add_and_normalize(state, change, scale, bias, weight, self._eps, to.floats, to.levels, to.largest)
 
+    def _gated(self, batch: Sequence[Rows], adapter: Adapter | None) -> _Gate | None:
+        noise = np.flatnonzero([flag for rows in batch for flag in rows.noise])
+        if adapter is None or not len(noise):
+            return None
+        if self._gate is None or self._gate.adapter is not adapter:
+            self._gate = _Gate(adapter)
+        self._gate.rows = noise
+        return self._gate
+
     def _parts(self, batch: Sequence[Rows]) -> list[_Part]:
         parts, start, layers = [], 0, len(self._layers)
         for rows in batch:
@@ -160,14 +209,12 @@ class Int8Layers:
         return parts
 
 
-def _multiplied(product: _Product, x: _Levels, layer: int, gate: Gate | None) -> Floats:
+def _multiplied(product: _Product, x: _Levels, layer: int, gate: _Gate | None) -> Floats:
     """The product [rows, out], without the rows' scale and the bias; noise rows with the adapter's part in it."""
-    y = product.linear.multiply(torch.from_numpy(x.levels))
+    y: Floats = product.linear.multiply(torch.from_numpy(x.levels)).numpy()
     if gate is not None:
-        change = gate.adapter.change(layer, product.names, torch.from_numpy(x.floats)[gate.noise])
-        y[gate.noise] += change / torch.from_numpy(x.largest)[gate.noise, None]
-    out: Floats = y.numpy()
-    return out
+        gate.add(layer, product.names, x, y)
+    return y
 
 
 def _attend(part: _Part, query: Floats, keys: Tensor, values: Tensor, out: Floats) -> None:

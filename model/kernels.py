@@ -22,6 +22,7 @@ from model.store import cache_folder
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+Signed = NDArray[np.int8]
 Bools = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
@@ -271,3 +272,56 @@ def _mix(values: Floats, seen: Places, weights: Floats, mixed: Floats) -> None:
             weight = weights[g, n]
             for i in range(size):
                 mixed[g, i] += weight * value[i]
+
+
+@_compiled
+def add_low_rank(
+    x: Floats,
+    rows: Places,
+    scale: Floats,
+    a: Signed,
+    a_scale: Floats,
+    b: Signed,
+    b_scale: Floats,
+    ends: Places,
+    product: Floats,
+) -> None:
+    """product[row] += (x[row] Aᵀ) Bᵀ / scale[row], for some rows: an adapter's part of a product that is yet to be
+    multiplied by that scale. Projections side by side have A's below each other, and each its own B.
+
+    Args:
+        x: [all rows, in]; product: [all rows, out]; scale: [all rows].
+        a: [projections · rank, in], b: [rank, out] (Bᵀ of each side by side), of -127 to 127; a_scale, b_scale: what
+            those are multiplied by, [projections · rank], [out].
+        ends: where each projection's outputs end.
+    """
+    rank = b.shape[0]
+    low = np.empty((len(rows), a.shape[0]), np.float32)
+    for k in range(a.shape[0]):
+        for n in range(len(rows)):
+            dot, one, weights = np.float32(0), x[rows[n]], a[k]
+            for i in range(len(one)):
+                dot += one[i] * np.float32(weights[i])
+            low[n, k] = dot * a_scale[k]
+    mixed = np.empty(b.shape[1], np.float32)
+    for n in range(len(rows)):
+        mixed[:] = 0
+        start = 0
+        for part in range(len(ends)):
+            out = mixed[start : ends[part]]
+            for k in range(0, rank - 3, 4):
+                l0, l1, l2, l3 = low[n, part * rank + k : part * rank + k + 4]
+                b0, b1 = b[k, start : ends[part]], b[k + 1, start : ends[part]]
+                b2, b3 = b[k + 2, start : ends[part]], b[k + 3, start : ends[part]]
+                for i in range(len(out)):
+                    out[i] += (l0 * np.float32(b0[i]) + l1 * np.float32(b1[i])) + (
+                        l2 * np.float32(b2[i]) + l3 * np.float32(b3[i])
+                    )
+            for k in range(rank // 4 * 4, rank):
+                one_low, weights = low[n, part * rank + k], b[k, start : ends[part]]
+                for i in range(len(out)):
+                    out[i] += one_low * np.float32(weights[i])
+            start = ends[part]
+        to, by = product[rows[n]], _ONE / scale[rows[n]]
+        for i in range(len(mixed)):
+            to[i] += mixed[i] * b_scale[i] * by

@@ -288,22 +288,22 @@ class Decoder:
         sizes = [len(rows.tokens) for rows in batch]
         tokens = torch.tensor([token for rows in batch for token in rows.tokens], device=self.device)
         positions = torch.tensor([at for rows in batch for at in rows.positions], device=self.device)
-        noise = _noise_rows(batch, self.device)
         x = self.embedding(torch.where(tokens == MASK, self.mask_token or 0, tokens))
-        if noise is not None and adapter is not None:
+        if adapter is not None and any(any(rows.noise) for rows in batch):
             x = torch.where((tokens == MASK)[:, None], adapter.mask, x)
         turns = self.turns(positions)
         for rows in batch:
             rows.cache.reserve(len(rows.tokens))
-        gate = Gate(adapter, noise) if adapter is not None and noise is not None else None
         through = self._through if self._int8_layers is None else self._int8_layers.run
-        states = through(x, batch, turns, gate).split_with_sizes(sizes)
+        states = through(x, batch, turns, adapter).split_with_sizes(sizes)
         kept = [part[len(part) - rows.wanted :] for part, rows in zip(states, batch, strict=True)]
         logits = iter(self._logits([part for part, rows in zip(kept, batch, strict=True) if not rows.states]))
         return [part if rows.states else next(logits) for part, rows in zip(kept, batch, strict=True)]
 
-    def _through(self, x: Tensor, batch: Sequence[Rows], turns: Turns, gate: Gate | None) -> Tensor:
+    def _through(self, x: Tensor, batch: Sequence[Rows], turns: Turns, adapter: Adapter | None) -> Tensor:
         """Normalized states behind the last layer [rows, hidden]."""
+        noise = _noise_rows(batch, self.device)
+        gate = Gate(adapter, noise) if adapter is not None and noise is not None else None
         sizes, looks = [len(rows.tokens) for rows in batch], [_Look.of(rows, self.device) for rows in batch]
         for number, layer in enumerate(self.layers):
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.decode.draft import Draft
 from model.decode.schedule import Schedule
-from model.sampling import Rule, chances, entropies, probabilities
+from model.sampling import Rule, chances, entropies, likeliest, probabilities
 from model.transformer import MASK
 
 _MOST_EDITS = 16
@@ -117,7 +117,7 @@ def _guess(logits: Tensor, rule: Rule, *, wanted: bool) -> tuple[Tensor, Tensor,
     """For each position a token, its probability, and (where it is wanted) the entropy of the distribution."""
     entropy = entropies(logits) if wanted else torch.zeros(len(logits))
     if rule.sampling.temperature == 0:
-        best = logits.argmax(-1)
+        best = likeliest(logits)
         return best.cpu(), chances(logits, best).cpu(), entropy.cpu()
     drawn_from = torch.stack([probabilities(row.cpu().float(), rule.sampling) for row in logits])
     tokens = torch.multinomial(drawn_from, 1, generator=rule.generator)[:, 0]

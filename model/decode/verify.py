@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from model.cache import KeyValueCache
 from model.decode.draft import NOTHING, Draft
-from model.sampling import Rule, chances
+from model.sampling import Rule, chances, likeliest
 from model.transformer import MASK, Rows
 
 
@@ -78,8 +79,9 @@ class Pass:
         return Rows(cache, tokens, positions, seen, noise, len(tokens), exact=True)
 
 
+@cache
 def sees(drafts: int, copied: int, slots: int) -> Tensor:
-    """Which new rows each new row of a pass sees: [rows, rows] bool."""
+    """Which new rows each new row of a pass sees: [rows, rows] bool. Not to be changed: it is made once."""
     clean = 1 + drafts + copied
     count = clean + (drafts + 1) * slots
     seen = torch.zeros(count, count, dtype=torch.bool)
@@ -114,7 +116,7 @@ def settle(ahead: Pass, logits: Tensor, rule: Rule) -> Outcome:
         return Outcome((), (), _chosen(logits[1:], rule))
     drafts = len(ahead.draft.tokens)
     if rule.sampling.temperature == 0:
-        best = logits[: ahead.chains].argmax(dim=-1).tolist()
+        best = likeliest(logits[: ahead.chains]).tolist()
         accepted = agreed(ahead.draft.tokens, best)
         copied = agreed(ahead.lookup, [best[0], *best[1 + drafts :]])
         if copied > accepted:
@@ -185,8 +187,8 @@ def _next_draft(ahead: Pass, logits: Tensor, rule: Rule, accepted: int) -> Draft
 def _chosen(logits: Tensor, rule: Rule) -> Draft:
     """A draft from the logits [tokens, vocabulary] about it."""
     if rule.sampling.temperature == 0:
-        best = logits.argmax(-1)
-        return Draft(tuple(best.tolist()), None, tuple(chances(logits, best).tolist()))
+        tokens = likeliest(logits)
+        return Draft(tuple(tokens.tolist()), None, tuple(chances(logits, tokens).tolist()))
     spread = torch.stack([rule.spread(row) for row in logits])
     tokens = torch.multinomial(spread, 1, generator=rule.generator)[:, 0]
     confidence = spread.gather(1, tokens[:, None])[:, 0]
