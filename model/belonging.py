@@ -42,6 +42,6 @@ def load_tensors(
     made_for = metadata.get("base_sha256") or "unknown"
     if base not in (None, made_for):
         raise BadModelFile(
-            f"the {what} {path.name} was trained for weights with sha256 {made_for}, and these have {base}: {advice}"
+            f"the {what} {path.name} was made for weights with sha256 {made_for}, and these have {base}: {advice}"
         )
     return tensors, metadata

@@ -83,7 +83,7 @@ def train_command(
         raise typer.BadParameter("give --minutes or --steps, one of the two")
     with sentences():
         loaded, path = _load(model, device)
-        corpus = load_corpus(folder / "text.safetensors")
+        corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
         budget = None if steps else minutes or 90.0
         plan = Plan(budget, steps, seed, rank, texts, rows)
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
@@ -114,7 +114,7 @@ def ending_command(
         path = locate(model, _err)
         loaded = load_model(path, device=device, adapter="none", ending="none")  # as it will run
         written = folder / "text.safetensors"
-        corpus = load_corpus(written) if written.exists() else None
+        corpus = load_corpus(written, weights_checksum(path)) if written.exists() else None
         with Progress(console=_err, transient=True) as bars:
             task = bars.add_task("reading", total=1.0)
             ending, found = teach(

@@ -64,14 +64,17 @@ class Corpus:
         save_tensors(path, tensors, self.base, {"about": json.dumps(self.about)})
 
 
-def load_corpus(path: Path) -> Corpus:
+def load_corpus(path: Path, base: str | None = None) -> Corpus:
     """Open a file that `Corpus.save` wrote.
 
+    Args:
+        base: sha256 of the weights that must have written it; any when None.
+
     Raises:
-        BadModelFile: it is missing or damaged.
+        BadModelFile: it is missing, damaged, or was written by other weights.
     """
     names = ("tokens", "ends", "spans", "kinds")
-    stored, metadata = load_tensors(path, "training text", "run `rejoinder convert data`", names=names)
+    stored, metadata = load_tensors(path, "training text", "run `rejoinder convert data` with them", base=base, names=names)
     tokens, ends, spans, kinds = (stored[name] for name in names)
     of_text: list[list[tuple[int, int]]] = [[] for _ in range(len(ends))]
     for text, begin, end in spans.tolist():

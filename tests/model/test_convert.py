@@ -151,7 +151,7 @@ def test_an_adapter_learns_is_saved_and_loaded_and_refused_for_other_weights(
     assert json.loads(adapter.metadata["recipe"])["rank"] == 8
     found = shipped_adapter(tiny_qwen2, model.decoder.config, tmp_path)
     assert found is not None and torch.equal(found.mask, adapter.mask)
-    with pytest.raises(BadModelFile, match="was trained for weights with sha256"):
+    with pytest.raises(BadModelFile, match="was made for weights with sha256"):
         load_adapter(path, model.decoder.config, "other")
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(1, 121))
@@ -211,7 +211,9 @@ def test_held_out_text_is_looked_at_once_at_the_end_where_that_is_asked(model: L
 def test_a_corpus_is_written_read_back_and_refused_when_damaged(model: LoadedModel, tmp_path: Path) -> None:
     corpus = corpus_of(model, 5)
     corpus.save(tmp_path / "text.safetensors")
-    assert load_corpus(tmp_path / "text.safetensors") == corpus
+    assert load_corpus(tmp_path / "text.safetensors", corpus.base) == corpus
+    with pytest.raises(BadModelFile, match="made for weights with sha256 .*, and these have another"):
+        load_corpus(tmp_path / "text.safetensors", "another")
     (tmp_path / "text.safetensors").write_bytes(b"no")
     with pytest.raises(BadModelFile, match="run `rejoinder convert data`"):
         load_corpus(tmp_path / "text.safetensors")

@@ -191,7 +191,7 @@ def test_a_classifier_is_saved_found_by_its_weights_and_refused_for_others(
     assert again.metadata["seed"] == "1"
     found = shipped_ending(tiny_qwen2, config, tmp_path)
     assert found is not None and torch.equal(found.weight, ending.weight)
-    with pytest.raises(BadModelFile, match="was trained for weights with sha256"):
+    with pytest.raises(BadModelFile, match="was made for weights with sha256"):
         load_ending(path, config, "other")
     with pytest.raises(BadModelFile, match="another shape"):
         load_ending(path, replace(config, hidden=32), base)

@@ -176,7 +176,7 @@ def test_an_adapter_survives_its_file_and_is_refused_for_other_weights(
     loaded = load_adapter(path, decoder.config, "abc")
     assert (loaded.slots, loaded.metadata["seed"]) == (3, "0")
     torch.testing.assert_close(loaded.layers[1]["up"].a, adapter.layers[1]["up"].a, atol=0.01, rtol=0.01)
-    with pytest.raises(BadModelFile, match="trained for weights with sha256 abc, and these have def"):
+    with pytest.raises(BadModelFile, match="made for weights with sha256 abc, and these have def"):
         load_adapter(path, decoder.config, "def")
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(BadModelFile, match="cannot be read"):
