@@ -74,7 +74,8 @@ def load_corpus(path: Path, base: str | None = None) -> Corpus:
         BadModelFile: it is missing, damaged, or was written by other weights.
     """
     names = ("tokens", "ends", "spans", "kinds")
-    stored, metadata = load_tensors(path, "training text", "run `rejoinder convert data` with them", base=base, names=names)
+    advice = "run `rejoinder convert data` with them"
+    stored, metadata = load_tensors(path, "training text", advice, base=base, names=names)
     tokens, ends, spans, kinds = (stored[name] for name in names)
     of_text: list[list[tuple[int, int]]] = [[] for _ in range(len(ends))]
     for text, begin, end in spans.tolist():

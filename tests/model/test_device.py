@@ -1,7 +1,7 @@
 """On a device that is not the CPU nothing of a pass lies on the CPU, and nothing is read back in the middle of one.
 
-torch's `meta` device computes shapes only: it refuses what a GPU refuses, a sum with a tensor of another device, and has
-no values to read, so a pass that waits for the host fails. What a GPU computes is not tested by this.
+torch's `meta` device computes shapes only: it refuses what a GPU refuses, a sum with a tensor of another device, and
+has no values to read, so a pass that waits for the host fails. What a GPU computes is not tested by this.
 """
 
 from __future__ import annotations
