@@ -1,9 +1,10 @@
 """Is greedy text the base model's own, whatever drafts are made and whoever shares the pass?
 
-    python -m tests.bench.identical [PROMPTS] [CONVERSATIONS] [MODEL]
+    python -m tests.bench.identical [PROMPTS] [CONVERSATIONS] [DRAFTS] [MODEL]
 
 Every prompt is answered one token a pass by a conversation that is alone, and with drafts in passes that so many
-conversations share. Prints how many answers are the same to the letter, and where others part.
+conversations share: with so many drafts in each, or with as many as pay (`pays`). Prints how many answers are the same
+to the letter, and where others part.
 """
 
 from __future__ import annotations
@@ -19,11 +20,23 @@ from rich.progress import track
 from model.chat import TextMessage
 from model.convert.evaluate import questions
 from model.convert.prompts import PERSONAS
+from model.decode.pace import Pace
 from model.engine import Engine
 from server.loading import DEFAULT_MODEL, Choice, load_engine
 from voice.persona import INSTRUCTIONS
 
 MOST_TOKENS = 32
+
+
+class Always(Pace):
+    """So many drafts a pass, whether or not they pay."""
+
+    def __init__(self, pace: Pace, drafts: int) -> None:
+        super().__init__({1: 1.0}, drafts, pace.acceptance)
+        self._drafts = drafts
+
+    def slots(self, conversations: int = 1, copied: int = 0) -> int:
+        return self._drafts
 
 
 def prompts(count: int) -> list[list[TextMessage]]:
@@ -68,8 +81,10 @@ async def run(engine: Engine, count: int, together: int) -> None:
 
 def main() -> None:
     """Run with the command line's numbers."""
-    count, together, model = [*sys.argv[1:], *("500", "4", DEFAULT_MODEL)[len(sys.argv) - 1 :]]
+    count, together, drafts, model = [*sys.argv[1:], *("500", "4", "pays", DEFAULT_MODEL)[len(sys.argv) - 1 :]]
     engine = load_engine(Choice(model), Console(stderr=True))
+    if drafts != "pays":
+        engine.pace = Always(engine.pace, int(drafts))
     try:
         asyncio.run(run(engine, int(count), int(together)))
     finally:
