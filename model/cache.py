@@ -18,10 +18,12 @@ class KeyValueCache:
 
     Attributes:
         tokens: the ids whose keys and values are held, in order; `len(tokens)` is the position of the next one.
+        aboard_from: the first token whose keys and values a stride holds until it lands; None for none.
     """
 
     def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.tokens: list[int] = []
+        self.aboard_from: int | None = None
         self._config, self._dtype, self._device = config, dtype, device
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
@@ -115,13 +117,14 @@ class KeyValueCache:
 
     @torch.inference_mode()
     def begin_with(self, prefix: KeyValueCache) -> None:
-        """Hold what another cache holds, and nothing else."""
+        """Hold what another cache holds, as far as it lies there, and nothing else."""
         self.truncate(0)
-        count = len(prefix.tokens)
+        held = prefix.tokens[: prefix.aboard_from]
+        count = len(held)
         self.reserve(count)
         for mine, theirs in zip((*self._keys, *self._values), (*prefix._keys, *prefix._values), strict=True):
             mine[:, :count] = theirs[:, :count]
-        self.commit(prefix.tokens)
+        self.commit(held)
 
     def _grown(self, old: Tensor | None, capacity: int) -> Tensor:
         shape = (self._config.kv_heads, capacity, self._config.head_dim)

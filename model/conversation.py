@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from model.answer import Answer, Progress
 from model.cache import KeyValueCache
-from model.chat import Message
+from model.chat import Message, TextMessage
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
 from model.decode.verified import Drafting, verified
 from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider
-from model.transformer import PREFILL_CHUNK, reading
+from model.transformer import PREFILL_CHUNK, next_chunk
 
 if TYPE_CHECKING:
-    from model.engine import Engine, Job, Passes
+    from model.batching import Job, Passes
+    from model.engine import Engine
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -123,7 +124,11 @@ class Conversation:
             ids, _ = self._encode(list(messages), (), answer=False)
             denoising = self._engine.denoising
             until = len(ids) if denoising is None else reading_start(denoising, ids)
-            yield from self._read(ids[: min(until, self._engine.context)])
+            ids = ids[: min(until, self._engine.context)]
+            leading = min(self._instructions(messages, (), ids), len(ids))
+            yield from self._read(ids[:leading])
+            self._engine.prefixes.keep(self._cache, leading)
+            yield from self._read(ids)
 
         self._start(passes(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
 
@@ -179,7 +184,13 @@ class Conversation:
         # In verified decoding the last token is read again: its logits are wanted.
         start = len(ids) - 1 if denoising is None else reading_start(denoising, ids)
         cached = self._keep(ids[:start])
-        answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, deliver)
+
+        def told(progress: Progress) -> None:
+            if progress.committed:
+                engine.committed()
+            deliver(progress)
+
+        answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, told)
         # In two pieces, so that a text is read alike whether its instructions were read here or lent.
         leading = min(self._instructions(messages, tools, ids), start)
         if len(self._cache.tokens) < leading:
@@ -206,9 +217,11 @@ class Conversation:
                 deadline=options.deadline,
             ).run()
 
-    def _instructions(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> int:
+    def _instructions(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> int:
         """How many of the first tokens are instructions and tools, which other conversations may begin with, too."""
-        leading = messages[: _leading(messages)]
+        leading = list(messages[: _leading(messages)])
+        if tools and not leading:
+            leading = [TextMessage("user", "")]  # what the template says about tools stands before what users say
         try:
             alone = self._engine.model.template.encode(leading, tools=tools, answer=False) if leading else []
         except ValueError:
@@ -235,9 +248,13 @@ class Conversation:
         return len(self._cache.tokens)
 
     def _read(self, ids: list[int]) -> Passes:
-        """Bring the cache to hold exactly `ids`, a chunk a pass."""
+        """Bring the cache to hold exactly `ids`, a chunk a pass, or by what others have read of them meanwhile."""
         self._keep(ids)
-        yield from reading(self._cache, ids, self._engine.attention, self._engine.block)
+        while len(self._cache.tokens) < len(ids):
+            chunk = next_chunk(self._cache, ids, self._engine.attention, self._engine.block)
+            yield chunk
+            self._cache.commit(chunk.tokens)
+            self._engine.prefixes.lend(self._cache, ids)
 
     def _encode(
         self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, answer: bool
@@ -269,7 +286,7 @@ class Conversation:
             _log.info("a conversation has outgrown %d tokens: %d messages are left out", engine.context, self._left_out)
 
 
-def _leading(messages: list[Message]) -> int:
+def _leading(messages: Sequence[Message]) -> int:
     """How many messages at the beginning are instructions, which are never left out."""
     return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
 

@@ -22,7 +22,8 @@ from model.transformer import PREFILL_CHUNK, text_rows
 from model.weights import DecoderConfig
 
 if TYPE_CHECKING:
-    from model.engine import Engine, Job, Passes
+    from model.batching import Job, Passes
+    from model.engine import Engine
 
 _log = logging.getLogger("rejoinder.model")
 

@@ -11,16 +11,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from model.adapter import Adapter, load_adapter
+from model.batching import Job, Passes, choose
 from model.chat import CHATML, ChatTemplate
 from model.conversation import Conversation
 from model.decode.draft import Draft
@@ -154,43 +155,6 @@ def _ending(path: Path, decoder: Decoder, asked: Path | Literal["auto", "none"])
     return shipped_ending(path, decoder.config)
 
 
-Passes = Generator[Rows | Strider, Any, None]
-"""A request: yields the rows of its next pass and is sent their logits (or states), or a stride and is sent its
-outcome."""
-
-
-@dataclass
-class Job:
-    """A request under way. `fail` and `done` are called on the engine's thread."""
-
-    passes: Passes
-    fail: Callable[[Exception], None]
-    done: Callable[[], None]
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    rows: Rows | Strider | None = None
-    served: int = 0
-    """The pass that it was last part of."""
-    rests_until: float = 0.0
-    """It is part of no pass before, on `time.monotonic`."""
-
-    @property
-    def size(self) -> int:
-        """Rows that it wants in the next pass."""
-        if self.rows is None:
-            return 0
-        return self.rows.rows if isinstance(self.rows, Strider) else len(self.rows.tokens)
-
-    @property
-    def waited_for(self) -> bool:
-        """Whether someone waits for what its next pass gives, and it does not only read."""
-        return isinstance(self.rows, Strider) or (self.rows is not None and self.rows.wanted > 0)
-
-    @property
-    def speaks(self) -> bool:
-        """Whether its next pass says something."""
-        return self.waited_for and not (isinstance(self.rows, Rows) and self.rows.states)
-
-
 class Engine:
     """A model and the one thread that loads and runs it.
 
@@ -227,6 +191,7 @@ class Engine:
         self.prefixes = SharedPrefixes()
         self._asked = decoding
         self._speaking, self._passes, self._alone = 1, 0, False
+        self._advancing: Job | None = None
         self._strides = strides
         self._striders: dict[bool, Strider] = {}
         self._waiting: deque[Job] = deque()
@@ -281,7 +246,7 @@ class Engine:
 
     def submit(self, passes: Passes, fail: Callable[[Exception], None], done: Callable[[], None]) -> Job:
         """Put a request in line. `fail` and `done` are called on the engine's thread."""
-        job = Job(passes, fail, done)
+        job = Job(passes, fail, done, since=self._passes)
         with self._wake:
             if self._closing:
                 raise RuntimeError("the engine was closed")
@@ -336,22 +301,19 @@ class Engine:
                 gone = [job for job, logits in self._pass(model, chosen) if not self._advance(job, logits)]
                 active = [job for job in active if job.rows is not None and job not in gone]
 
-    def _choose(self, active: list[Job]) -> list[Job]:
-        """Whose rows are in the next pass: those that waited longest for it first, as many as it may hold; and one
-        piece of a prompt, so that reading delays no one's next words by more than that."""
-        waited_for = sorted((job for job in active if job.waited_for), key=lambda job: job.served)
-        reading = sorted((job for job in active if not job.waited_for), key=lambda job: job.served)
-        self._speaking = max(1, sum(job.speaks for job in waited_for))
-        chosen: list[Job] = []
-        rows = 0
-        for job in (*waited_for, *reading[:1]):
-            if not chosen or rows + job.size <= self._most_rows or job in reading:
-                chosen.append(job)
-                rows += job.size
+    def _choose(self, ready: list[Job]) -> list[Job]:
+        self._speaking = max(1, sum(job.speaks for job in ready))
         self._passes += 1
+        chosen = choose(ready, self._most_rows)
         for job in chosen:
-            job.served = self._passes
+            if job.reads:
+                job.since = self._passes
         return chosen
+
+    def committed(self) -> None:
+        """The request that is being advanced has committed something: others come first now."""
+        if self._advancing is not None:
+            self._advancing.since = self._passes
 
     def _pass(self, model: LoadedModel, chosen: list[Job]) -> list[tuple[Job, Tensor | Outcome]]:
         """One pass over some requests. Should it fail, each is tried alone, and only the one at fault is dropped."""
@@ -368,11 +330,16 @@ class Engine:
                 results += zip((job for job, _ in others), logits, strict=True)
             return results
         except Exception as error:
-            if len(chosen) == 1:
-                self._end(chosen[0], _explained(error))
-                return []
-            left = [job for job in chosen if all(job is not done for done, _ in results)]
-            return results + [result for job in left for result in self._pass(model, [job])]
+            failure = error
+        if isinstance(failure, torch.OutOfMemoryError):
+            failure.with_traceback(None)  # it holds on to the tensors of the pass, and the others want their room
+            if model.decoder.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if len(chosen) == 1:
+            self._end(chosen[0], _explained(failure))
+            return []
+        left = [job for job in chosen if all(job is not done for done, _ in results)]
+        return results + [result for job in left for result in self._pass(model, [job])]
 
     def stride(self, drafting: bool) -> Strider | None:
         """Whole passes on the device, for a conversation that has the engine to itself."""
@@ -386,6 +353,7 @@ class Engine:
 
     def _advance(self, job: Job, logits: Tensor | Outcome | None) -> bool:
         """Hand a request its logits; whether it wants another pass."""
+        self._advancing = job
         try:
             job.rows = next(job.passes) if logits is None else job.passes.send(logits)
             return True

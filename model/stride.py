@@ -95,6 +95,7 @@ class Strider:
         self._state.last.fill_(last)
         self._state.drafts.copy_(torch.tensor(drafts, dtype=torch.long))
         self._cache, self._began, self._ahead = cache, count, None
+        cache.aboard_from = count
 
     def land(self) -> None:
         """Give the conversation's keys and values back to its own cache, up to what it knows to be committed."""
@@ -102,7 +103,7 @@ class Strider:
         if cache is None:
             return
         count, start = len(cache.tokens), self._began
-        self._cache = self._ahead = None
+        self._cache = self._ahead = cache.aboard_from = None
         try:
             cache.store(start, count, [mine[:, start:count] for mine in (*self._keys, *self._values)])
         except Exception:  # no memory for them: they are read again

@@ -7,7 +7,7 @@ random weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,6 +56,7 @@ class Rows:
         exact: whether rows must come out the same to the last bit whatever rows are beside them, where weights are
             int8: there rounding carries it on into other words.
         states: whether the normalized states of the last layer are wanted in place of the logits made from them.
+        reads: whether they are a piece of a prompt, the last one included, whose logits are wanted.
     """
 
     cache: KeyValueCache
@@ -66,6 +67,7 @@ class Rows:
     wanted: int
     exact: bool = False
     states: bool = False
+    reads: bool = False
 
 
 def text_rows(
@@ -80,19 +82,16 @@ def text_rows(
     """Rows of plain text behind what the cache holds; `block` is the size of blocks in a family that has them."""
     count, past = len(tokens), len(cache.tokens)
     sees = text_mask(attention, count, past, block)[:, past:]
-    # Reading ahead need not be exact.
-    return Rows(cache, tokens, range(past, past + count), sees, [False] * count, wanted, wanted > 0, states)
+    return Rows(
+        cache, tokens, range(past, past + count), sees, [False] * count, wanted,
+        exact=wanted > 0, states=states, reads=wanted == 0,
+    )  # fmt: skip
 
 
-def reading(
-    cache: KeyValueCache, ids: Sequence[int], attention: Attention = "causal", block: int = 1
-) -> Iterator[Rows]:
-    """Passes that bring a cache from what it holds, which begins `ids`, to hold all of them, a chunk a pass."""
-    size = max(1, PREFILL_CHUNK // block) * block
-    for start in range(len(cache.tokens), len(ids), size):
-        chunk = ids[start : start + size]
-        yield text_rows(cache, chunk, 0, attention, block)
-        cache.commit(chunk)
+def next_chunk(cache: KeyValueCache, ids: Sequence[int], attention: Attention = "causal", block: int = 1) -> Rows:
+    """The pass that reads the next piece of `ids` behind what the cache holds of them."""
+    size, start = max(1, PREFILL_CHUNK // block) * block, len(cache.tokens)
+    return text_rows(cache, ids[start : start + size], 0, attention, block)
 
 
 @dataclass(frozen=True)

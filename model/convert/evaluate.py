@@ -20,7 +20,7 @@ from model.convert.prompts import PASSAGE_TURN
 from model.decode.verified import Drafting, verified
 from model.engine import LoadedModel
 from model.sampling import Rule
-from model.transformer import reading
+from model.transformer import next_chunk
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,10 @@ def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], 
     """One greedy answer behind `ids`, without an engine."""
     decoder, seen = model.decoder, _Seen()
     cache = decoder.new_cache()
-    for rows in reading(cache, ids[:-1]):
-        decoder.run([rows])
+    while len(cache.tokens) < len(ids) - 1:
+        chunk = next_chunk(cache, ids[:-1])
+        decoder.run([chunk])
+        cache.commit(chunk.tokens)
     answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
 
     context = decoder.config.context_length

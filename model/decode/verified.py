@@ -85,7 +85,7 @@ def verified(
     aboard: Stride | None = None
     unread = ids[len(cache.tokens) :]
     if len(unread) > 1:
-        outcome = settle(Pass(last), (yield replace(text_rows(cache, unread, 1), exact=False)), rule)
+        outcome = settle(Pass(last), (yield replace(text_rows(cache, unread, 1), exact=False, reads=True)), rule)
         cache.commit(unread)
         last = outcome.committed[-1]
         lookup.extend(outcome.committed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -91,15 +90,6 @@ async def test_leaving_a_reply_stops_it_and_the_cache_stays_right(engine: Engine
             break
     again = await all_of(conversation, SYSTEM, HELLO, max_tokens=20)
     assert text_of(again) == text_of(await all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=20))
-
-
-async def test_cancelling_ends_the_reply_between_two_steps(engine: Engine) -> None:
-    conversation = engine.conversation()
-    steps = 0
-    async for _ in conversation.reply([SYSTEM, HELLO], max_tokens=400):
-        steps += 1
-        conversation.cancel()
-    assert steps < 100
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -253,40 +243,6 @@ def test_int8_weights_are_kept_for_the_next_start_and_a_damaged_file_is_made_aga
     assert kept.stat().st_size > 1000
 
 
-async def test_conversations_share_their_instructions(tiny_qwen2: Path) -> None:
-    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
-    try:
-        long = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
-        first = await all_of(engine.conversation(), long, HELLO, max_tokens=9)
-        other = await all_of(engine.conversation(), long, TextMessage("user", "Paris"), max_tokens=9)
-        shared = len(engine.model.template.encode([long], answer=False))
-        assert first[0].cached_tokens == 0
-        assert other[0].cached_tokens >= shared
-        again = await all_of(engine.conversation(), long, HELLO, max_tokens=9)
-        assert text_of(again) == text_of(first)
-    finally:
-        engine.close()
-
-
-async def test_a_request_that_runs_out_of_memory_fails_alone(tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
-    run = engine.model.decoder.run
-
-    def small(batch: list[Rows], adapter: object) -> list[torch.Tensor]:
-        if any(len(rows.cache.tokens) > 60 for rows in batch):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return run(batch, None)
-
-    monkeypatch.setattr(engine.model.decoder, "run", small)
-    try:
-        short = asyncio.create_task(all_of(engine.conversation(), SYSTEM, HELLO, max_tokens=9))
-        with pytest.raises(RuntimeError, match="ran out of memory for this request; the others go on"):
-            await all_of(engine.conversation(), SYSTEM, TextMessage("user", "hello to you " * 30), max_tokens=9)
-        assert (await short)[-1].finished
-    finally:
-        engine.close()
-
-
 async def test_running_out_of_memory_between_passes_is_said_in_a_sentence(
     tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,34 +275,6 @@ def test_a_gpu_without_room_for_the_passes_is_said_at_the_start(
     monkeypatch.setattr(Strider, "warm_up", full)
     with pytest.raises(ValueError, match="holds the model, but not what its passes need beside it: choose a smaller"):
         Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"), strides=True)
-
-
-async def test_those_that_waited_longest_are_served_first(tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass that holds two rows serves six conversations in turn: none waits more than three passes."""
-    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
-    engine._most_rows = 2
-    served: list[list[int]] = []
-    run = engine.model.decoder.run
-
-    def noted(batch: list[Rows], adapter: Adapter | None) -> list[torch.Tensor]:
-        served.append([id(rows.cache) for rows in batch if rows.wanted])
-        sizes = [len(rows.tokens) for rows in batch if rows.wanted]
-        assert sum(sizes) <= 2 or len(sizes) == 1  # the rest of a prompt, which says its first token
-        return run(batch, adapter)
-
-    monkeypatch.setattr(engine.model.decoder, "run", noted)
-    try:
-        talks = (
-            all_of(engine.conversation(), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12) for n in range(6)
-        )
-        assert all(progress[-1].finished for progress in await asyncio.gather(*talks))
-    finally:
-        engine.close()
-    caches = {cache for batch in served for cache in batch}
-    prompted = max(next(n for n, batch in enumerate(served) if cache in batch) for cache in caches)
-    for cache in caches:
-        places = [n for n, batch in enumerate(served) if cache in batch and n > prompted]
-        assert max(after - before for before, after in itertools.pairwise(places)) <= 3
 
 
 @pytest.mark.parametrize("effort", ["instant", "high"])
