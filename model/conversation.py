@@ -185,8 +185,12 @@ class Conversation:
         start = len(ids) - 1 if denoising is None else reading_start(denoising, ids)
         cached = self._keep(ids[:start])
 
+        said = 0
+
         def told(progress: Progress) -> None:
-            if progress.committed:
+            nonlocal said
+            if progress.tokens > said:
+                said = progress.tokens
                 engine.committed()
             deliver(progress)
 

@@ -58,7 +58,7 @@ class _Weights:
 
 
 @dataclass(frozen=True)
-class _Levels:
+class _Activations:
     """Activations as levels, with each row's largest magnitude, and as the floats that they were made from."""
 
     floats: Floats
@@ -66,9 +66,9 @@ class _Levels:
     largest: Floats
 
     @staticmethod
-    def room(rows: int, size: int) -> _Levels:
+    def room(rows: int, size: int) -> _Activations:
         floats, largest = np.empty((rows, size), np.float32), np.empty(rows, np.float32)
-        return _Levels(floats, np.empty((rows, size), np.uint8), largest)
+        return _Activations(floats, np.empty((rows, size), np.uint8), largest)
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class _Part:
     sees: Bools | None
     """[rows, rows], for a row at a time over what it sees; None where a last bit is no matter."""
     mask: Tensor | None
-    """[rows, past + rows], for all rows in one problem; None where a single one sees everything."""
+    """[rows, past + rows], for all rows in one problem; None where a single one sees everything, or with `sees`."""
 
 
 @dataclass(frozen=True)
-class _LowRank:
+class _LowRankLevels:
     """An adapter's change to projections side by side, in the levels that its file has (`kernels.add_low_rank`)."""
 
     a: Signed
@@ -96,29 +96,23 @@ class _LowRank:
     ends: Places
 
     @staticmethod
-    def of(parts: list[LowRank]) -> _LowRank:
+    def of(parts: list[LowRank]) -> _LowRankLevels:
         a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]), ADAPTER_LEVELS)
         b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]), ADAPTER_LEVELS)
         ends = np.cumsum([len(part.b) for part in parts])
-        return _LowRank(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
+        return _LowRankLevels(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
 
 
+@dataclass(frozen=True)
 class _Gate:
-    """Lets an adapter change noise rows, and no others.
+    """Lets an adapter change the noise rows of a pass, and no others."""
 
-    Attributes:
-        rows: which ones they are in this pass.
-    """
+    changes: list[dict[str, _LowRankLevels]]
+    rows: Places
 
-    def __init__(self, adapter: Adapter) -> None:
-        self.adapter, self.rows = adapter, np.empty(0, np.int64)
-        self._changes = [
-            {names: _LowRank.of(side_by_side(layer, names)) for names in TOGETHER} for layer in adapter.layers
-        ]
-
-    def add(self, layer: int, names: str, x: _Levels, product: Floats) -> None:
+    def add(self, layer: int, names: str, x: _Activations, product: Floats) -> None:
         """Add its part to a product that is yet to be multiplied by the rows' scales."""
-        low = self._changes[layer][names]
+        low = self.changes[layer][names]
         kernels.add_low_rank(x.floats, self.rows, x.largest, low.a, low.a_scale, low.b, low.b_scale, low.ends, product)
 
 
@@ -144,7 +138,7 @@ class Int8Layers:
             )
             for layer in layers
         ]
-        self._gate: _Gate | None = None
+        self._rounded: tuple[Adapter, list[dict[str, _LowRankLevels]]] | None = None
 
     def run(self, x: Tensor, batch: Sequence[Rows], turns: Turns, adapter: Adapter | None) -> Tensor:
         """Normalized states behind the last layer [rows, hidden].
@@ -158,14 +152,14 @@ class Int8Layers:
         gate = self._gated(batch, adapter)
         c, rows = self._config, len(x)
         state, parts = x.numpy(), self._parts(batch)
-        narrow, heads, wide = (_Levels.room(rows, n) for n in (c.hidden, c.heads * c.head_dim, c.intermediate))
+        narrow, heads, wide = (_Activations.room(rows, n) for n in (c.hidden, c.heads * c.head_dim, c.intermediate))
         query = np.empty((rows, c.heads, c.head_dim), np.float32)
         cos, sin = turns.cos[:, 0].numpy(), turns.sin[:, 0].numpy()
         grown = np.ones(rows, np.float32) if turns.query_scale is None else turns.query_scale[:, 0, 0].numpy()
-        change, scale = np.zeros((rows, c.hidden), np.float32), np.zeros(rows, np.float32)
+        product, scale = np.zeros((rows, c.hidden), np.float32), np.zeros(rows, np.float32)
         bias = np.zeros(c.hidden, np.float32)
         for number, layer in enumerate(self._layers):
-            self._normalized(state, change, scale, bias, layer.attention_norm, narrow)
+            self._normalized(state, product, scale, bias, layer.attention_norm, narrow)
             mixed = _multiplied(layer.query_key_value, narrow, number, gate)
             for part in parts:
                 at, keys, values = part.rows, part.keys[number], part.values[number]
@@ -175,41 +169,51 @@ class Int8Layers:
                 )  # fmt: skip
                 _attend(part, query[at], keys, values, heads.floats[at])
             kernels.quantize(heads.floats, heads.levels, heads.largest)
-            change = _multiplied(layer.output, heads, number, gate)
-            self._normalized(state, change, heads.largest, layer.output.bias, layer.mlp_norm, narrow)
+            product = _multiplied(layer.output, heads, number, gate)
+            self._normalized(state, product, heads.largest, layer.output.bias, layer.mlp_norm, narrow)
             both = _multiplied(layer.gate_up, narrow, number, gate)
-            kernels.gate(both, narrow.largest, layer.gate_up.bias, wide.floats, wide.levels, wide.largest)
-            change, scale, bias = _multiplied(layer.down, wide, number, gate), wide.largest, layer.down.bias
-        self._normalized(state, change, scale, bias, self._norm, narrow)
+            kernels.swiglu(both, narrow.largest, layer.gate_up.bias, wide.floats, wide.levels, wide.largest)
+            product, scale, bias = _multiplied(layer.down, wide, number, gate), wide.largest, layer.down.bias
+        self._normalized(state, product, scale, bias, self._norm, narrow)
         return torch.from_numpy(narrow.floats)
 
     def _normalized(
-        self, state: Floats, change: Floats, scale: Floats, bias: Floats, weight: Floats, to: _Levels
+        self, state: Floats, product: Floats, scale: Floats, bias: Floats, weight: Floats, to: _Activations
     ) -> None:
-        kernels.add_and_normalize(state, change, scale, bias, weight, self._eps, to.floats, to.levels, to.largest)
+        kernels.add_and_normalize(state, product, scale, bias, weight, self._eps, to.floats, to.levels, to.largest)
 
     def _gated(self, batch: Sequence[Rows], adapter: Adapter | None) -> _Gate | None:
         noise = np.flatnonzero([flag for rows in batch for flag in rows.noise])
         if adapter is None or not len(noise):
             return None
-        if self._gate is None or self._gate.adapter is not adapter:
-            self._gate = _Gate(adapter)
-        self._gate.rows = noise
-        return self._gate
+        known = self._rounded
+        if known is None or known[0] is not adapter:
+            known = (
+                adapter,
+                [
+                    {names: _LowRankLevels.of(side_by_side(layer, names)) for names in TOGETHER}
+                    for layer in adapter.layers
+                ],
+            )
+            self._rounded = known
+        return _Gate(known[1], noise)
 
     def _parts(self, batch: Sequence[Rows]) -> list[_Part]:
         parts, start, layers = [], 0, len(self._layers)
         for rows in batch:
             count, past, stored = len(rows.tokens), len(rows.cache.tokens), rows.cache.stored()
             at, keys, values = slice(start, start + count), stored[:layers], stored[layers:]
-            mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), 1) if count > 1 else None
-            sees = rows.sees.numpy() if rows.exact else None
+            sees = mask = None
+            if rows.exact:
+                sees = np.ascontiguousarray(rows.sees.numpy())
+            elif count > 1:
+                mask = torch.cat((torch.ones(count, past, dtype=torch.bool), rows.sees), 1)
             parts.append(_Part(at, past, keys, values, sees, mask))
             start += count
         return parts
 
 
-def _multiplied(product: _Product, x: _Levels, layer: int, gate: _Gate | None) -> Floats:
+def _multiplied(product: _Product, x: _Activations, layer: int, gate: _Gate | None) -> Floats:
     """The product [rows, out], without the rows' scale and the bias; noise rows with the adapter's part in it."""
     y: Floats = product.linear.multiply(torch.from_numpy(x.levels)).numpy()
     if gate is not None:

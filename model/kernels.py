@@ -3,14 +3,16 @@
 A pass with one row of a small model is some 1,500 operations on a few hundred numbers each, which cost torch more time
 than the numbers do. Here they are a handful. Each works row by row and always in the same order, so that a row comes
 out the same to the last bit whatever rows are beside it: several drafts can share a pass with the text that they are
-checked against.
+checked against. That rests on arrays that do not overlap, which callers see to.
 
 Levels are activations as unsigned bytes around 128, with one scale a row: their largest magnitude.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pickle import UnpicklingError
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,6 +22,8 @@ from numpy.typing import NDArray
 
 from model.store import cache_folder
 
+_log = logging.getLogger("rejoinder.model")
+
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Signed = NDArray[np.int8]
@@ -28,14 +32,41 @@ Places = NDArray[np.int64]
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
-# Compiled once (some seconds) and kept with the models, where there is a folder that can be written to.
-config.CACHE_DIR = str(cache_folder() / "kernels")  # type: ignore[attr-defined]
-
 # Sums may be taken several numbers at a time; nothing is assumed of infinities.
-_compiled = cast(
-    "Callable[[_Function], _Function]",
-    njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nnan", "nsz", "arcp", "contract"}),
-)
+_HOW: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "nnan", "nsz", "arcp", "contract"},
+}
+
+_SHORT = {"F": "f4[{}::1]", "I": "i1[{}::1]", "U": "u1[{}::1]", "B": "b1[{}::1]", "P": "i8[{}::1]"}
+
+
+def _compiled(arguments: str) -> Callable[[_Function], _Function]:
+    """Compile a kernel for arrays that lie without gaps, and keep it with the models: compiling all takes some seconds.
+
+    Args:
+        arguments: their types. A letter and a number is an array of so many dimensions of float32 (F), int8 (I), uint8
+            (U), bool (B) or int64 (P); f4 and i8 are numbers.
+    """
+    kinds = [
+        _SHORT[said[0]].format(":," * (int(said[1]) - 1)) if said[0] in _SHORT else said for said in arguments.split()
+    ]
+    signature = f"void({', '.join(kinds)})"
+
+    def compile_(function: _Function) -> _Function:
+        usual = config.CACHE_DIR  # type: ignore[attr-defined]
+        config.CACHE_DIR = str(cache_folder() / "kernels")  # type: ignore[attr-defined]
+        try:
+            return cast(_Function, njit(signature, cache=True, **_HOW)(function))
+        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+            _log.warning("compiled kernels cannot be kept (%s): every start will take some seconds more", error)
+            return cast(_Function, njit(signature, **_HOW)(function))
+        finally:
+            config.CACHE_DIR = usual  # type: ignore[attr-defined]
+
+    return compile_
+
 
 _ONE, _HALF = np.float32(1), np.float32(0.5)
 _LEVELS, _ROUNDING, _LEAST = np.float32(127), np.float32(128.5), np.float32(1e-12)
@@ -45,7 +76,7 @@ _FARTHEST = np.float32(87)
 
 _C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.24022650695910072), np.float32(0.05550410866482158)
 _C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
-"""ln(2)ⁿ / n!: the series of 2^f, whose rest is 4e-8 for |f| ≤ ½."""
+"""ln(2)ⁿ / n!: the series of 2^f, whose rest is 1.2e-7 for |f| ≤ ½."""
 
 
 def _bits(typing_context: Any, bits: Any) -> Any:
@@ -62,7 +93,8 @@ _as_float = cast("Callable[[np.int32], np.float32]", intrinsic(_bits))
 
 @njit(inline="always")
 def _exp(x: np.float32) -> np.float32:
-    """e^x within 2e-7, which the compiler can do for several numbers at a time."""
+    """e^x for |x| up to 87, within 4e-6 of itself (4e-7 up to 5), which the compiler can do for several numbers at a
+    time."""
     power = min(max(x, -_FARTHEST), _FARTHEST) * _LOG2_E
     whole = np.floor(power + _HALF)
     f = power - whole
@@ -71,7 +103,7 @@ def _exp(x: np.float32) -> np.float32:
     return value
 
 
-@_compiled
+@_compiled("F2 U2 F1")
 def quantize(x: Floats, levels: Bytes, largest: Floats) -> None:
     """The levels [rows, n] of x [rows, n], and each row's largest magnitude [rows]."""
     for row in range(x.shape[0]):
@@ -84,7 +116,7 @@ def quantize(x: Floats, levels: Bytes, largest: Floats) -> None:
             levels[row, i] = np.uint8(np.int32(x[row, i] * scale + _ROUNDING))
 
 
-@_compiled
+@_compiled("F2 F2 F1 F1 F1 f4 F2 U2 F1")
 def add_and_normalize(
     x: Floats,
     product: Floats,
@@ -119,8 +151,8 @@ def add_and_normalize(
             levels[row, i] = np.uint8(np.int32(normal[row, i] * by + _ROUNDING))
 
 
-@_compiled
-def gate(product: Floats, scale: Floats, bias: Floats, inner: Floats, levels: Bytes, largest: Floats) -> None:
+@_compiled("F2 F1 F1 F2 U2 F1")
+def swiglu(product: Floats, scale: Floats, bias: Floats, inner: Floats, levels: Bytes, largest: Floats) -> None:
     """SwiGLU: `inner` = silu(first half) · second half of product · scale + bias, and the levels of that.
 
     Args:
@@ -141,7 +173,7 @@ def gate(product: Floats, scale: Floats, bias: Floats, inner: Floats, levels: By
             levels[row, i] = np.uint8(np.int32(out[i] * by + _ROUNDING))
 
 
-@_compiled
+@_compiled("F2 F1 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")
 def split_heads(
     product: Floats,
     scale: Floats,
@@ -177,9 +209,9 @@ def split_heads(
                 head[i] = value
                 squares += value * value
             if len(norm):
-                even = _ONE / np.sqrt(squares / np.float32(size) + eps)
+                by_head = _ONE / np.sqrt(squares / np.float32(size) + eps)
                 for i in range(size):
-                    head[i] = head[i] * even * norm[n, i]
+                    head[i] = head[i] * by_head * norm[n, i]
             to = query[row, n] if n < heads else keys[n - heads, past + row]
             grown = query_scale[row] if n < heads else _ONE
             for i in range(half):
@@ -192,33 +224,7 @@ def split_heads(
                 values[n, past + row, i] = product[row, start + i] * by + bias[start + i]
 
 
-@_compiled
-def attend_rows(query: Floats, keys: Floats, values: Floats, past: int, sees: Bools, out: Floats) -> None:
-    """Grouped-query attention, a row at a time, each over nothing but the keys that it sees, in their order.
-
-    Args:
-        query: [rows, heads, head_dim]; keys, values: [kv_heads, room, head_dim].
-        past: how many of the first keys every row sees.
-        sees: [rows, rows], which of the keys behind those each row sees, itself among them.
-        out: [rows, heads · head_dim].
-    """
-    rows, heads, size = query.shape
-    kv_heads = keys.shape[0]
-    group = heads // kv_heads
-    seen, weights = np.arange(past + rows), np.empty((group, past + rows), np.float32)
-    for row in range(rows):
-        count = past
-        for new in range(rows):
-            if sees[row, new]:
-                seen[count] = past + new
-                count += 1
-        mixed = out[row].reshape(kv_heads, group, size)
-        for kv in range(kv_heads):
-            _weigh(query[row, kv * group : (kv + 1) * group], keys[kv], seen[:count], weights)
-            _mix(values[kv], seen[:count], weights, mixed[kv])
-
-
-@_compiled
+@_compiled("F2 F2 P1 F2")
 def _weigh(query: Floats, keys: Floats, seen: Places, weights: Floats) -> None:
     """weights[g, n] = softmax over n of query[g] · keys[seen[n]] / √head_dim, for [group, head_dim] queries; four keys
     at a time, so that a query is fetched once for them."""
@@ -253,7 +259,7 @@ def _weigh(query: Floats, keys: Floats, seen: Places, weights: Floats) -> None:
             scores[n] /= total
 
 
-@_compiled
+@_compiled("F2 P1 F2 F2")
 def _mix(values: Floats, seen: Places, weights: Floats, mixed: Floats) -> None:
     """mixed[g] = Σ weights[g, n] · values[seen[n]], [group, head_dim]; four values at a time, so that a sum is fetched
     and stored once for them."""
@@ -274,7 +280,33 @@ def _mix(values: Floats, seen: Places, weights: Floats, mixed: Floats) -> None:
                 mixed[g, i] += weight * value[i]
 
 
-@_compiled
+@_compiled("F3 F3 F3 i8 B2 F2")
+def attend_rows(query: Floats, keys: Floats, values: Floats, past: int, sees: Bools, out: Floats) -> None:
+    """Grouped-query attention, a row at a time, each over nothing but the keys that it sees, in their order.
+
+    Args:
+        query: [rows, heads, head_dim]; keys, values: [kv_heads, room, head_dim].
+        past: how many of the first keys every row sees.
+        sees: [rows, rows], which of the keys behind those each row sees, itself among them.
+        out: [rows, heads · head_dim].
+    """
+    rows, heads, size = query.shape
+    kv_heads = keys.shape[0]
+    group = heads // kv_heads
+    seen, weights = np.arange(past + rows), np.empty((group, past + rows), np.float32)
+    for row in range(rows):
+        count = past
+        for new in range(rows):
+            if sees[row, new]:
+                seen[count] = past + new
+                count += 1
+        mixed = out[row].reshape(kv_heads, group, size)
+        for kv in range(kv_heads):
+            _weigh(query[row, kv * group : (kv + 1) * group], keys[kv], seen[:count], weights)
+            _mix(values[kv], seen[:count], weights, mixed[kv])
+
+
+@_compiled("F2 P1 F1 I2 F1 I2 F1 P1 F2")
 def add_low_rank(
     x: Floats,
     rows: Places,

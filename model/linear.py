@@ -6,6 +6,7 @@ result does not depend on the rows beside it: several drafts can share a pass wi
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
 from typing import Protocol
 
@@ -58,8 +59,8 @@ def weight_levels() -> int:
 
 
 def int8_runs_here() -> bool:
-    """Whether this build of torch on this processor multiplies int8."""
-    return weight_levels() > 0
+    """Whether this build of torch on this processor multiplies int8, and Numba is there for the rest of a pass."""
+    return weight_levels() > 0 and importlib.util.find_spec("numba") is not None
 
 
 def quantize_rows(weight: Tensor, levels: int | None = None) -> tuple[Tensor, Tensor]:
@@ -100,6 +101,7 @@ class Int8Linear:
         bias: [out] float32, or None.
 
     Attributes:
+        bias: as it was given; `multiply` leaves it to the caller.
         outputs: how many numbers a row becomes.
     """
 

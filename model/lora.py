@@ -25,7 +25,7 @@ _KEY = re.compile(r"(?:^|\.)layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)_proj\.lora_(
 
 
 def load_lora(folder: Path, config: DecoderConfig, mask: Tensor) -> Adapter:
-    """Open one. Projections that it leaves alone get a change of rank one that is zero.
+    """Open one. Projections that it leaves alone get a change that is zero.
 
     Args:
         config: the model's shape.
@@ -37,7 +37,8 @@ def load_lora(folder: Path, config: DecoderConfig, mask: Tensor) -> Adapter:
     try:
         said = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         stored = load_file(folder / "adapter_model.safetensors")
-        scale = float(said["lora_alpha"]) / int(said["r"])
+        rank = int(said["r"])
+        scale = float(said["lora_alpha"]) / rank
         targets = {str(name).removesuffix("_proj") for name in said.get("target_modules") or ("o_proj",)}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise BadModelFile(f"the adapter in {folder} cannot be read ({error}): fetch it again") from None
@@ -54,9 +55,9 @@ def load_lora(folder: Path, config: DecoderConfig, mask: Tensor) -> Adapter:
     def change(layer: int, name: str) -> LowRank:
         rows, columns = shapes[name]
         if name not in targets:
-            return LowRank(torch.zeros(1, columns), torch.zeros(rows, 1))
+            return LowRank(torch.zeros(rank, columns), torch.zeros(rows, rank))
         a, b = found[layer, name, "A"], found[layer, name, "B"] * scale
-        if (b.shape[0], a.shape[1]) != (rows, columns) or a.shape[0] != b.shape[1]:
+        if (b.shape[0], a.shape[1]) != (rows, columns) or not a.shape[0] == b.shape[1] == rank:
             raise BadModelFile(f"the adapter in {folder} has another shape than the model")
         return LowRank(a, b)
 

@@ -68,8 +68,8 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def log_total(logits: Tensor) -> Tensor:
-    """log Σ exp over a vocabulary: [..., vocabulary] → [...] float32. Terms keep the logits' dtype and are added up in
-    float32, so that no float32 copy of a vocabulary is made."""
+    """log Σ exp over a vocabulary: [..., vocabulary] → [...] float32. Where logits are shorter than that, terms keep
+    their dtype and are added up in float32, so that no float32 copy of a vocabulary is made."""
     if logits.dtype == torch.float32:
         return logits.logsumexp(-1)
     top = logits.amax(-1, keepdim=True)

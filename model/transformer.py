@@ -202,7 +202,9 @@ class Decoder:
         if precision == "int8" and device.type != "cpu":
             raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
         if precision == "int8" and not int8_runs_here():
-            raise ValueError("this build of torch has no int8 products on this processor: choose float32")
+            raise ValueError(
+                "this build of torch has no int8 products on this processor, or Numba is not installed: choose float32"
+            )
         self.config: DecoderConfig = checkpoint.config
         self.device = device
         self.precision = precision

@@ -14,9 +14,9 @@ its logits; `verified.py` lays out the passes. Sources: speculative sampling
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class Pass:
         return Rows(cache, tokens, positions, seen, noise, len(tokens), exact=True)
 
 
-@cache
+@functools.cache
 def sees(drafts: int, copied: int, slots: int) -> Tensor:
     """Which new rows each new row of a pass sees: [rows, rows] bool. Not to be changed: it is made once."""
     clean = 1 + drafts + copied

@@ -88,7 +88,7 @@ async def test_newcomers_delay_a_speakers_next_words_by_no_pass(
 
 
 async def test_those_that_waited_longest_are_served_first(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass that holds two rows serves six conversations in turn: none waits more than three passes."""
+    """A pass that holds two rows serves six conversations in turn: none waits more than three passes, or four."""
     engine._most_rows = 2
     served: list[list[int]] = []
     run = engine.model.decoder.run
@@ -106,7 +106,8 @@ async def test_those_that_waited_longest_are_served_first(engine: Engine, monkey
     prompted = max(next(n for n, batch in enumerate(served) if cache in batch) for cache in caches)
     for cache in caches:
         places = [n for n, batch in enumerate(served) if cache in batch and n > prompted]
-        assert max(after - before for before, after in itertools.pairwise(places)) <= 3
+        # One more where copies that were planned by the first speaker alone fill a pass.
+        assert max(after - before for before, after in itertools.pairwise(places)) <= 4
 
 
 async def test_conversations_share_their_instructions(engine: Engine) -> None:

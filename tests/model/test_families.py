@@ -27,7 +27,7 @@ from model.gguf_file import BadModelFile
 from model.lora import load_lora
 from model.sampling import Rule
 from model.tokenizer import TextTokenizer
-from model.transformer import MASK, Decoder, Rows, next_chunk
+from model.transformer import MASK, Decoder, Precision, Rows, next_chunk
 from model.weights import open_checkpoint
 from tests.conftest import save_tiny
 from tests.model.families import LAYOUTS, MASK_TOKEN, Slow, save_family, sees_of, with_mask, write_slowly
@@ -184,28 +184,36 @@ def save_lora(folder: Path, model: Decoder, targets: tuple[str, ...] = ("o",)) -
             added[f"encoder.layers.{n}.self_attn.{name}_proj.weight"] = b @ a * 8 / 4
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "target_modules": ["o_proj"]}))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"r": 4, "lora_alpha": 8, "target_modules": [f"{t}_proj" for t in targets]})
+    )
     return added
 
 
-def test_nemotrons_own_adapter_drafts_and_leaves_the_text_alone(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("targets", [("o",), ("q", "v")])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_nemotrons_own_adapter_drafts_and_leaves_the_text_alone(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, targets: tuple[str, ...], precision: Precision
+) -> None:
     """Its drafting pass computes what weights with the adapter multiplied in compute; what is said is the base's."""
     ours, _ = save_family(tmp_path, tiny_tokenizer, "nemotron-labs-diffusion")
-    bare = load_model(ours, device="cpu", precision="float32")
-    added = save_lora(ours / "linear_spec_lora", bare.decoder)
+    bare = load_model(ours, device="cpu", precision=precision)
+    added = save_lora(ours / "linear_spec_lora", bare.decoder, targets)
     merged = shutil.copytree(ours, tmp_path / "merged", ignore=shutil.ignore_patterns("linear_spec_lora"))
     weights = load_file(merged / "model.safetensors")
     save_file({name: value + added.get(name, 0) for name, value in weights.items()}, merged / "model.safetensors")
-    model = load_model(ours, device="cpu", precision="float32")
+    model = load_model(ours, device="cpu", precision=precision)
     assert model.adapter is not None
     drafting = Pass(9, slots=7, linear=True)
 
     def logits(decoder: Decoder, adapter: Adapter | None) -> torch.Tensor:
         return decoder.run([drafting.rows(decoder.new_cache())], adapter)[0].nan_to_num(neginf=0)
 
-    wanted = logits(load_model(merged, device="cpu", precision="float32").decoder, None)
+    wanted = logits(load_model(merged, device="cpu", precision=precision).decoder, None)
     far = (logits(bare.decoder, None) - wanted).abs().mean()
-    assert (logits(model.decoder, model.adapter) - wanted).abs().mean() < 0.05 * far  # it computes in bfloat16
+    assert (logits(model.decoder, model.adapter) - wanted).abs().mean() < (
+        0.3 if precision == "int8" else 0.01
+    ) * far  # weights that were merged are rounded anew
     texts = []
     for loaded in (bare, model):
         engine = Engine(lambda loaded=loaded: loaded)  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_the_gate_is_silu_times_up(rows: int, size: int, reach: float, seed: int
     product, bias = drawn(seed, rows, 2 * size) * F32(reach), drawn(seed + 1, 2 * size)
     scale, inner = np.abs(drawn(seed + 2, rows)), drawn(seed, rows, size)
     levels, largest = np.empty((rows, size), np.uint8), np.empty(rows, F32)
-    kernels.gate(product, scale, bias, inner, levels, largest)
+    kernels.swiglu(product, scale, bias, inner, levels, largest)
     half, up = torch.from_numpy(product * scale[:, None] + bias).chunk(2, -1)
     close(inner, torch.nn.functional.silu(half) * up)
 
@@ -110,6 +111,81 @@ def test_attention_is_torchs_and_a_row_does_not_depend_on_what_is_beside_it(rows
         own = (np.ascontiguousarray(part[:, places]) for part in (keys, values))
         kernels.attend_rows(query[row : row + 1], *own, count, np.ones((1, 1), bool), alone)
         assert (alone[0] == out[row]).all()
+
+
+@given(
+    rows=st.integers(2, 9),
+    size=st.sampled_from([8, 64, 72]),
+    past=st.integers(0, 90),
+    offset=st.integers(0, 15),
+    seed=st.integers(0, 9),
+)
+@settings(deadline=None, max_examples=40)
+def test_every_kernel_gives_a_row_alone_the_same_bits(rows: int, size: int, past: int, offset: int, seed: int) -> None:
+    """A row among others, and alone in arrays that lie elsewhere."""
+    width, heads, kv_heads, rank = 4 * size, 4, 2, 6
+    wide, scale = drawn(seed, rows, 2 * width), np.abs(drawn(seed + 1, rows)) + F32(0.1)
+    bias, weight, state = drawn(seed + 2, 2 * width), drawn(seed + 3, width), drawn(seed + 4, rows, width)
+    norm, turn = drawn(seed + 5, heads + kv_heads, size), (drawn(seed + 6, rows, size), drawn(seed + 7, rows, size))
+    keys, values = drawn(seed + 8, kv_heads, past + rows, size), drawn(seed + 9, kv_heads, past + rows, size)
+    draw = np.random.default_rng(seed)
+    a, b = (draw.integers(-127, 128, shape, np.int8) for shape in ((2 * rank, width), (rank, 2 * width)))
+    sees = np.tril(np.ones((rows, rows), bool))
+
+    def moved(array: kernels.Floats) -> kernels.Floats:
+        room = np.empty(array.size + offset, array.dtype)[offset:].reshape(array.shape)
+        room[:] = array
+        return room
+
+    def run(at: slice, before: int) -> list[kernels.Floats]:
+        x, product, by = moved(state[at]), moved(wide[at]), moved(scale[at])
+        n = len(x)
+        normal, levels, largest = np.empty((n, width), F32), np.empty((n, width), np.uint8), np.empty(n, F32)
+        kernels.add_and_normalize(
+            x, product[:, :width].copy(), by, bias[:width].copy(), weight, EPS, normal, levels, largest
+        )
+        inner, inner_levels, most = np.empty((n, width), F32), np.empty((n, width), np.uint8), np.empty(n, F32)
+        kernels.swiglu(product, by, bias, inner, inner_levels, most)
+        k, v = moved(keys[:, : before + n]), moved(values[:, : before + n])
+        query, out = np.empty((n, heads, size), F32), np.empty((n, width), F32)
+        args = (np.ones(n, F32), before, query, k, v)
+        kernels.split_heads(product, by, bias, norm, EPS, moved(turn[0][at]), moved(turn[1][at]), *args)
+        kernels.attend_rows(query, k, v, before, sees[:n, :n].copy(), out)
+        ends, places = np.array([width, 2 * width]), np.arange(n)
+        kernels.add_low_rank(normal, places, by, a, np.ones(2 * rank, F32), b, bias, ends, product)
+        again, top = np.empty((n, width), np.uint8), np.empty(n, F32)
+        kernels.quantize(out, again, top)
+        keys[:, before : before + n], values[:, before : before + n] = k[:, before:], v[:, before:]
+        return [x, normal, levels, largest, inner, inner_levels, most, query, out, product, again, top]
+
+    together = run(slice(0, rows), past)
+    for row in range(rows):
+        alone = run(slice(row, row + 1), past + row)
+        assert all((one[0] == all_[row]).all() for one, all_ in zip(alone, together, strict=True))
+
+
+def test_kernels_are_compiled_anew_where_they_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that a power cut left empty, and no place to keep them in."""
+
+    def double(x: kernels.Floats) -> None:
+        for n in range(len(x)):
+            x[n] *= 2
+
+    x = np.ones(3, F32)
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    kernels._compiled("F1")(double)(x)
+    (index,) = (tmp_path / "kernels").rglob("*.nbi")
+    index.write_bytes(b"")
+    kernels._compiled("F1")(double)(x)
+    assert "compiled kernels cannot be kept" in caplog.text
+    caplog.clear()
+    without_a_file: dict[str, Callable[..., None]] = {}
+    exec("def double(x):\n    for n in range(len(x)):\n        x[n] *= 2", without_a_file)
+    kernels._compiled("F1")(without_a_file["double"])(x)
+    assert x.tolist() == [8, 8, 8]
+    assert "compiled kernels cannot be kept" in caplog.text
 
 
 FAMILIES: list[tuple[str, dict[str, object]]] = [
