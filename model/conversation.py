@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from model.answer import Answer, Progress
 from model.cache import KeyValueCache
 from model.chat import Message, TextMessage
+from model.decode.decoding import Decoding, write
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.schedule import Effort, Schedule, schedule_for
-from model.decode.verified import Drafting, verified
+from model.decode.verified import Drafting, Verifier
 from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider
@@ -30,6 +31,10 @@ _log = logging.getLogger("rejoinder.model")
 
 _LETTERS_PER_TOKEN = 16
 """No text has more letters to a token over any length; a longer conversation is shortened before it is encoded."""
+
+
+_OWN_STEPS = 4
+"""Passes of a block at most with an adapter of our own: more make nothing better (docs/benchmarks.md, passes)."""
 
 
 class PromptTooLong(ValueError):
@@ -204,22 +209,19 @@ class Conversation:
             start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // PREFILL_CHUNK * PREFILL_CHUNK
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
+        decoding: Decoding
         if denoising is None:
-            yield from verified(self._cache, ids, self._drafts, rule, answer, context, engine.pace, self._stride)
+            decoding = Verifier(self._cache, ids, self._drafts, rule, context, engine.pace, self._stride)
         else:
             # What a family brings for drafting is not for its own denoising.
             gated = engine.model.adapter is not None and engine.model.decoder.config.denoising is None
-            yield from Denoiser(
-                self._cache,
-                ids,
-                denoising,
-                options.schedule,
-                rule,
-                answer,
-                context,
-                gated=gated,
-                deadline=options.deadline,
-            ).run()
+            schedule = options.schedule
+            if gated:
+                schedule = replace(schedule, max_steps=min(schedule.max_steps, _OWN_STEPS))
+            decoding = Denoiser(
+                self._cache, ids, denoising, schedule, rule, answer, context, gated=gated, deadline=options.deadline
+            )
+        yield from write(decoding, answer)
 
     def _instructions(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> int:
         """How many of the first tokens are instructions and tools, which other conversations may begin with, too."""

@@ -106,3 +106,9 @@ class Rule:
         if self.sampling.temperature == 0:
             return torch.nn.functional.one_hot(likeliest(logits), logits.shape[-1]).float()
         return probabilities(logits.cpu().float(), self.sampling)
+
+    def draw(self, logits: Tensor) -> int:
+        """A token as the base model alone would have chosen it: [vocabulary]."""
+        if self.sampling.temperature == 0:
+            return int(likeliest(logits))
+        return int(torch.multinomial(self.spread(logits), 1, generator=self.generator))

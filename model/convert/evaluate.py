@@ -17,7 +17,8 @@ from model.answer import Answer
 from model.chat import TextMessage
 from model.convert.corpus import loops
 from model.convert.prompts import PASSAGE_TURN
-from model.decode.verified import Drafting, verified
+from model.decode import decoding
+from model.decode.verified import Drafting, Verifier
 from model.engine import LoadedModel
 from model.sampling import Rule
 from model.transformer import next_chunk
@@ -154,7 +155,7 @@ def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], 
     answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
 
     context = decoder.config.context_length
-    steps = verified(cache, ids, drafting, Rule(), answer, context, seen)
+    steps = decoding.write(Verifier(cache, ids, drafting, Rule(), context, seen), answer)
     passes, began = 0, time.perf_counter()
     rows = next(steps)
     while True:

@@ -30,13 +30,16 @@ class Block:
         tokens: ids, MASK where nothing is settled.
         given: how many of the first are final: of the prompt, or spoken already.
         passes: passes it has had.
-        quiet: whether the last pass changed nothing that was settled.
-        guesses: the likeliest token of each position in the last pass, and its probability.
+        edits: how many of them found nothing masked.
+        quiet: whether the last pass changed nothing at all.
+        guesses: the likeliest token of each position in the last pass; and the probability of what may be shown there,
+            the settled token or else that one.
     """
 
     tokens: tuple[int, ...]
     given: int = 0
     passes: int = 0
+    edits: int = 0
     quiet: bool = True
     guesses: Draft = field(default_factory=Draft)
 
@@ -52,8 +55,7 @@ class Block:
 
     def done(self, schedule: Schedule) -> bool:
         """Whether it needs no more passes."""
-        edited_enough = self.passes > schedule.max_steps + _MOST_EDITS
-        return not self.masked and (schedule.edit is None or self.quiet or edited_enough)
+        return not self.masked and (schedule.edit is None or self.quiet or self.edits >= _MOST_EDITS)
 
     def draft(self) -> Draft:
         """What may stand behind the final tokens."""
@@ -79,7 +81,7 @@ def step(block: Block, logits: Tensor, schedule: Schedule, rule: Rule, left: int
     guesses, confidence, entropy = _guess(logits, rule, wanted=schedule.rule == "entropy")
     masked = torch.tensor([token == MASK for token in block.tokens])
     settled = torch.zeros_like(masked)
-    settled[_sure(masked, confidence, entropy, schedule)] = True
+    settled[_sure(masked, confidence, entropy, schedule, forced)] = True
     fewest = math.ceil(int(masked.sum()) / max(1, left)) if forced else 0
     if int(settled.sum()) < fewest:
         order = torch.where(masked, confidence, -1.0).argsort(descending=True, stable=True)
@@ -93,11 +95,16 @@ def step(block: Block, logits: Tensor, schedule: Schedule, rule: Rule, left: int
     if schedule.remask is not None and left > 1:
         again = _doubtful(tokens, free & ~changed, logits, schedule.remask, int(settled.sum()) - 1)
     after = torch.where(settled | changed, guesses, torch.where(again, MASK, tokens))
+    held = (after != MASK) & (after != guesses)
+    if bool(held.any()):
+        belief = chances(logits, after.clamp(min=0).to(logits.device)).cpu()
+        confidence = torch.where(held, belief, confidence)
     return replace(
         block,
         tokens=tuple(after.tolist()),
         passes=block.passes + 1,
-        quiet=not bool(changed.any() or again.any()),
+        edits=block.edits + (not bool(masked.any())),
+        quiet=not bool((settled | changed | again).any()),
         guesses=Draft(tuple(guesses.tolist()), None, tuple(confidence.tolist())),
     )
 
@@ -124,7 +131,7 @@ def _guess(logits: Tensor, rule: Rule, *, wanted: bool) -> tuple[Tensor, Tensor,
     return tokens, drawn_from.gather(1, tokens[:, None])[:, 0], entropy.cpu()
 
 
-def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedule) -> Tensor:
+def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedule, forced: bool) -> Tensor:
     """Indices of the masked tokens that the rule settles."""
     places = masked.nonzero()[:, 0]
     if schedule.rule == "threshold":
@@ -135,8 +142,9 @@ def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedul
         fits = (n + 1) * (1 - confidence[order]) < schedule.bound
     else:
         order = places[entropy[places].argsort(stable=True)]
-        sums, largest = entropy[order].cumsum(0), entropy[order].cummax(0).values if len(order) else entropy[order]
-        fits = sums - largest <= schedule.bound
+        sums = entropy[order].cumsum(0)
+        # In order, so that the last one is the largest, and the first one always fits: not where none has to.
+        fits = (sums - entropy[order] if forced else sums) <= schedule.bound
     return order[: int(fits.nonzero()[-1]) + 1] if bool(fits.any()) else order[:0]
 
 

@@ -8,9 +8,8 @@ arXiv 2505.22618, prefix cache).
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,8 +18,9 @@ from torch import Tensor
 from model.answer import Answer
 from model.attention import blocks_mask, text_mask
 from model.cache import KeyValueCache
-from model.decode import schedule as timing
+from model.decode.allowance import Allowance
 from model.decode.block import Block, cut, fresh, step
+from model.decode.decoding import Step
 from model.decode.draft import Draft
 from model.decode.schedule import Schedule
 from model.families import Denoising
@@ -30,14 +30,8 @@ from model.transformer import MASK, Rows
 _FEWEST = 3
 """Tokens of a block that is ended early at punctuation, at least."""
 
-_CLAUSE = 10
-"""Tokens of a first clause, about: what time is left until it is wanted is shared among the blocks that hold them."""
-
 _NEXT_AT = 0.5
 """Share of the last block in flight that is settled when the next one is begun (D2F, block_add_threshold)."""
-
-_SMOOTH = 0.3
-"""Weight of the newest pass in the measured time of a pass."""
 
 
 def reading_start(denoising: Denoising, ids: Sequence[int]) -> int:
@@ -80,7 +74,8 @@ class Denoiser:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache, self._how, self._schedule, self._rule, self._answer = cache, denoising, schedule, rule, answer
-        self._context, self._gated, self._deadline, self._clock = context, gated, deadline, clock
+        self._context, self._gated = context, gated
+        self._allowance = Allowance(schedule, answer, deadline, clock)
         self._exact = denoising.text != "bidirectional"
         whole = _whole(denoising, ids)
         self._text = list(ids[:whole])
@@ -91,26 +86,16 @@ class Denoiser:
         self._arrived = True
         """Whether the first block has had no pass as the first: nobody knows yet how many it needs, and what stands
         before it is final only now. It may have had passes behind the block before it."""
-        self._wanted = schedule.max_steps
         self._before: Tensor | None = None
-        self._pass_seconds = 0.0
-
-    def run(self) -> Generator[Rows, Tensor, None]:
-        """Yields the rows of each pass, is sent their logits."""
-        while self._answer.finished is None:
-            front = self._front()
-            began = self._clock()
-            logits = yield self._rows(front)
-            self._measure(self._clock() - began)
-            self._settle(front, logits)
-
-    def _front(self) -> list[int]:
+        self._front: list[int] = []
         """Clean tokens that are run in front of the blocks: what is finished and not in the cache."""
+
+    def ahead(self) -> Rows:
+        """The rows of the next pass."""
         if not self._exact and self._arrived:
             self._cache.truncate(0)
-        return self._text[len(self._cache.tokens) :]
-
-    def _rows(self, front: list[int]) -> Rows:
+        front = self._front = self._text[len(self._cache.tokens) :]
+        self._allowance.begin_pass()
         how = self._how
         tokens = [*front, *(token for block in self._blocks for token in block.tokens)]
         past, clean = len(self._cache.tokens), len(front)
@@ -128,8 +113,10 @@ class Denoiser:
         written = len(self._answer.tokens) % self._how.canvas
         return min(self._how.canvas, written + sum(len(block.tokens) for block in self._blocks))
 
-    def _settle(self, front: list[int], logits: Tensor) -> None:
-        """What a pass came to: keys of finished text, settled tokens, committed ones."""
+    def step(self, logits: Tensor) -> Step:
+        """What that pass came to: keys of finished text, settled tokens, committed ones."""
+        self._allowance.end_pass()
+        front = self._front
         if front:
             kept = front if self._exact or not self._how.shift else front[:-1]
             if self._exact or len(front) > 1:
@@ -141,46 +128,34 @@ class Denoiser:
             # Nothing stands before a block that begins the text, and then its first token is given.
             before = about[0] if self._before is None else self._before
             about = torch.cat((before[None], about[:-1]))
+        if not self._arrived:
+            self._allowance.weigh(self._blocks[0].passes + 1)
         at = 0
         for number, block in enumerate(self._blocks):
-            left = max(1, self._wanted - block.passes) if number == 0 else self._schedule.max_steps
+            left = self._allowance.left(block) if number == 0 else self._schedule.max_steps
             piece = about[at : at + len(block.tokens)]
             self._blocks[number] = step(block, piece, self._schedule, self._rule, left, forced=number == 0)
             at += len(block.tokens)
         if self._arrived:
-            self._wanted, self._arrived = self._passes(self._blocks[0]), False
-        self._commit()
+            self._allowance.look(self._blocks[0])
+            self._arrived = False
+        committed = self._commit()
+        return Step(committed, self._draft())
+
+    def close(self) -> None:
+        """The cache holds finished text only, whenever the answer is dropped."""
 
     def _seed(self) -> None:
         """The clean row before a block says its first token, where the family does so. What has been settled behind
         another first token is masked again."""
         block = self._blocks[0]
         if self._how.seeded and self._arrived and block.given == 0 and self._before is not None:
-            spread = self._rule.spread(self._before).cpu()
-            token = int(torch.multinomial(spread, 1, generator=self._rule.generator))
+            token = self._rule.draw(self._before)
             rest = block.tokens[1:] if block.tokens[0] in (MASK, token) else (MASK,) * (len(block.tokens) - 1)
             self._blocks[0] = replace(block, tokens=(token, *rest), given=1)
 
-    def _passes(self, block: Block) -> int:
-        """How many passes this block gets, those that it has had included."""
-        guesses = zip(block.tokens, block.guesses.confidence, strict=True)
-        unsettled = [confidence for token, confidence in guesses if token == MASK]
-        wanted = 1 + timing.passes_needed(unsettled, self._schedule) if unsettled else 1
-        left = None
-        if self._deadline is not None and not self._answer.has_clause:
-            left = (self._deadline - self._clock() + self._pass_seconds) / self._until_clause(block)
-        wanted = min(wanted, self._schedule.max_steps)
-        given = timing.passes_given(wanted, left=left, pass_seconds=self._pass_seconds)
-        before = block.passes - 1
-        return min(before + given, max(before + 1, self._schedule.max_steps))
-
-    def _until_clause(self, block: Block) -> int:
-        """Blocks that the first clause still needs, this one included."""
-        needed = min(_CLAUSE - len(self._answer.tokens), self._answer.left)
-        return max(1, math.ceil(needed / len(block.tokens)))
-
-    def _commit(self) -> None:
-        """Commit what is final; begin the next block when this one is done."""
+    def _commit(self) -> list[int]:
+        """What is final now; begins the next block when this one is done."""
         committed: list[int] = []
         while self._blocks:
             given, block = self._given[0], self._shortened(self._blocks[0])
@@ -192,7 +167,8 @@ class Denoiser:
             if not done:
                 break
             self._text += block.tokens
-            self._wanted, self._arrived = self._schedule.max_steps, True
+            self._arrived = True
+            self._allowance.next_block()
             del self._blocks[0], self._given[0]
             if self._how.seeded:
                 break  # the text that ends here says what the next block begins with
@@ -200,7 +176,7 @@ class Denoiser:
         room = len(self._blocks) < self._schedule.in_flight
         if last is None or (room and last.masked <= len(last.tokens) * (1 - _NEXT_AT)):
             self._begin(force=last is None)
-        self._answer.add(committed, self._draft())
+        return committed
 
     def _shortened(self, block: Block) -> Block:
         """The first block, ended early at the end token, or at punctuation where blocks may begin anywhere."""
@@ -224,7 +200,3 @@ class Denoiser:
         drafts = [block.draft() for block in self._blocks if block.passes]
         tokens = tuple(token for draft in drafts for token in draft.tokens)
         return Draft(tokens, None, tuple(c for draft in drafts for c in draft.confidence))
-
-    def _measure(self, seconds: float) -> None:
-        old = self._pass_seconds or seconds
-        self._pass_seconds = old + _SMOOTH * (seconds - old)

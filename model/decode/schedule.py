@@ -108,16 +108,6 @@ def passes_needed(confidence: list[float], schedule: Schedule) -> int:
     return 1 if doubt < _SURE else min(schedule.max_steps, FEWEST - 1 + math.ceil(doubt))
 
 
-def passes_given(wanted: int, *, left: float | None, pass_seconds: float) -> int:
-    """How many passes a block gets.
-
-    Args:
-        wanted: `passes_needed`, or the schedule's most.
-        left: this block's share of the seconds until a clause should be ready; None when nobody waits for it, or it
-            is ready.
-        pass_seconds: what a pass takes now.
-    """
-    if left is None:
-        return wanted
-    affordable = math.floor(max(0.0, left) / max(pass_seconds, 1e-4))
+def passes_given(wanted: int, affordable: int) -> int:
+    """How many passes a block gets: what it wants, or what the time allows, and the fewest that make sense."""
     return min(wanted, max(FEWEST, affordable))

@@ -156,7 +156,7 @@ def _draw(ahead: Pass, logits: Tensor, rule: Rule) -> tuple[int, int]:
         rest = (base - drawn_from).clamp_(min=0)
         rest = rest if rest.sum() > 0 else base  # equal but for rounding
         return place, int(torch.multinomial(rest, 1, generator=rule.generator))
-    token = int(torch.multinomial(rule.spread(logits[len(drafts)]), 1, generator=rule.generator))
+    token = rule.draw(logits[len(drafts)])
     if not drafts and ahead.lookup and token == ahead.lookup[0]:
         return -1, token
     return len(drafts), token
@@ -169,7 +169,7 @@ def _copied(ahead: Pass, logits: Tensor, rule: Rule, first: int) -> Outcome:
     committed, rows = [first], [0]
     for place in range(len(ahead.lookup)):
         rows.append(1 + drafts + place)
-        token = int(torch.multinomial(rule.spread(logits[rows[-1]]), 1, generator=rule.generator))
+        token = rule.draw(logits[rows[-1]])
         committed.append(token)
         if place + 1 == len(ahead.lookup) or token != ahead.lookup[place + 1]:
             break

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
+from model.decode.schedule import Schedule
 from model.families import Denoising
 from tests.conftest import save_tiny
 
@@ -155,9 +156,9 @@ def sees_of(how: Denoising, text: int, sizes: list[int], canvas: int = 0) -> Ten
 
 
 def write_slowly(
-    slow: Slow, ids: list[int], how: Denoising, bound: float, max_steps: int, count: int, closing: set[int]
+    slow: Slow, ids: list[int], how: Denoising, schedule: Schedule, count: int, closing: set[int]
 ) -> list[int]:
-    """What threshold denoising writes behind `ids`, all recomputed in every pass; greedy, one block at a time.
+    """What block denoising writes behind `ids`, all recomputed in every pass; greedy, one block at a time.
 
     Every block gets `max_steps` passes, and what is left of its masks is spread over the passes that are left.
     """
@@ -165,8 +166,8 @@ def write_slowly(
     text, opening, answer = ids[:whole], ids[whole:], []
     while len(answer) < count:
         block: list[int | None] = [*opening, *[None] * (how.block - len(opening))]
-        kept = None
-        for left in range(max_steps, 0, -1):
+        kept, given, edits = None, len(opening), 0
+        for number in range(1000):
             filled = [how.mask if token is None else token for token in block]
             if how.text == "bidirectional":
                 about, kept = _one_canvas(slow, text, filled, how, len(answer), kept)
@@ -178,27 +179,52 @@ def write_slowly(
                 about = logits[before:][: len(block)] if how.shift else logits[first:]
                 if how.shift and first == 0:
                     about = torch.cat((logits[:1], logits[:-1]))
-                if how.seeded and left == max_steps and not opening:
-                    block[0] = int(logits[first - 1].argmax())
-            best = about.softmax(-1).max(-1)
-            masked = [n for n, token in enumerate(block) if token is None]
-            sure = [n for n in masked if best.values[n] >= bound]
-            fewest = math.ceil(len(masked) / left)
-            if len(sure) < fewest:
-                sure = sorted(masked, key=lambda n: -best.values[n])[:fewest]
-            for n in sure:
-                block[n] = int(best.indices[n])
+                if how.seeded and number == 0 and not opening:
+                    block[0], given = int(logits[first - 1].argmax()), 1
+            edits += None not in block
+            same = _one_step(block, about.softmax(-1), given, max(1, schedule.max_steps - number), schedule)
             prefix = next((n for n, token in enumerate(block) if token is None), len(block))
             ends = [n for n in range(3, prefix) if block[n] in closing]
             if ends and not how.aligned:
                 block = block[: ends[0] + 1]
-            if None not in block:
+            if None not in block and (schedule.edit is None or same or edits == 16):
                 break
         assert None not in block
         text = [*text, *(token for token in block if token is not None)]
         answer += [token for token in block[len(opening) :] if token is not None]
         opening = []
     return answer[:count]
+
+
+def _one_step(block: list[int | None], chances: Tensor, given: int, left: int, schedule: Schedule) -> bool:
+    """Settle, edit and mask again as `Schedule` says; whether nothing was changed."""
+    before = list(block)
+    best = [(float(row.max()), int(row.argmax())) for row in chances]
+    masked = [n for n, token in enumerate(block) if token is None]
+    surest = sorted(masked, key=lambda n: -best[n][0])
+    if schedule.rule == "threshold":
+        sure = [n for n in masked if best[n][0] >= schedule.bound]
+    elif schedule.rule == "factor":
+        fits = [k for k in range(1, len(surest) + 1) if (k + 1) * (1 - best[surest[k - 1]][0]) < schedule.bound]
+        sure = surest[: max(fits, default=0)]
+    else:
+        entropy = [float(-(row * row.clamp(min=1e-30).log()).sum()) for row in chances]
+        clear = sorted(masked, key=lambda n: entropy[n])
+        sums = [sum(entropy[n] for n in clear[:k]) - entropy[clear[k - 1]] for k in range(1, len(clear) + 1)]
+        sure = clear[: sum(total <= schedule.bound for total in sums)]
+    fewest = math.ceil(len(masked) / left)
+    if len(sure) < fewest:
+        sure = [*sure, *(n for n in surest[:fewest] if n not in sure)]
+    older = [n for n, token in enumerate(before) if token is not None and n >= given]
+    changed = [n for n in older if schedule.edit is not None and best[n][1] != block[n] and best[n][0] > schedule.edit]
+    for n in (*sure, *changed):
+        block[n] = best[n][1]
+    if schedule.remask is not None and left > 1:
+        belief = {n: float(chances[n, before[n]]) for n in older if n not in changed}  # type: ignore[index]
+        doubted = sorted((n for n in belief if belief[n] < schedule.remask), key=lambda n: belief[n])
+        for n in doubted[: max(0, len(sure) - 1)]:
+            block[n] = None
+    return block == before
 
 
 def _one_canvas(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from model.answer import Answer
 from model.cache import KeyValueCache
+from model.decode.decoding import write
 from model.decode.denoise import Denoiser
 from model.decode.schedule import FEWEST, Schedule
 from model.families import Denoising
@@ -70,7 +71,7 @@ class Machine:
     def write(self, chance: float, later: float | None = None, token: int = 7, seeds: int = 7) -> int:
         """Passes until the answer ends. Clean rows say `seeds`; blocks say `token` with this chance, those behind the
         first with chance `later`."""
-        passes = self.denoiser.run()
+        passes = write(self.denoiser, self.answer)
         rows, count = next(passes), 0
         while True:
             count += 1
@@ -100,8 +101,9 @@ def test_a_block_that_was_begun_early_is_told_how_many_passes_it_needs() -> None
     tokens, so it needs two passes, not all eight."""
     machine = Machine(blocks_of(8), Schedule(bound=0.99, max_steps=8, in_flight=2), Said(16))
     told: list[int] = []
-    passes = machine.denoiser._passes
-    machine.denoiser._passes = lambda block: told.append(block.passes) or passes(block)  # type: ignore[method-assign,func-returns-value]
+    allowance = machine.denoiser._allowance
+    look = allowance.look
+    allowance.look = lambda block: told.append(block.passes) or look(block)  # type: ignore[method-assign,func-returns-value]
     machine.write(0.97)
     assert len(told) == 2  # once for each block
     assert told[1] > 1  # though it had passes before
@@ -141,3 +143,10 @@ def test_a_deadline_is_shared_by_the_small_blocks_that_a_clause_needs(size: int)
 def test_what_is_left_of_the_time_goes_to_one_block_where_it_holds_a_clause() -> None:
     machine = Machine(blocks_of(16), Schedule(bound=0.99, max_steps=8), Said(16), deadline=8.0)
     assert machine.write(0.05) == 8
+
+
+def test_a_machine_that_slows_down_takes_passes_away_in_the_middle_of_a_block() -> None:
+    """Seconds a pass at first, then ten: what was affordable is weighed again after each."""
+    machine = Machine(blocks_of(16), Schedule(bound=0.99, max_steps=8), Said(16), deadline=8.0, slow_from=3)
+    assert machine.write(0.05) == 3  # two quick ones, and the slow one that told
+    assert machine.now == 12.0

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from model.adapter import Adapter, projection_shapes
 from model.answer import Answer, Progress
 from model.chat import CHATML, ChatTemplate, TextMessage
+from model.decode import decoding
 from model.decode.denoise import Denoiser, reading_start
 from model.decode.draft import Draft
-from model.decode.schedule import Rule as SettlingRule
 from model.decode.schedule import Schedule
 from model.decode.verify import Pass
 from model.engine import Engine, load_model
@@ -68,7 +68,7 @@ def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int
         chunk = next_chunk(cache, ids[:start], how.text, how.block)
         decoder.run([chunk])
         cache.commit(chunk.tokens)
-    passes = Denoiser(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length).run()
+    passes = decoding.write(Denoiser(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length), answer)
     rows = next(passes)
     try:
         while True:
@@ -78,37 +78,41 @@ def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int
 
 
 @pytest.mark.parametrize("text", [1, 8, 13, 16])
-@pytest.mark.parametrize(("bound", "max_steps"), [(0.0, 1), (0.02, 3), (2.0, 8)])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(bound=0.0, max_steps=1),
+        Schedule(bound=0.02, max_steps=3),
+        Schedule(bound=2.0, max_steps=8),
+        Schedule("factor", 4.5, 8),
+        Schedule("entropy", 11.0, 8),
+        Schedule(bound=0.02, max_steps=8, remask=0.01),
+        Schedule(bound=0.01, max_steps=4, edit=0.01),
+        Schedule("entropy", 6.0, 8, remask=0.005, edit=0.02),
+    ],
+)
 def test_blocks_are_denoised_as_the_slow_reference_does(
-    family: tuple[Decoder, Slow, Tokenizer], text: int, bound: float, max_steps: int
+    family: tuple[Decoder, Slow, Tokenizer], text: int, schedule: Schedule
 ) -> None:
     decoder, slow, tokenizer = family
     how = decoder.config.denoising
     assert how is not None
     how = replace(how, canvas=min(how.canvas, 40), block=min(how.block, 8))
     ids = (PROMPT * 2)[:text]
-    schedule = Schedule(bound=bound, max_steps=max_steps)
     # The reference gives every block all its passes; the estimate of how many it needs has a test of its own.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("model.decode.schedule.passes_needed", lambda *_: max_steps - 1)
+        patch.setattr("model.decode.schedule.passes_needed", lambda *_: schedule.max_steps - 1)
         ours = write(decoder, tokenizer, schedule, 20, ids)
-    assert ours.tokens == write_slowly(slow, ids, how, bound, max_steps, 20, CLOSING)
+    assert ours.tokens == write_slowly(slow, ids, how, schedule, 20, CLOSING)
     assert ours.progress[-1].finished == "length"
 
 
-@pytest.mark.parametrize("rule", ["factor", "entropy"])
-def test_every_rule_fills_every_block(family: tuple[Decoder, Slow, Tokenizer], rule: SettlingRule) -> None:
+def test_several_blocks_in_flight_fill_every_block(family: tuple[Decoder, Slow, Tokenizer]) -> None:
     decoder, _, tokenizer = family
-    for schedule in (
-        Schedule(rule, 1.0, 5),
-        Schedule(rule, 0.1, 8, remask=0.3),
-        Schedule("threshold", 0.05, 6, edit=0.01),
-        Schedule("threshold", 0.05, 6, in_flight=3),
-    ):
-        answer = write(decoder, tokenizer, schedule, 24, PROMPT)
-        assert len(answer.tokens) == 24
-        assert decoder.mask_token not in answer.tokens
-        assert len(answer.progress) <= 24 * 8
+    answer = write(decoder, tokenizer, Schedule("threshold", 0.05, 6, in_flight=3), 24, PROMPT)
+    assert len(answer.tokens) == 24
+    assert decoder.mask_token not in answer.tokens
+    assert len(answer.progress) <= 24 * 8
 
 
 def test_a_noisy_pass_sees_what_the_family_says(family: tuple[Decoder, Slow, Tokenizer]) -> None:

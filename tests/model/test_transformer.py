@@ -109,6 +109,7 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     writer.add_eos_token_id(tokenizer.token_to_id("<|im_end|>"))
     names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}
     names |= {"self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up"}
+    names |= {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
     names |= {"mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     def put(name: str, tensor: torch.Tensor) -> None:
@@ -136,7 +137,7 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     return path
 
 
-@pytest.mark.parametrize("family", ["qwen2", "llama"])
+@pytest.mark.parametrize("family", ["qwen2", "llama", "qwen3"])
 def test_a_gguf_file_computes_what_its_safetensors_compute(
     tmp_path: Path, tiny_tokenizer: Tokenizer, family: str
 ) -> None:
