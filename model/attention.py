@@ -50,6 +50,19 @@ def blocks_mask(text: Tensor, sizes: Sequence[int], inside: Literal["causal", "b
     return sees
 
 
+def mask_behind(past: Tensor, sees: Tensor, length: int) -> Tensor:
+    """Who sees whom in a store of `length` keys, of which those before `past` are text and those from there on the new
+    rows: [rows, length] bool. Without a word from the host, where `past` lies on the device.
+
+    Args:
+        past: [1] int64.
+        sees: [rows, rows] bool, which new rows each row sees.
+    """
+    place = torch.arange(length, device=sees.device) - past
+    new = sees[:, place.clamp(0, len(sees) - 1)] & (place >= 0) & (place < len(sees))
+    return new | (place < 0)
+
+
 def attend_many(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query attention of several texts.
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from model.adapter import Adapter
-from model.attention import attend
+from model.attention import attend, mask_behind
 from model.cache import KeyValueCache
 from model.decode.draft import Draft
 from model.decode.verify import Outcome, sees
@@ -176,7 +176,7 @@ class Strider:
         clean = k + 1
         positions = state.past + self._offsets
         places = state.past + torch.arange(self.rows, device=positions.device)
-        mask = self._mask(bucket)
+        mask = mask_behind(state.past, self._sees, bucket)
         x = decoder.embedding(torch.cat((state.last, state.drafts, state.last.expand(self.rows - clean))))
         if self._slots:
             x[clean:] = self._mask_embedding()
@@ -215,9 +215,3 @@ class Strider:
         if self._adapter is not None:
             return self._adapter.mask
         return self._decoder.embedding(torch.full_like(self._state.last, self._decoder.mask_token or 0))
-
-    def _mask(self, bucket: int) -> Tensor:
-        """Who sees whom: all of the past, and of the new rows what `sees` says. [rows, bucket] bool."""
-        place = torch.arange(bucket, device=self._offsets.device) - self._state.past
-        new = self._sees[:, place.clamp(0, self.rows - 1)] & (place >= 0) & (place < self.rows)
-        return new | (place < 0)

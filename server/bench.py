@@ -74,9 +74,11 @@ class Figures:
     """What `--json` prints.
 
     Attributes:
-        ms_by_rows: of a pass with so many rows of plain text.
+        ms_by_rows: of a pass with so many rows of plain text; without a CUDA graph, where others are run with one.
         ms_by_drafts: of a pass with so many drafts as decoding runs it: clean rows, and through the adapter a branch
-            of noise rows for each outcome; (drafts + 1)² rows. 0 is one token a pass.
+            of noise rows for each outcome; (drafts + 1)² rows. 0 is one token a pass. Without a CUDA graph, too.
+        gigabytes_per_second: weights that decoding one token a pass reads, beside what the memory gives.
+        peak_memory_gigabytes: of all answers, the crowds' among them; before the memory itself was measured.
     """
 
     model: str
@@ -132,6 +134,8 @@ def run(choice: Choice, console: Console, crowds: Sequence[int] = ()) -> Figures
         drafted, alone, others = asyncio.run(_measure(engine, llama))
         pairs = list(zip(drafted, alone, strict=True))
         drafted, alone = [a for a in drafted if a.steps], [a for a in alone if a.steps]
+        crowded = [asyncio.run(_crowd(engine, count)) for count in crowds]
+        peak = _peak_memory(decoder.device)
         by_rows = engine.call(_time_rows)
         by_drafts = engine.call(partial(_time_drafts, most=len(engine.pace.acceptance)))
         weights, rows = decoder.nbytes, ROWS[-1]
@@ -150,12 +154,12 @@ def run(choice: Choice, console: Console, crowds: Sequence[int] = ()) -> Figures
             ms_by_rows=by_rows,
             ms_by_drafts=by_drafts,
             weight_bytes=weights,
-            gigabytes_per_second=round(weights / by_rows[1] / 1e6, 1),
+            gigabytes_per_second=round(weights * statistics.median(a.steps / a.seconds for a in alone) / 1e9, 1),
             memory_gigabytes_per_second=round(engine.call(_memory_speed), 1),
             teraflops_per_second=round(2 * decoder.weights * rows / by_rows[rows] / 1e9, 2),
             product_teraflops_per_second=round(engine.call(_product_speed), 2),
-            peak_memory_gigabytes=round(_peak_memory(decoder.device) / 1e9, 2),
-            crowds=[asyncio.run(_crowd(engine, count)) for count in crowds],
+            peak_memory_gigabytes=round(peak / 1e9, 2),
+            crowds=crowded,
         )
     finally:
         if llama is not None:

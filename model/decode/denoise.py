@@ -38,13 +38,12 @@ def reading_start(denoising: Denoising, ids: Sequence[int]) -> int:
     """How much of a prompt is read before the first block: the rest stands in front of the block or opens it."""
     if denoising.text == "bidirectional":
         return 0
-    whole = _whole(denoising, ids)
+    whole = _whole(denoising, ids)  # what stands before the first block
     behind = denoising.block if denoising.text == "block" else 1
     return max(0, whole - behind) if denoising.shift or denoising.seeded else whole
 
 
 def _whole(denoising: Denoising, ids: Sequence[int]) -> int:
-    """How much of a prompt stands before the first block."""
     return len(ids) // denoising.block * denoising.block if denoising.aligned else len(ids)
 
 

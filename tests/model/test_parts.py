@@ -18,6 +18,7 @@ from model.attention import (
     attend_split,
     causal_mask,
     flash_attn_kernel,
+    mask_behind,
     through_flash_attn,
 )
 from model.cache import KeyValueCache
@@ -35,6 +36,16 @@ CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 def test_a_row_sees_what_came_before_it_and_itself(rows: int, past: int) -> None:
     mask = causal_mask(rows, past)
     assert mask.tolist() == [[column <= past + row for column in range(past + rows)] for row in range(rows)]
+
+
+@given(rows=st.integers(1, 9), past=st.integers(0, 30), spare=st.integers(0, 9), seed=st.integers(0, 99))
+def test_rows_of_a_stride_see_the_text_and_what_their_pass_says(rows: int, past: int, spare: int, seed: int) -> None:
+    sees = torch.rand(rows, rows, generator=torch.Generator().manual_seed(seed)) < 0.5
+    mask = mask_behind(torch.tensor([past]), sees, past + rows + spare)
+    for row in range(rows):
+        for key in range(past + rows + spare):
+            wanted = key < past or (key - past < rows and bool(sees[row, key - past]))
+            assert bool(mask[row, key]) == wanted
 
 
 def test_attention_is_softmax_of_scores_over_what_is_seen() -> None:
