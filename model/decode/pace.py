@@ -13,7 +13,7 @@ _SLOW, _TRUSTED = 0.02, 10
 """Weight of the newest pass in the running acceptance: a few dozen passes, about three answers. At first it is more:
 what is said to be usual counts as so many passes, because it was seen on another text."""
 
-_WORTH = 1.25
+_WORTH = 1.1
 """Drafts must promise so much more speed than none. What a pass costs is timed on a quiet machine; beside the other
 stages of a turn one with nine rows took twice as long, one with a single row a quarter longer."""
 
