@@ -267,7 +267,8 @@ class Engine:
             if self.denoising is None and not linear and (on_gpu if self._strides is None else self._strides):
                 room = min(context, model.decoder.config.context_length)
                 for drafting, slots in ((True, _most_slots(model)), (False, 0)):
-                    self._striders[drafting] = Strider(model.decoder, model.adapter if slots else None, slots, room)
+                    adapter, copies = model.adapter if slots else None, _COPIED if drafting else 0
+                    self._striders[drafting] = Strider(model.decoder, adapter, slots, room, copies)
                     self._striders[drafting].warm_up()
         except torch.OutOfMemoryError:
             self._ready.set_exception(ValueError(_NO_ROOM))

@@ -66,12 +66,12 @@ def test_what_is_kept_of_a_pass_is_moved_where_it_lies(decoder: Decoder, adapter
     assert len(cache.fork().tokens) == 5
 
 
-@pytest.mark.parametrize("slots", [0, 1, 4])
-def test_a_stride_needs_no_word_from_the_host(decoder: Decoder, adapter: Adapter, slots: int) -> None:
+@pytest.mark.parametrize(("slots", "copies"), [(0, 0), (0, 8), (1, 0), (4, 8)])
+def test_a_stride_needs_no_word_from_the_host(decoder: Decoder, adapter: Adapter, slots: int, copies: int) -> None:
     """What a CUDA graph captures may not wait for the host."""
-    strider = Strider(decoder, adapter if slots else None, slots, 200)
+    strider = Strider(decoder, adapter if slots else None, slots, 200, copies)
     strider._run(256)
-    assert strider._state.said.shape == (3 * slots + 2,)
+    assert strider._state.said.shape == (2 + max(slots, copies) + 1 + 2 * slots,)
 
 
 def test_a_family_with_a_mask_of_its_own_strides_alike(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
@@ -79,4 +79,4 @@ def test_a_family_with_a_mask_of_its_own_strides_alike(tmp_path: Path, tiny_toke
     own = Decoder(open_checkpoint(folder), ELSEWHERE, "bfloat16")
     strider = Strider(own, None, 2, 200)
     strider._run(256)
-    assert strider._state.said.shape == (8,)
+    assert strider._state.said.shape == (2 + 3 + 4,)
