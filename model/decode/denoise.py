@@ -138,8 +138,7 @@ class Denoiser:
         if self._arrived:
             self._allowance.look(self._blocks[0])
             self._arrived = False
-        committed = self._commit()
-        return Step(committed, self._draft())
+        return Step(self._commit(), self._draft())
 
     def close(self) -> None:
         """The cache holds finished text only, whenever the answer is dropped."""
