@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.belonging import load_tensors, save_tensors
@@ -20,7 +22,7 @@ from model.gguf_file import BadModelFile
 from model.linear import quantize_rows
 from model.weights import DecoderConfig
 
-ADAPTER_LEVELS = 127
+_LEVELS = 127
 """Of a stored number, whatever the processor that wrote it multiplies."""
 
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
@@ -69,13 +71,27 @@ class Joined:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-TOGETHER = ("q k v", "o", "gate up", "down")
+@dataclass(frozen=True)
+class Rounded:
+    """The same in the levels that the file has, for `kernels.add_low_rank`, which says what these are."""
+
+    a: NDArray[np.int8]
+    a_scale: NDArray[np.float32]
+    b: NDArray[np.int8]
+    b_scale: NDArray[np.float32]
+    ends: NDArray[np.int64]
+
+    @staticmethod
+    def of(parts: list[LowRank]) -> Rounded:
+        """Of projections of the same input."""
+        a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]), _LEVELS)
+        b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]), _LEVELS)
+        ends = np.cumsum([len(part.b) for part in parts])
+        return Rounded(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
+
+
+_TOGETHER = ("q k v", "o", "gate up", "down")
 """Projections that share an input."""
-
-
-def side_by_side(layer: dict[str, LowRank], names: str) -> list[LowRank]:
-    """The changes of projections of the same input, one of `TOGETHER`."""
-    return [layer[name] for name in names.split()]
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,16 @@ class Adapter:
 
     @cached_property
     def _joined(self) -> list[dict[str, Joined]]:
-        return [{names: Joined.of(side_by_side(layer, names)) for names in TOGETHER} for layer in self.layers]
+        return [{names: Joined.of(parts) for names, parts in side.items()} for side in self._side_by_side]
+
+    @cached_property
+    def rounded(self) -> list[dict[str, Rounded]]:
+        """What `change` adds, by layer and projections side by side, for passes in int8."""
+        return [{names: Rounded.of(parts) for names, parts in side.items()} for side in self._side_by_side]
+
+    @property
+    def _side_by_side(self) -> list[dict[str, list[LowRank]]]:
+        return [{names: [layer[name] for name in names.split()] for names in _TOGETHER} for layer in self.layers]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
         """The same adapter elsewhere."""
@@ -123,7 +148,7 @@ class Adapter:
         for number, layer in enumerate(self.layers):
             for name, low in layer.items():
                 for part, matrix in (("a", low.a), ("b", low.b)):
-                    rows, scale = quantize_rows(matrix.float(), ADAPTER_LEVELS)
+                    rows, scale = quantize_rows(matrix.float(), _LEVELS)
                     tensors[f"layers.{number}.{name}.{part}"] = rows
                     tensors[f"layers.{number}.{name}.{part}.scale"] = scale
         save_tensors(path, tensors, self.base, {**self.metadata, "slots": str(self.slots)})

@@ -60,13 +60,8 @@ def choose(jobs: Sequence[Job], most_rows: int) -> list[Job]:
         most_rows: rows of a pass; one request, and one piece of a prompt, may be larger.
     """
     chosen: list[Job] = []
-    rows = 0
-    for job in sorted((job for job in jobs if not job.reads), key=lambda job: job.since):
-        if not chosen or rows + job.size <= most_rows:
+    for job in sorted(jobs, key=lambda job: (job.reads, job.since)):
+        first = all(other.reads != job.reads for other in chosen)
+        if first or sum(other.size for other in chosen) + job.size <= most_rows:
             chosen.append(job)
-            rows += job.size
-    for n, job in enumerate(sorted((job for job in jobs if job.reads), key=lambda job: job.since)):
-        if n == 0 or rows + job.size <= most_rows:
-            chosen.append(job)
-            rows += job.size
     return chosen

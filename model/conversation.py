@@ -21,7 +21,7 @@ from model.decode.verified import Drafting, Verifier
 from model.ending import EndingReader
 from model.sampling import Rule, Sampling
 from model.stride import Strider
-from model.transformer import PREFILL_CHUNK, next_chunk
+from model.transformer import PREFILL_CHUNK, reading
 
 if TYPE_CHECKING:
     from model.batching import Job, Passes
@@ -130,9 +130,8 @@ class Conversation:
             denoising = self._engine.denoising
             until = len(ids) if denoising is None else reading_start(denoising, ids)
             ids = ids[: min(until, self._engine.context)]
-            leading = min(self._instructions(messages, (), ids), len(ids))
-            yield from self._read(ids[:leading])
-            self._engine.prefixes.keep(self._cache, leading)
+            self._keep(ids)
+            yield from self._read_instructions(messages, (), ids)
             yield from self._read(ids)
 
         self._start(passes(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
@@ -200,11 +199,7 @@ class Conversation:
             deliver(progress)
 
         answer = Answer(engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), cached, told)
-        # In two pieces, so that a text is read alike whether its instructions were read here or lent.
-        leading = min(self._instructions(messages, tools, ids), start)
-        if len(self._cache.tokens) < leading:
-            yield from self._read(ids[:leading])
-        self._engine.prefixes.keep(self._cache, leading)
+        yield from self._read_instructions(messages, tools, ids[:start])
         if denoising is None:  # the rest is read by the pass that says the first token
             start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // PREFILL_CHUNK * PREFILL_CHUNK
         yield from self._read(ids[:start])
@@ -253,14 +248,21 @@ class Conversation:
             self._cache.truncate(common // self._engine.block * self._engine.block)
         return len(self._cache.tokens)
 
+    def _read_instructions(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
+    ) -> Passes:
+        """Read instructions and tools, where the cache does not hold them yet, and keep them for others. By themselves,
+        so that a text is read alike whether its instructions were read here or lent."""
+        leading = self._instructions(messages, tools, ids)
+        if len(self._cache.tokens) < leading:
+            yield from self._read(ids[:leading])
+        self._engine.prefixes.keep(self._cache, leading)
+
     def _read(self, ids: list[int]) -> Passes:
         """Bring the cache to hold exactly `ids`, a chunk a pass, or by what others have read of them meanwhile."""
         self._keep(ids)
-        while len(self._cache.tokens) < len(ids):
-            chunk = next_chunk(self._cache, ids, self._engine.attention, self._engine.block)
-            yield chunk
-            self._cache.commit(chunk.tokens)
-            self._engine.prefixes.lend(self._cache, ids)
+        engine, cache = self._engine, self._cache
+        yield from reading(cache, ids, engine.attention, engine.block, lambda: engine.prefixes.lend(cache, ids))
 
     def _encode(
         self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, answer: bool

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from model import kernels
-from model.adapter import ADAPTER_LEVELS, TOGETHER, Adapter, LowRank, side_by_side
+from model.adapter import Adapter
 from model.attention import attend
-from model.kernels import Bools, Bytes, Floats, Places, Signed
-from model.linear import Int8Linear, Linear, quantize_rows
+from model.kernels import Bools, Bytes, Floats, Places
+from model.linear import Int8Linear, Linear
 from model.weights import DecoderConfig
 
 if TYPE_CHECKING:
@@ -86,33 +86,15 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _LowRankLevels:
-    """An adapter's change to projections side by side, in the levels that its file has (`kernels.add_low_rank`)."""
-
-    a: Signed
-    a_scale: Floats
-    b: Signed
-    b_scale: Floats
-    ends: Places
-
-    @staticmethod
-    def of(parts: list[LowRank]) -> _LowRankLevels:
-        a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]), ADAPTER_LEVELS)
-        b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]), ADAPTER_LEVELS)
-        ends = np.cumsum([len(part.b) for part in parts])
-        return _LowRankLevels(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
-
-
-@dataclass(frozen=True)
 class _Gate:
     """Lets an adapter change the noise rows of a pass, and no others."""
 
-    changes: list[dict[str, _LowRankLevels]]
+    adapter: Adapter
     rows: Places
 
     def add(self, layer: int, names: str, x: _Activations, product: Floats) -> None:
         """Add its part to a product that is yet to be multiplied by the rows' scales."""
-        low = self.changes[layer][names]
+        low = self.adapter.rounded[layer][names]
         kernels.add_low_rank(x.floats, self.rows, x.largest, low.a, low.a_scale, low.b, low.b_scale, low.ends, product)
 
 
@@ -138,7 +120,6 @@ class Int8Layers:
             )
             for layer in layers
         ]
-        self._rounded: tuple[Adapter, list[dict[str, _LowRankLevels]]] | None = None
 
     def run(self, x: Tensor, batch: Sequence[Rows], turns: Turns, adapter: Adapter | None) -> Tensor:
         """Normalized states behind the last layer [rows, hidden].
@@ -149,7 +130,8 @@ class Int8Layers:
             turns: the angles of their positions.
             adapter: what noise rows pass through.
         """
-        gate = self._gated(batch, adapter)
+        noise = np.flatnonzero([flag for part in batch for flag in part.noise])
+        gate = _Gate(adapter, noise) if adapter is not None and len(noise) else None
         c, rows = self._config, len(x)
         state, parts = x.numpy(), self._parts(batch)
         narrow, heads, wide = (_Activations.room(rows, n) for n in (c.hidden, c.heads * c.head_dim, c.intermediate))
@@ -181,22 +163,6 @@ class Int8Layers:
         self, state: Floats, product: Floats, scale: Floats, bias: Floats, weight: Floats, to: _Activations
     ) -> None:
         kernels.add_and_normalize(state, product, scale, bias, weight, self._eps, to.floats, to.levels, to.largest)
-
-    def _gated(self, batch: Sequence[Rows], adapter: Adapter | None) -> _Gate | None:
-        noise = np.flatnonzero([flag for rows in batch for flag in rows.noise])
-        if adapter is None or not len(noise):
-            return None
-        known = self._rounded
-        if known is None or known[0] is not adapter:
-            known = (
-                adapter,
-                [
-                    {names: _LowRankLevels.of(side_by_side(layer, names)) for names in TOGETHER}
-                    for layer in adapter.layers
-                ],
-            )
-            self._rounded = known
-        return _Gate(known[1], noise)
 
     def _parts(self, batch: Sequence[Rows]) -> list[_Part]:
         parts, start, layers = [], 0, len(self._layers)

@@ -19,6 +19,7 @@ from model.adapter import Adapter
 from model.attention import attend, mask_behind
 from model.cache import KeyValueCache
 from model.decode.draft import NOTHING, Draft
+from model.decode.lookup import NEWEST
 from model.decode.verify import Outcome, sees
 from model.sampling import chances
 from model.transformer import Decoder, Gate
@@ -237,17 +238,18 @@ class Strider:
         self._stored.index_copy_(3, self._state.past + to, kept)
 
     def _look_up(self, bucket: int) -> None:
-        """What followed the last place where the newest three tokens stood before (`lookup.LookUp`)."""
+        """What followed the last place where the newest tokens stood before (`lookup.LookUp`)."""
         state, c = self._state, self._copies
         if not c:
             return
         place = torch.arange(bucket, device=state.past.device)
-        same = place < state.past - 2
-        for n in range(3):
-            newest = state.history[(state.past - 2 + n).clamp(min=0)]
+        start = state.past + 1 - NEWEST
+        same = place < start
+        for n in range(NEWEST):
+            newest = state.history[(start + n).clamp(min=0)]
             same &= state.history[n : bucket + n] == newest
         found = torch.where(same, place, -1).amax(0, keepdim=True)
-        after = (found + 3 + torch.arange(c, device=place.device)).clamp(max=len(state.history) - 1)
+        after = (found + NEWEST + torch.arange(c, device=place.device)).clamp(max=len(state.history) - 1)
         known = (found >= 0) & (after <= state.past)
         state.copied.copy_(torch.where(known, state.history[after], 0))
 

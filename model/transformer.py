@@ -7,7 +7,7 @@ random weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,10 +88,25 @@ def text_rows(
     )  # fmt: skip
 
 
-def next_chunk(cache: KeyValueCache, ids: Sequence[int], attention: Attention = "causal", block: int = 1) -> Rows:
-    """The pass that reads the next piece of `ids` behind what the cache holds of them."""
-    size, start = max(1, PREFILL_CHUNK // block) * block, len(cache.tokens)
-    return text_rows(cache, ids[start : start + size], 0, attention, block)
+def reading(
+    cache: KeyValueCache,
+    ids: Sequence[int],
+    attention: Attention = "causal",
+    block: int = 1,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[Rows]:
+    """Passes that bring a cache from what it holds, which begins `ids`, to hold all of them, a chunk a pass.
+
+    Args:
+        meanwhile: called after each; it may have the cache hold more of `ids`.
+    """
+    size = max(1, PREFILL_CHUNK // block) * block
+    while len(cache.tokens) < len(ids):
+        start = len(cache.tokens)
+        chunk = ids[start : start + size]
+        yield text_rows(cache, chunk, 0, attention, block)
+        cache.commit(chunk)
+        meanwhile()
 
 
 @dataclass(frozen=True)

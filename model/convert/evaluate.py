@@ -21,7 +21,7 @@ from model.decode import decoding
 from model.decode.verified import Drafting, Verifier
 from model.engine import LoadedModel
 from model.sampling import Rule
-from model.transformer import next_chunk
+from model.transformer import reading
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,8 @@ def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], 
     """One greedy answer behind `ids`, without an engine."""
     decoder, seen = model.decoder, _Seen()
     cache = decoder.new_cache()
-    while len(cache.tokens) < len(ids) - 1:
-        chunk = next_chunk(cache, ids[:-1])
-        decoder.run([chunk])
-        cache.commit(chunk.tokens)
+    for rows in reading(cache, ids[:-1]):
+        decoder.run([rows])
     answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
 
     context = decoder.config.context_length

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+NEWEST = 3
+"""How many of the newest tokens must have stood there."""
+
 
 class LookUp:
     """Prompt look-up decoding (Saxena 2023).
@@ -13,7 +16,7 @@ class LookUp:
         size: how many newest tokens must agree.
     """
 
-    def __init__(self, tokens: Sequence[int], size: int = 3) -> None:
+    def __init__(self, tokens: Sequence[int], size: int = NEWEST) -> None:
         self._tokens: list[int] = []
         self._size = size
         self._after: dict[tuple[int, ...], int] = {}

@@ -27,7 +27,7 @@ from model.gguf_file import BadModelFile
 from model.lora import load_lora
 from model.sampling import Rule
 from model.tokenizer import TextTokenizer
-from model.transformer import MASK, Decoder, Precision, Rows, next_chunk
+from model.transformer import MASK, Decoder, Precision, Rows, reading
 from model.weights import open_checkpoint
 from tests.conftest import save_tiny
 from tests.model.families import LAYOUTS, MASK_TOKEN, Slow, save_family, sees_of, with_mask, write_slowly
@@ -64,10 +64,8 @@ def write(decoder: Decoder, tokenizer: Tokenizer, schedule: Schedule, count: int
     how = replace(how, canvas=min(how.canvas, 40), block=min(how.block, 8))
     cache, answer = decoder.new_cache(), Collected(tokenizer, count)
     start = reading_start(how, ids)
-    while len(cache.tokens) < start:
-        chunk = next_chunk(cache, ids[:start], how.text, how.block)
+    for chunk in reading(cache, ids[:start], how.text, how.block):
         decoder.run([chunk])
-        cache.commit(chunk.tokens)
     passes = decoding.write(Denoiser(cache, ids, how, schedule, Rule(), answer, decoder.config.context_length), answer)
     rows = next(passes)
     try:
