@@ -194,7 +194,7 @@ async def test_what_one_has_read_ahead_is_lent_to_the_next(engine: Engine) -> No
 
 async def test_reading_ahead_again_reads_only_what_is_new(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a user speaks the same is read ahead again and again, a few words longer each time."""
-    conversation, words, rows = engine.conversation(), "hello to you and hello", 0
+    conversation, words, rows = engine.conversation(), "hello to you and hello " * 20, 0
     run = engine.model.decoder.run
 
     def noted(batch: list[Rows], adapter: Adapter | None) -> list[torch.Tensor]:
@@ -209,7 +209,7 @@ async def test_reading_ahead_again_reads_only_what_is_new(engine: Engine, monkey
         wanted = len(engine.model.template.encode(asked, answer=False))
         while conversation.cached_tokens != wanted:  # noqa: ASYNC110 - nothing tells when reading ahead is done
             await asyncio.sleep(0.005)
-    assert rows < wanted + 40
+    assert rows < wanted + 40  # the template's closing, each time
 
 
 async def test_what_one_reads_helps_another_that_is_reading_the_same(
