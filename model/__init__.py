@@ -1,1 +1,1 @@
-"""The language model: tokens in, committed text and drafts out. Knows no sound and no sockets."""
+"""The language model: tokens in, committed text and drafts out. No audio, no sockets."""

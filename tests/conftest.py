@@ -1,7 +1,10 @@
-"""Shared fixtures: tiny random checkpoints, and fakes of the stages for tests on a virtual clock."""
+"""Shared fixtures: tiny random checkpoints and their tokenizer."""
 
 from __future__ import annotations
 
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
 import json
 from pathlib import Path
 
@@ -30,16 +33,16 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
     "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
 }  # fmt: skip
-"""Long-context positions of Ministral 3, with an original context short enough to be left in a test."""
+"""RoPE scaling of Ministral 3 for long contexts, with an original context short enough that a test exceeds it."""
 
 
-def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: object) -> Path:
-    """A tiny random checkpoint in a folder, as transformers writes it."""
+def save_tiny_checkpoint(folder: Path, tokenizer: Tokenizer, family: str, **settings: object) -> Path:
+    """Save a tiny random checkpoint to a folder, as transformers writes it."""
     import transformers
 
-    kinds = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "ministral3": "Ministral3"}
-    config_class = getattr(transformers, f"{kinds[family]}Config")
-    model_class = getattr(transformers, f"{kinds[family]}ForCausalLM")
+    class_prefixes = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "ministral3": "Ministral3"}
+    config_class = getattr(transformers, f"{class_prefixes[family]}Config")
+    model_class = getattr(transformers, f"{class_prefixes[family]}ForCausalLM")
     if family in ("qwen3", "ministral3"):
         settings = {"head_dim": 16, **settings}
     if family == "ministral3":
@@ -57,7 +60,7 @@ def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: objec
         **settings,
     )
     model = model_class(config).eval()
-    for parameter in model.parameters():  # biases and norms start at constants, which would hide mistakes
+    for parameter in model.parameters():  # biases and norms start as constants, which would hide mistakes
         torch.nn.init.normal_(parameter, mean=1.0 if parameter.dim() == 1 else 0.0, std=0.1)
     model.save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -68,4 +71,4 @@ def save_tiny(folder: Path, tokenizer: Tokenizer, family: str, **settings: objec
 @pytest.fixture(scope="session")
 def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
     """A tiny random Qwen2 checkpoint."""
-    return save_tiny(tmp_path_factory.mktemp("qwen2"), tiny_tokenizer, "qwen2")
+    return save_tiny_checkpoint(tmp_path_factory.mktemp("qwen2"), tiny_tokenizer, "qwen2")

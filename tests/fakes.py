@@ -1,4 +1,4 @@
-"""Fakes of the stages, and an event loop on a virtual clock: a wait of minutes takes no time."""
+"""Fake models, and an event loop on a virtual clock, on which waiting takes no time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from voice.asr import Segment, Window
-from voice.audio import HEARING_RATE, SPEAKING_RATE, Samples
-from voice.brain import Message
+from voice.asr import EncoderWindow, Segment
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
+from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.prosody import Melody
-from voice.stages import Stages
-from voice.vad import WINDOW, WINDOW_MS, Frame
+from voice.language_model import Message
+from voice.prosody import ProsodyTurnDetector
+from voice.speech_models import SpeechModels
 
 T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Instead of waiting, moves the clock."""
+    """Advances the clock instead of waiting."""
 
     now = 0.0
 
@@ -35,7 +35,7 @@ class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-t
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer. Nothing in it may wait for a thread or a socket."""
+    """An event loop whose clock jumps to the next timer. Nothing on it may wait for a thread or a socket."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-def virtually(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_on_virtual_clock(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run `work` on a virtual clock."""
     loop = VirtualLoop()
     try:
@@ -54,8 +54,8 @@ def virtually(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         loop.close()
 
 
-class Inline(Executor):
-    """Runs work where it is submitted."""
+class InlineExecutor(Executor):
+    """Runs work at once, in the thread that submits it."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -67,53 +67,53 @@ class Inline(Executor):
 
 
 class LoudnessDetector:
-    """Speech is what is loud."""
+    """Classifies loud audio as speech."""
 
     def __init__(self, silero: object) -> None:
-        self._rest: Samples = np.zeros(0, np.float32)
-        self._seen = 0
+        self._pending: Samples = np.zeros(0, np.float32)
+        self._num_windows = 0
 
     def push(self, samples: Samples) -> list[Frame]:
-        self._rest = np.concatenate((self._rest, samples))
+        self._pending = np.concatenate((self._pending, samples))
         frames = []
-        while len(self._rest) >= WINDOW:
-            window, self._rest = self._rest[:WINDOW], self._rest[WINDOW:]
-            start, self._seen = self._seen * WINDOW_MS, self._seen + 1
+        while len(self._pending) >= WINDOW_SAMPLES:
+            window, self._pending = self._pending[:WINDOW_SAMPLES], self._pending[WINDOW_SAMPLES:]
+            start, self._num_windows = self._num_windows * WINDOW_MS, self._num_windows + 1
             frames.append(Frame(float(np.abs(window).mean() > 0.1), start, start + WINDOW_MS))
         return frames
 
 
 class FakeRecognizer:
-    """Says `text` when it hears anything loud."""
+    """Returns `text` for loud audio and nothing for quiet audio. Records the length of the audio and the window."""
 
     def __init__(self, text: str = "What is the capital of France?") -> None:
         self.text, self.failing = text, False
-        self.heard_s: list[float] = []
-        self.windows: list[Window | None] = []
+        self.transcribed_s: list[float] = []
+        self.windows: list[EncoderWindow | None] = []
 
     def transcribe(
-        self, audio: Samples, window: Window | None = None, unwanted: Callable[[], bool] = lambda: False
+        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
     ) -> list[Segment]:
         if self.failing:
             raise RuntimeError("the recognizer broke")
-        self.heard_s.append(len(audio) / HEARING_RATE)
+        self.transcribed_s.append(len(audio) / RECOGNITION_RATE)
         self.windows.append(window)
         loud = bool(len(audio)) and float(np.abs(audio).max()) > 0.1
-        return [Segment(self.text, 0, len(audio) / HEARING_RATE, True)] if loud and self.text else []
+        return [Segment(self.text, 0, len(audio) / RECOGNITION_RATE, True)] if loud and self.text else []
 
 
 class FakeVoice:
-    """Speaks 100 ms a word."""
+    """Synthesizes 100 ms of noise per word."""
 
     name = "fake"
 
     def __init__(self) -> None:
         self.failing = False
 
-    def say(self, clause: Clause, speed: float = 1.0) -> Samples:
+    def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
         if self.failing:
             raise RuntimeError("the voice broke")
-        count = int(len(clause.text.split()) * SPEAKING_RATE // 10 / speed)
+        count = int(len(clause.text.split()) * OUTPUT_RATE // 10 / speed)
         return np.random.default_rng(0).choice((-0.5, 0.5), count).astype(np.float32)
 
 
@@ -130,26 +130,26 @@ class FakeProgress:
 
 
 @dataclass
-class FakeBrain:
-    """Says `words`, one every `pace` seconds."""
+class FakeLanguageModel:
+    """Generates `words`, one every `seconds_per_word`. Records the calls."""
 
     words: list[str] = field(default_factory=lambda: ["The", " capital", " of", " France", " is", " Paris."])
-    pace: float = 0.02
+    seconds_per_word: float = 0.02
     failing: bool = False
     prompts: list[list[Message]] = field(default_factory=list)
     prepared: list[list[Message]] = field(default_factory=list)
     cancelled: int = 0
-    over: float | None = None
-    rested: list[float] = field(default_factory=list)
+    completion: float | None = None
+    pauses: list[float] = field(default_factory=list)
 
     async def reply(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
     ) -> AsyncIterator[FakeProgress]:
         self.prompts.append(list(messages))
         for n, word in enumerate(self.words[:max_tokens], 1):
-            await asyncio.sleep(self.pace)
+            await asyncio.sleep(self.seconds_per_word)
             if self.failing:
-                raise RuntimeError("the brain broke")
+                raise RuntimeError("the language model broke")
             last = n == len(self.words) or n == max_tokens
             finished = None if not last else "stop" if n == len(self.words) else "length"
             yield FakeProgress(word, "…", n, n, finished)
@@ -157,17 +157,17 @@ class FakeBrain:
     def prepare(self, messages: Sequence[Message]) -> None:
         self.prepared.append(list(messages))
 
-    async def ends(self, text: str) -> float | None:
-        return self.over
+    async def turn_completion(self, text: str) -> float | None:
+        return self.completion
 
-    def rest(self, seconds: float) -> None:
-        self.rested.append(seconds)
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
 
     def cancel(self) -> None:
         self.cancelled += 1
 
 
-def fake_stages(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> Stages:
-    """Stages without models."""
-    parts = (recognizer or FakeRecognizer(), None, voice or FakeVoice(), Melody())
-    return Stages(*parts, Inline(), Inline(), Inline())  # type: ignore[arg-type]
+def fake_speech_models(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> SpeechModels:
+    """Speech models that need no files."""
+    models = (recognizer or FakeRecognizer(), None, voice or FakeVoice(), ProsodyTurnDetector())
+    return SpeechModels(*models, InlineExecutor(), InlineExecutor(), InlineExecutor())  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Sound and turns: hearing, speaking and turn-taking. Knows no sockets and no language model."""
+"""Audio and turns: recognition, synthesis and turn-taking. No sockets, no language model."""

@@ -1,8 +1,9 @@
-"""Transcription on faster-whisper with a short encoder window: partials while the user speaks, one final text.
+"""Speech recognition on faster-whisper with a short encoder window: interim transcripts while the user speaks, then one
+final transcript.
 
-`WhisperModel.transcribe` pads every clip to 30 s; here the features are cut to the speech plus a margin and go
-straight to `encode` and `generate`. Timestamps stay on: on a short window they are what stops the decoder from
-saying the sentence again (docs/benchmarks.md has the word error rates of both).
+`WhisperModel.transcribe` pads every clip to 30 s. Here the features are cut to the speech plus a margin and go straight
+to `encode` and `generate`. Timestamps stay enabled: on a short window they keep the decoder from repeating the sentence
+(docs/benchmarks/speech-recognition.md has the word error rates with and without them).
 """
 
 from __future__ import annotations
@@ -20,97 +21,99 @@ from ctranslate2.models import WhisperGenerationResult
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
 
-from voice.audio import HEARING_RATE, Samples
+from voice.audio.codec import RECOGNITION_RATE, Samples
 
-_POSITIONS_S = 30
-"""Whisper's positions end here."""
+_MAX_WINDOW_S = 30
+"""Whisper has position embeddings for 30 s."""
 
-_LONGEST_S = 28.0
-"""Speech and margin must fit into the positions."""
+_MAX_SPEECH_S = 28.0
+"""Speech and margin must fit into the window."""
 
-_FRAMES_PER_S = 100
-"""Frames of the mel spectrogram."""
+_MEL_FRAMES_PER_S = 100
+"""Frames of the mel spectrogram per second."""
 
-_SETTLE_AFTER_S = 20.0
-"""An utterance longer than this is transcribed in pieces, cut where Whisper itself ends a segment."""
+_MAX_PENDING_S = 20.0
+"""A longer utterance is transcribed in chunks, cut where Whisper itself ends a segment."""
 
-_TOKENS_PER_SECOND = 10
-"""Nobody speaks faster. Bounds what a runaway decoder can say."""
+_MAX_TOKENS_PER_SECOND = 10
+"""Nobody speaks faster. Limits the output of a runaway decoder."""
 
-_FASTEST_WORDS_PER_SECOND = 4.5
-"""Above this pace a phrase that comes twice was most likely said once."""
+_MAX_WORDS_PER_SECOND = 4.5
+"""At a faster rate, a phrase that appears twice was most likely said once."""
 
 _END_SLACK_S = 0.7
-"""A segment that closes this near the end of the speech is the last one; what follows was invented."""
+"""A segment that ends this close to the end of the speech is the last one. Text after it is hallucinated."""
 
-_SILENT_PROBABILITY, _SILENT_LOGPROB = 0.5, -0.9
-"""Above the one and below the other at once, words were invented from noise. On 239 recordings of speech no
-transcript came near both; on silence, noise, hum, tones and clicks nearly every one lay beyond both."""
+_NO_SPEECH_PROBABILITY, _NO_SPEECH_LOGPROB = 0.5, -0.9
+"""A transcript above the first and below the second was hallucinated from noise. On 239 recordings of speech no
+transcript came near both; on silence, noise, hum, tones and clicks nearly every one was beyond both."""
 
 _TIMESTAMP_S = 0.02
+"""Resolution of Whisper's timestamp tokens."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """How much the encoder sees.
+class EncoderWindow:
+    """How much audio the encoder sees.
 
     Attributes:
-        shortest_s: whole seconds at least. Whisper was trained on 30 s and errs more the less it sees.
-        margin_s: silence behind the speech; with less, the last word is often lost.
-        doubtful: mean log-probability of a token below which the words are not trusted, and the second look follows.
+        min_s: minimum length in whole seconds. Whisper was trained on 30 s, and errors rise as the window shrinks.
+        margin_s: silence after the speech. With less, the last word is often lost.
+        retry_below_logprob: if the mean log-probability per token is lower, the audio is transcribed again with
+            `_RETRY_WINDOW`.
     """
 
-    shortest_s: int
+    min_s: int
     margin_s: float
-    doubtful: float = -math.inf
+    retry_below_logprob: float = -math.inf
 
 
-FINAL_WINDOW = Window(6, 1.5, -0.65)
-"""With a second look at one recording in sixteen it errs no more than ten seconds, which take twice as long, or thirty
-(docs/benchmarks.md)."""
+FINAL_WINDOW = EncoderWindow(6, 1.5, -0.65)
+"""One recording in sixteen is transcribed again. The error rate is then no higher than with a window of 10 s, which
+takes twice as long, or of 30 s (docs/benchmarks/speech-recognition.md)."""
 
-_SECOND_LOOK, _BEAMS = Window(10, 2.0), 2
-"""A longer window and a beam search. faster-whisper's own five beams take a tenth of a second more."""
+_RETRY_WINDOW, _RETRY_BEAMS = EncoderWindow(10, 2.0), 2
+"""A longer window and a beam search. faster-whisper's default of five beams takes 100 ms more."""
 
-PARTIAL_WINDOW = Window(3, 1.0)
-"""A fifth more errors: good enough for words that will be heard again."""
+INTERIM_WINDOW = EncoderWindow(3, 1.0)
+"""Has 20 % more errors: good enough for words that will be transcribed again."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch that Whisper put timestamps around. Seconds from the start of the audio given."""
+    """Text between two of Whisper's timestamps. Times are seconds from the start of the audio."""
 
     text: str
     start_s: float
     end_s: float
     closed: bool
-    """Whether the closing timestamp was said; without one `end_s` is the end of the audio."""
+    """Whether the decoder produced the closing timestamp. Without one, `end_s` is the end of the audio."""
 
 
-class GivenUp(Exception):
-    """A transcription that nobody waits for any more was broken off."""
+class TranscriptionCancelled(Exception):
+    """The transcription was superseded and has stopped."""
 
 
 @dataclass(frozen=True)
-class Partial:
-    """What has been understood so far: `stable` only grows, `unstable` may still change."""
+class InterimTranscript:
+    """The transcript so far: `stable` only grows, `unstable` may still change."""
 
     stable: str
     unstable: str
 
     @property
     def text(self) -> str:
-        """Both together."""
+        """The whole transcript so far."""
         return f"{self.stable} {self.unstable}".strip()
 
 
 class Recognizer:
-    """A loaded Whisper. Blocking, and safe to share between threads.
+    """A loaded Whisper model. Blocking, and safe to share between threads.
 
     Args:
         folder: a CTranslate2 Whisper model.
-        workers: transcriptions at a time, with a processor thread each: two threads for one are slower, since every
-            word is a chain of small products (docs/benchmarks.md).
+        workers: concurrent transcriptions, with one CPU thread each. Two threads for one transcription are slower,
+            since every token is a chain of small matrix multiplications (docs/benchmarks/speech-recognition.md).
     """
 
     def __init__(self, folder: Path, *, workers: int = 2) -> None:
@@ -120,56 +123,55 @@ class Recognizer:
         )
 
     def transcribe(
-        self, audio: Samples, window: Window = FINAL_WINDOW, unwanted: Callable[[], bool] = lambda: False
+        self, audio: Samples, window: EncoderWindow = FINAL_WINDOW, is_cancelled: Callable[[], bool] = lambda: False
     ) -> list[Segment]:
-        """What is said in `audio`, [T] float32 at 16 kHz of at most 28 s (longer audio is cut there). Silence
-        gives no segments.
+        """Transcribe `audio`, [T] float32 at 16 kHz. Audio beyond 28 s is ignored. Silence yields no segments.
 
         Args:
-            unwanted: asked on the way whether it should be given up.
+            is_cancelled: polled during the work.
 
         Raises:
-            GivenUp: it was.
+            TranscriptionCancelled: `is_cancelled` returned true.
         """
-        audio = audio[: int(_LONGEST_S * HEARING_RATE)]
+        audio = audio[: int(_MAX_SPEECH_S * RECOGNITION_RATE)]
         if not len(audio):
             return []
-        seconds = len(audio) / HEARING_RATE
-        heard = self._listen(audio, window, 1, unwanted)
-        if heard.scores[0] < window.doubtful:
-            heard = self._listen(audio, _SECOND_LOOK, _BEAMS, unwanted)
-        if heard.no_speech_prob > _SILENT_PROBABILITY and heard.scores[0] < _SILENT_LOGPROB:
+        seconds = len(audio) / RECOGNITION_RATE
+        result = self._generate(audio, window, 1, is_cancelled)
+        if result.scores[0] < window.retry_below_logprob:
+            result = self._generate(audio, _RETRY_WINDOW, _RETRY_BEAMS, is_cancelled)
+        if result.no_speech_prob > _NO_SPEECH_PROBABILITY and result.scores[0] < _NO_SPEECH_LOGPROB:
             return []
-        return self._segments(heard.sequences_ids[0], seconds)
+        return self._segments(result.sequences_ids[0], seconds)
 
-    def _listen(
-        self, audio: Samples, window: Window, beams: int, unwanted: Callable[[], bool]
+    def _generate(
+        self, audio: Samples, window: EncoderWindow, beams: int, is_cancelled: Callable[[], bool]
     ) -> WhisperGenerationResult:
-        """Words and timestamps; the score is the mean log-probability of a token."""
-        if unwanted():
-            raise GivenUp
+        """Decode text and timestamp tokens. The score is the mean log-probability per token."""
+        if is_cancelled():
+            raise TranscriptionCancelled
         encoded = self._model.encode(self._features(audio, window))
-        if unwanted():
-            raise GivenUp
+        if is_cancelled():
+            raise TranscriptionCancelled
         return self._model.model.generate(
             encoded,
             [self._tokenizer.sot_sequence],
             beam_size=beams,
-            max_length=16 + math.ceil(_TOKENS_PER_SECOND * len(audio) / HEARING_RATE),
+            max_length=16 + math.ceil(_MAX_TOKENS_PER_SECOND * len(audio) / RECOGNITION_RATE),
             return_scores=True,
             return_no_speech_prob=True,
         )[0]
 
-    def _features(self, audio: Samples, window: Window) -> np.ndarray:
-        seconds = max(window.shortest_s, math.ceil(len(audio) / HEARING_RATE + window.margin_s))
-        seconds = min(seconds, _POSITIONS_S)
-        padded = np.zeros(seconds * HEARING_RATE, np.float32)
+    def _features(self, audio: Samples, window: EncoderWindow) -> np.ndarray:
+        seconds = max(window.min_s, math.ceil(len(audio) / RECOGNITION_RATE + window.margin_s))
+        seconds = min(seconds, _MAX_WINDOW_S)
+        padded = np.zeros(seconds * RECOGNITION_RATE, np.float32)
         padded[: len(audio)] = audio
-        features: np.ndarray = self._model.feature_extractor(padded)[..., : seconds * _FRAMES_PER_S]
+        features: np.ndarray = self._model.feature_extractor(padded)[..., : seconds * _MEL_FRAMES_PER_S]
         return features
 
     def _segments(self, ids: list[int], seconds: float) -> list[Segment]:
-        """Cut the token stream at its timestamps, up to the segment that closes near the end of the speech."""
+        """Split the token stream at its timestamps, up to the segment that ends near the end of the speech."""
         segments: list[Segment] = []
         words: list[int] = []
         start = 0.0
@@ -178,13 +180,13 @@ class Recognizer:
                 if token < self._tokenizer.eot:
                     words.append(token)
                 continue
-            at = (token - self._tokenizer.timestamp_begin) * _TIMESTAMP_S
+            time = (token - self._tokenizer.timestamp_begin) * _TIMESTAMP_S
             if not words:
-                start = at
+                start = time
                 continue
-            segments.append(self._segment(words, start, at, closed=True))
-            words, start = [], at
-            if at >= seconds - _END_SLACK_S:
+            segments.append(self._segment(words, start, time, closed=True))
+            words, start = [], time
+            if time >= seconds - _END_SLACK_S:
                 break
         if words and start < seconds:
             segments.append(self._segment(words, start, seconds, closed=False))
@@ -192,148 +194,150 @@ class Recognizer:
 
     def _segment(self, words: list[int], start: float, end: float, *, closed: bool) -> Segment:
         text = self._tokenizer.decode(words).strip()
-        hasty = len(text.split()) > _FASTEST_WORDS_PER_SECOND * (end - start)
-        return Segment(without_loops(text, strict=hasty or not closed), start, end, closed)
+        too_fast = len(text.split()) > _MAX_WORDS_PER_SECOND * (end - start)
+        return Segment(remove_repetitions(text, strict=too_fast or not closed), start, end, closed)
 
 
 class Utterance:
-    """One user turn being transcribed: audio in, partials out, one final text. Transcribing may happen on any thread,
-    asking for it on one.
+    """Transcribes one user turn: audio in, interim transcripts out, then one final transcript. Transcription may run on
+    any thread; requests for it come from one thread.
 
     Args:
-        recognizer: the shared Whisper.
+        recognizer: the shared Whisper model.
 
     Attributes:
-        samples: taken so far.
-        newest: number of the partial that was asked for last.
+        samples: number of samples received so far.
+        latest_request: number of the newest interim request.
     """
 
     def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._blocks: list[Samples] = []
-        self.samples = self.newest = 0
-        self._settled: list[str] = []
-        self._settled_until = 0
+        self.samples = self.latest_request = 0
+        self._finished_text: list[str] = []
+        self._finished_samples = 0
         self._stable: list[str] = []
-        self._before: list[str] = []
-        self._covered = 0
-        self._state, self._settling, self._careful = Lock(), Lock(), Lock()
+        self._last_words: list[str] = []
+        self._early_samples = 0
+        self._state_lock, self._chunk_lock, self._final_lock = Lock(), Lock(), Lock()
 
     def add(self, samples: Samples) -> None:
-        """Take more of the turn's audio, at 16 kHz."""
+        """Append audio of the turn, at 16 kHz."""
         self._blocks.append(samples)
         self.samples += len(samples)
 
-    def ask(self) -> int:
-        """Number of a partial to come, for which everything asked for before is given up."""
-        self.newest += 1
-        return self.newest
+    def new_request(self) -> int:
+        """Number of a new interim request. It supersedes all earlier requests."""
+        self.latest_request += 1
+        return self.latest_request
 
-    def partial(self, number: int | None = None, *, ahead: bool = False) -> Partial | None:
-        """Transcribe what is there. Words that two partials in a row agree on become stable (LocalAgreement-2,
-        Macháček et al., arXiv 2307.14743). None when another has been asked for meanwhile.
+    def partial(self, number: int | None = None, *, early: bool = False) -> InterimTranscript | None:
+        """Transcribe the audio received so far. Returns None if a newer request has superseded this one.
+
+        Words that two consecutive interim transcripts agree on become stable (LocalAgreement-2, Macháček et al.,
+        arXiv 2307.14743).
 
         Args:
-            number: from `ask`, which is called here when it is not given.
-            ahead: as carefully as the final text: the user has fallen silent, and this may be it.
+            number: from `new_request`; a new number by default.
+            early: transcribe with the accuracy of the final transcript. The user is silent, so this may become it.
         """
-        number = number or self.ask()
-        with self._careful if ahead else nullcontext():
+        number = number or self.new_request()
+        with self._final_lock if early else nullcontext():
             until = self.samples
             try:
-                words = self._words(FINAL_WINDOW if ahead else PARTIAL_WINDOW, until, number)
-            except GivenUp:
+                words = self._words(FINAL_WINDOW if early else INTERIM_WINDOW, until, number)
+            except TranscriptionCancelled:
                 return None
-            with self._state:
-                if number != self.newest:
+            with self._state_lock:
+                if number != self.latest_request:
                     return None
-                self._covered = until if ahead else 0
-                self._agree(words)
-                return self._understood()
+                self._early_samples = until if early else 0
+                self._update_stable(words)
+                return self._interim_transcript()
 
     def final(self, until: int | None = None, voiced: int | None = None, number: int | None = None) -> str:
-        """Transcribe the whole turn, or its first `until` samples: the silence that ended it is not worth hearing.
+        """Transcribe the whole turn, or its first `until` samples: the silence that ended it need not be transcribed.
 
         Args:
-            voiced: where the speech ended. What was transcribed ahead and went so far is the final text.
-            number: of the newest partial when this was asked for; now, when it is not given.
+            voiced: sample where the speech ended. An early transcript that reaches this far is the final transcript.
+            number: the newest interim request when this was requested; the current one by default.
 
         Raises:
-            GivenUp: a partial has been asked for since, so the turn goes on.
+            TranscriptionCancelled: an interim transcript was requested later, so the turn continues.
         """
-        number = self.newest if number is None else number
-        with self._careful:
-            if voiced is not None and self._covered >= voiced:
-                return " ".join(self._before)
+        number = self.latest_request if number is None else number
+        with self._final_lock:
+            if voiced is not None and self._early_samples >= voiced:
+                return " ".join(self._last_words)
             return " ".join(self._words(FINAL_WINDOW, until, number))
 
-    def _agree(self, words: list[str]) -> None:
-        agreed = _common_prefix(words, self._before)
-        self._before = words
-        if len(agreed) > len(self._stable) and _same(agreed[: len(self._stable)], self._stable):
-            self._stable = agreed
+    def _update_stable(self, words: list[str]) -> None:
+        prefix = _common_prefix(words, self._last_words)
+        self._last_words = words
+        if len(prefix) > len(self._stable) and _same(prefix[: len(self._stable)], self._stable):
+            self._stable = prefix
 
-    def _understood(self) -> Partial:
-        known = len(self._stable)
-        rest = self._before[known:] if _same(self._before[:known], self._stable) else []
-        return Partial(" ".join(self._stable), " ".join(rest))
+    def _interim_transcript(self) -> InterimTranscript:
+        num_stable = len(self._stable)
+        unstable = self._last_words[num_stable:] if _same(self._last_words[:num_stable], self._stable) else []
+        return InterimTranscript(" ".join(self._stable), " ".join(unstable))
 
-    def _words(self, window: Window, until: int | None, number: int) -> list[str]:
-        def unwanted() -> bool:
-            return number != self.newest
+    def _words(self, window: EncoderWindow, until: int | None, number: int) -> list[str]:
+        def is_cancelled() -> bool:
+            return number != self.latest_request
 
-        with self._settling:
-            sound = np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
-            audio = sound[self._settled_until : until]
-            while len(audio) > _SETTLE_AFTER_S * HEARING_RATE:
-                audio = audio[self._settle(audio, unwanted) :]
-            settled = tuple(self._settled)
-        tail = [segment.text for segment in self._recognizer.transcribe(audio, window, unwanted)]
-        return " ".join([*settled, *tail]).split()
+        with self._chunk_lock:
+            received = np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
+            audio = received[self._finished_samples : until]
+            while len(audio) > _MAX_PENDING_S * RECOGNITION_RATE:
+                audio = audio[self._finish_chunk(audio, is_cancelled) :]
+            finished = tuple(self._finished_text)
+        tail = [segment.text for segment in self._recognizer.transcribe(audio, window, is_cancelled)]
+        return " ".join([*finished, *tail]).split()
 
-    def _settle(self, audio: Samples, unwanted: Callable[[], bool]) -> int:
-        """Make the first 20 s final as far as whole segments go; returns the samples that are done with."""
-        piece = audio[: int(_SETTLE_AFTER_S * HEARING_RATE)]
-        segments = self._recognizer.transcribe(piece, unwanted=unwanted)
-        whole = [s for s in segments if s.closed and s.end_s < _SETTLE_AFTER_S - _END_SLACK_S] or segments
-        done = int(whole[-1].end_s * HEARING_RATE) if whole else len(piece)
-        done = max(done, HEARING_RATE)  # always on, even if Whisper puts everything into the first instant
-        self._settled += [segment.text for segment in whole]
-        self._settled_until += done
-        return done
+    def _finish_chunk(self, audio: Samples, is_cancelled: Callable[[], bool]) -> int:
+        """Make the complete segments of the first 20 s final; returns the number of samples they cover."""
+        chunk = audio[: int(_MAX_PENDING_S * RECOGNITION_RATE)]
+        segments = self._recognizer.transcribe(chunk, is_cancelled=is_cancelled)
+        complete = [s for s in segments if s.closed and s.end_s < _MAX_PENDING_S - _END_SLACK_S] or segments
+        num_samples = int(complete[-1].end_s * RECOGNITION_RATE) if complete else len(chunk)
+        num_samples = max(num_samples, RECOGNITION_RATE)  # always advance, even if Whisper ends everything at 0 s
+        self._finished_text += [segment.text for segment in complete]
+        self._finished_samples += num_samples
+        return num_samples
 
 
-def without_loops(text: str, *, strict: bool = False) -> str:
-    """Cut a phrase that is said over and over, as a runaway decoder does, to its first saying.
+def remove_repetitions(text: str, *, strict: bool = False) -> str:
+    """Cut the text after the first occurrence of a phrase that a runaway decoder repeats.
 
     Args:
-        strict: two sayings of a phrase of three or more words are a loop already: for text that the decoder never
-            closed, or that came faster than people speak. Otherwise people may repeat themselves: three sayings, or
-            six of a single word.
+        strict: two occurrences of a phrase of three or more words already count as a loop. For text that the decoder
+            did not close with a timestamp, or that is faster than people speak. Otherwise people may repeat
+            themselves: a loop is three occurrences, or six of a single word.
     """
     words = text.split()
-    plain = [_bare(word) for word in words]
+    normalized = [_normalize(word) for word in words]
     for length in range(1, len(words) // 2 + 1):
         needed = 6 if length == 1 else 2 if strict and length >= 3 else 3
         for start in range(len(words) - length * needed + 1):
-            unit = plain[start : start + length]
-            if all(plain[start + n * length : start + (n + 1) * length] == unit for n in range(1, needed)):
+            phrase = normalized[start : start + length]
+            if all(normalized[start + n * length : start + (n + 1) * length] == phrase for n in range(1, needed)):
                 return " ".join(words[: start + length])
     return text
 
 
-def _bare(word: str) -> str:
+def _normalize(word: str) -> str:
     return re.sub(r"[^\w']", "", word.lower())
 
 
 def _same(a: list[str], b: list[str]) -> bool:
-    return [_bare(word) for word in a] == [_bare(word) for word in b]
+    return [_normalize(word) for word in a] == [_normalize(word) for word in b]
 
 
 def _common_prefix(new: list[str], old: list[str]) -> list[str]:
     count = 0
     for a, b in zip(new, old, strict=False):
-        if _bare(a) != _bare(b):
+        if _normalize(a) != _normalize(b):
             break
         count += 1
     return new[:count]

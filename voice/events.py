@@ -1,4 +1,4 @@
-"""What a session tells the outside, as it happens. The server turns these into the wire protocol's events."""
+"""The events that a session emits. The server translates them to the events of the wire protocol."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 
 import numpy as np
 
-from voice.audio import Samples
+from voice.audio.codec import Samples
 from voice.history import Item
-from voice.timeline import Timeline
-from voice.turn import Phase
+from voice.turn_machine import Phase
+from voice.turn_metrics import TurnMetrics
 
 NO_SAMPLES: Samples = np.zeros(0, np.float32)
-"""Nothing to hear."""
+"""No audio."""
 
 
 @dataclass(frozen=True)
 class SpeechStarted:
-    """The user began to speak; `audio_start_ms` includes the prefix that is kept."""
+    """The user started to speak; `audio_start_ms` includes the prefix that is kept."""
 
     item_id: str
     audio_start_ms: int
@@ -26,7 +26,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True)
 class SpeechStopped:
-    """The user's turn ended with silence; `audio_end_ms` is where the speech ended."""
+    """Silence ended the user's turn; `audio_end_ms` is where the speech ended."""
 
     item_id: str
     audio_end_ms: int
@@ -34,7 +34,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True)
 class InputCommitted:
-    """The turn's audio is part of the conversation, behind `previous_id`; its words are not known yet."""
+    """The turn's audio is part of the conversation, after `previous_id`; its transcript is not known yet."""
 
     item: Item
     previous_id: str | None
@@ -42,7 +42,7 @@ class InputCommitted:
 
 @dataclass(frozen=True)
 class PartialTranscript:
-    """What has been understood of a turn under way."""
+    """The interim transcript of a turn in progress: `stable` only grows, `unstable` may still change."""
 
     item_id: str
     stable: str
@@ -51,7 +51,7 @@ class PartialTranscript:
 
 @dataclass(frozen=True)
 class FinalTranscript:
-    """What the user said; `seconds` of audio were read for it."""
+    """The transcript of a turn of `seconds`."""
 
     item_id: str
     text: str
@@ -67,8 +67,8 @@ class TranscriptionFailed:
 
 
 @dataclass(frozen=True)
-class AnswerStarted:
-    """An answer is under way in `item`, behind `previous_id`."""
+class ResponseStarted:
+    """A response is in progress in `item`, after `previous_id`."""
 
     response_id: str
     item: Item
@@ -76,7 +76,7 @@ class AnswerStarted:
 
 
 @dataclass(frozen=True)
-class Drafted:
+class ResponseDraft:
     """The language model made a step: `committed` is final, `draft` may change."""
 
     response_id: str
@@ -86,8 +86,8 @@ class Drafted:
 
 
 @dataclass(frozen=True)
-class AnswerText:
-    """More of the answer, final: the words of the audio that follows, or written words."""
+class ResponseText:
+    """More final text of the response: the words of the audio that follows, or written text."""
 
     response_id: str
     item_id: str
@@ -95,8 +95,8 @@ class AnswerText:
 
 
 @dataclass(frozen=True)
-class AnswerAudio:
-    """More of the answer's sound, at 24 kHz."""
+class ResponseAudio:
+    """More of the response's audio, [T] float32 at 24 kHz."""
 
     response_id: str
     item_id: str
@@ -104,19 +104,19 @@ class AnswerAudio:
 
 
 @dataclass(frozen=True)
-class AnswerDone:
-    """No more of this answer comes.
+class ResponseDone:
+    """The response has ended.
 
     Attributes:
-        reason: `turn_detected` or `client_cancelled` for a cancelled one, `max_output_tokens` for an incomplete one,
-            a sentence for a failed one.
+        reason: `turn_detected` or `client_cancelled` if cancelled, `max_output_tokens` if incomplete, an error message
+            if failed.
     """
 
     response_id: str
     item: Item
     status: Literal["completed", "cancelled", "incomplete", "failed"]
     reason: str | None
-    timeline: Timeline
+    metrics: TurnMetrics
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ SessionEvent = (
     | PartialTranscript
     | FinalTranscript
     | TranscriptionFailed
-    | AnswerStarted
-    | Drafted
-    | AnswerText
-    | AnswerAudio
-    | AnswerDone
+    | ResponseStarted
+    | ResponseDraft
+    | ResponseText
+    | ResponseAudio
+    | ResponseDone
     | PhaseChanged
 )

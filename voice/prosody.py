@@ -1,8 +1,8 @@
-"""Does the end of what the user said sound like the end of a turn? From the sound alone, words apart.
+"""Detects from the audio alone, without the words, whether the user's turn is complete.
 
-With the optional extra, Smart Turn v3.2 answers (a Whisper encoder with a classifier, BSD-2; Daily, inside
-pipecat-ai). Otherwise the melody does: people let their voice fall, or rise for a question, and soften at the end of a
-turn, and keep it level in front of a pause for thought.
+With the optional extra this is Smart Turn v3.2 (a Whisper encoder with a classifier, BSD-2, by Daily, inside
+pipecat-ai). Otherwise it is prosody: at the end of a turn people lower their voice, or raise it for a question, and get
+softer. Before a pause for thought they keep it level.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import onnxruntime
 from faster_whisper.feature_extractor import FeatureExtractor
 from numpy.typing import NDArray
 
-from voice.audio import HEARING_RATE, Samples
+from voice.audio.codec import RECOGNITION_RATE, Samples
 
-_SECONDS = 8
-"""Smart Turn looks at the last eight seconds."""
+_SMART_TURN_S = 8
+"""Smart Turn takes the last eight seconds."""
 
-_LOOK_S = 2.0
-"""Speech that the melody is taken from."""
+_PROSODY_S = 2.0
+"""Length of the speech whose prosody is analysed."""
 
 _FRAME, _HOP = 640, 160
-"""Samples: 40 ms every 10 ms. Two periods of the lowest voice fit into a frame."""
+"""Samples: 40 ms every 10 ms. Two periods of the lowest pitch fit into a frame."""
 
-_LOWEST_HZ, _HIGHEST_HZ = 70, 400
-_VOICED = 0.5
-"""Height of the autocorrelation's peak from which a frame has a pitch."""
+_MIN_PITCH_HZ, _MAX_PITCH_HZ = 70, 400
+_VOICED_THRESHOLD = 0.5
+"""A frame is voiced if the peak of its autocorrelation is higher than this."""
 
-_LAST_FRAMES = 8
-"""Voiced frames that are the end."""
+_FINAL_FRAMES = 8
+"""Voiced frames that count as the end of the speech."""
 
-_FEWEST_FRAMES = 20
-"""Voiced frames without which nothing is said about the melody."""
+_MIN_VOICED_FRAMES = 20
+"""With fewer voiced frames, prosody gives no result."""
 
 
-class EndingSound(Protocol):
-    """Judges how speech ends. Blocking."""
+class AudioTurnDetector(Protocol):
+    """Judges from the audio whether a turn is complete. Blocking."""
 
-    def ends(self, audio: Samples) -> float | None:
-        """Probability that [T] float32 at 16 kHz, which closes with the last of the speech, is a whole turn; None
-        where it cannot be told."""
+    def turn_completion(self, audio: Samples) -> float | None:
+        """Probability that `audio`, [T] float32 at 16 kHz which ends with the last speech, is a complete turn. None if
+        it cannot be determined."""
         ...
 
 
-def ending_sound() -> EndingSound:
-    """Smart Turn where it is installed (`pip install "rejoinder[smart-turn]"`), otherwise the melody."""
+def load_audio_turn_detector() -> AudioTurnDetector:
+    """Smart Turn if it is installed (`pip install "rejoinder[smart-turn]"`), otherwise prosody."""
     path = _smart_turn_file()
-    return Melody() if path is None else SmartTurn(path)
+    return ProsodyTurnDetector() if path is None else SmartTurn(path)
 
 
 def _smart_turn_file() -> Path | None:
@@ -63,7 +63,7 @@ def _smart_turn_file() -> Path | None:
 
 
 class SmartTurn:
-    """Smart Turn v3, which was taught on labelled speech of many languages.
+    """Smart Turn v3, trained on labelled speech of many languages.
 
     Args:
         path: `smart-turn-v3.2-cpu.onnx`.
@@ -73,64 +73,65 @@ class SmartTurn:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._features = FeatureExtractor(chunk_length=_SECONDS)
+        self._features = FeatureExtractor(chunk_length=_SMART_TURN_S)
 
-    def ends(self, audio: Samples) -> float | None:
-        """As `EndingSound`. The silence that is missing is put in front, as the model was taught."""
-        samples = _SECONDS * HEARING_RATE
-        heard = np.pad(audio[-samples:], (max(0, samples - len(audio)), 0))
-        level = (heard - heard.mean()) / np.sqrt(heard.var() + 1e-7)
-        mel = self._features(level, padding=0)[:, : _SECONDS * 100]
+    def turn_completion(self, audio: Samples) -> float | None:
+        """See `AudioTurnDetector`. Short audio is padded with silence at the front, as in the model's training."""
+        samples = _SMART_TURN_S * RECOGNITION_RATE
+        padded = np.pad(audio[-samples:], (max(0, samples - len(audio)), 0))
+        normalized = (padded - padded.mean()) / np.sqrt(padded.var() + 1e-7)
+        mel = self._features(normalized, padding=0)[:, : _SMART_TURN_S * 100]
         (out,) = self._session.run(None, {"input_features": mel[None].astype(np.float32)})
         return float(np.ravel(out)[0])
 
 
-class Melody:
-    """Pitch and loudness of the last voiced sound against those of the two seconds before."""
+class ProsodyTurnDetector:
+    """Compares pitch and loudness at the end of the speech with those of the two seconds before."""
 
-    def ends(self, audio: Samples) -> float | None:
-        """As `EndingSound`."""
-        found = features(audio)
-        if found is None:
+    def turn_completion(self, audio: Samples) -> float | None:
+        """See `AudioTurnDetector`."""
+        features = prosody_features(audio)
+        if features is None:
             return None
-        odds = float(np.dot(_WEIGHTS, np.clip(found, -_LARGEST, _LARGEST))) + _BIAS
-        return 1 / (1 + math.exp(-max(-_MOST_ODDS, min(odds, _MOST_ODDS))))
+        log_odds = float(np.dot(_WEIGHTS, np.clip(features, -_MAX_FEATURE, _MAX_FEATURE))) + _BIAS
+        return 1 / (1 + math.exp(-max(-_MAX_LOG_ODDS, min(log_odds, _MAX_LOG_ODDS))))
 
 
-_WEIGHTS, _BIAS, _LARGEST = np.array([-0.06, 0.01, -0.20]), -2.7, 20.0
-_MOST_ODDS = 0.4
-"""A logistic regression on 454 stops in the recordings of one speaker (area under the curve 0.58), and what it may
-weigh: other voices fall and soften by other amounts, so it only tips the balance."""
+_WEIGHTS, _BIAS, _MAX_FEATURE = np.array([-0.06, 0.01, -0.20]), -2.7, 20.0
+_MAX_LOG_ODDS = 0.4
+"""A logistic regression on 454 stops in the recordings of one speaker (area under the curve 0.58), and a limit to its
+effect: pitch and loudness of other voices change by other amounts, so prosody only tips the balance."""
 
 
-def features(audio: Samples) -> NDArray[np.float64] | None:
-    """Fall of the pitch in semitones (below 0: it falls), how far it moves either way, and change of loudness in dB at
-    the end of [T] float32 at 16 kHz; None where too little of it is voiced."""
-    pitch, level = contour(audio[-int(_LOOK_S * HEARING_RATE) :])
+def prosody_features(audio: Samples) -> NDArray[np.float64] | None:
+    """Prosody at the end of [T] float32 at 16 kHz: pitch change in semitones (negative: it falls), its absolute value,
+    and loudness change in dB. None if too few frames are voiced."""
+    pitch, level = pitch_contour(audio[-int(_PROSODY_S * RECOGNITION_RATE) :])
     voiced = np.flatnonzero(pitch > 0)
-    if len(voiced) < _FEWEST_FRAMES:
+    if len(voiced) < _MIN_VOICED_FRAMES:
         return None
-    last, before = voiced[-_LAST_FRAMES:], voiced[:-_LAST_FRAMES]
-    fall = 12 * math.log2(float(np.median(pitch[last])) / float(np.median(pitch[before])))
-    louder = float(np.median(level[last]) - np.median(level[before]))
-    return np.array([fall, abs(fall), louder])
+    final, before = voiced[-_FINAL_FRAMES:], voiced[:-_FINAL_FRAMES]
+    pitch_change = 12 * math.log2(float(np.median(pitch[final])) / float(np.median(pitch[before])))
+    level_change = float(np.median(level[final]) - np.median(level[before]))
+    return np.array([pitch_change, abs(pitch_change), level_change])
 
 
-def contour(audio: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pitch in Hz (0 where there is none) and level in dB of each frame, by the normalized autocorrelation."""
+def pitch_contour(audio: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pitch in Hz (0 if unvoiced) and level in dB of each frame, from the normalized autocorrelation."""
     if len(audio) < _FRAME:
         return np.zeros(0), np.zeros(0)
     frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float64), _FRAME)[::_HOP]
     frames = (frames - frames.mean(axis=1, keepdims=True)) * np.hanning(_FRAME)
-    alike = np.fft.irfft(np.abs(np.fft.rfft(frames, 2 * _FRAME)) ** 2)[:, :_FRAME]
+    autocorrelation = np.fft.irfft(np.abs(np.fft.rfft(frames, 2 * _FRAME)) ** 2)[:, :_FRAME]
     window = np.fft.irfft(np.abs(np.fft.rfft(np.hanning(_FRAME), 2 * _FRAME)) ** 2)[:_FRAME]
-    energy = alike[:, 0]
-    shortest, longest = HEARING_RATE // _HIGHEST_HZ, HEARING_RATE // _LOWEST_HZ
-    lags = alike[:, shortest:longest] / np.maximum(energy, 1e-12)[:, None] * (window[0] / window[shortest:longest])
-    # The first peak that is nearly the highest: the highest may be an octave below.
+    energy = autocorrelation[:, 0]
+    min_lag, max_lag = RECOGNITION_RATE // _MAX_PITCH_HZ, RECOGNITION_RATE // _MIN_PITCH_HZ
+    lags = autocorrelation[:, min_lag:max_lag] / np.maximum(energy, 1e-12)[:, None]
+    lags = lags * (window[0] / window[min_lag:max_lag])
+    # Take the first peak that is nearly the highest: the highest itself may be an octave too low.
     first = (lags >= 0.9 * lags.max(axis=1, keepdims=True)).argmax(axis=1)
     near = np.minimum(first[:, None] + np.arange(12), lags.shape[1] - 1)
     best = np.take_along_axis(near, np.take_along_axis(lags, near, 1).argmax(axis=1)[:, None], 1)[:, 0]
     level = 10 * np.log10(np.maximum(energy, 1e-12))
-    sure = (lags[np.arange(len(lags)), best] > _VOICED) & (level > level.max() - 30)
-    return np.where(sure, HEARING_RATE / (best + shortest), 0.0), level
+    voiced = (lags[np.arange(len(lags)), best] > _VOICED_THRESHOLD) & (level > level.max() - 30)
+    return np.where(voiced, RECOGNITION_RATE / (best + min_lag), 0.0), level

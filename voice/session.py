@@ -1,7 +1,7 @@
-"""One conversation: drives the turn machine with the real stages.
+"""One conversation: drives the turn machine with the real models.
 
-Everything here runs on one event loop; transcription and synthesis run on their own threads. Decisions are the turn
-machine's: this file feeds it events and carries out its actions.
+Everything here runs on one event loop; transcription and synthesis run on their own threads. The turn machine makes
+the decisions: a session feeds it events and carries out its actions.
 """
 
 from __future__ import annotations
@@ -13,60 +13,37 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from voice import endpoint, events
-from voice.answer import Answer
+from voice import endpointing, events, turn_machine
 from voice.asr import Utterance
-from voice.audio import HEARING_RATE, TELEPHONE_RATE, Resampler, Samples
-from voice.brain import Brain, Message
-from voice.echo import EchoGuard
+from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
+from voice.audio.echo import EchoDetector
+from voice.audio.input_buffer import InputBuffer
+from voice.audio.resampling import Resampler
+from voice.audio.telephone_band import TelephoneBandRestorer
+from voice.audio.vad import SpeechDetector
 from voice.history import History, Item
-from voice.listening import InputBuffer
-from voice.lowband import LowBand
-from voice.partials import Partials
-from voice.speaking import Settings, Speaking, new_id
+from voice.interim_transcripts import InterimTranscripts
+from voice.language_model import LanguageModel, Message
+from voice.playback import Playback, SessionSettings, new_id
+from voice.response import Response
 from voice.speculation import Speculation
-from voice.stages import Stages
-from voice.timeline import Timeline
-from voice.turn import (
-    Action,
-    AnswerUnwanted,
-    AnswerWanted,
-    Assistant,
-    BeginTurn,
-    DropGuess,
-    DropTurn,
-    EndTurn,
-    Event,
-    Guess,
-    HandedOver,
-    HoldAnswer,
-    Judged,
-    PlayedOut,
-    Ready,
-    ResumeAnswer,
-    StartAnswer,
-    StopAnswer,
-    TurnState,
-    Understood,
-    User,
-    Withdrawn,
-    step,
-)
-from voice.vad import SpeechDetector
+from voice.speech_models import SpeechModels
+from voice.turn_machine import Action, Assistant, Event, TurnState, User, step
+from voice.turn_metrics import TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
 
 T = TypeVar("T")
 
-_PENDING_TURNS = 4
+_MAX_PENDING_TURNS = 4
 """Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
 
-_READ_AHEAD_WORDS = 8
-"""Stable words that are worth a pass of their own; fewer are read just as quickly with the rest."""
+_MIN_PREFILL_WORDS = 8
+"""New stable words that are worth a forward pass of their own; fewer are prefilled just as quickly with the rest."""
 
 
-class Refused(ValueError):
-    """A request that makes no sense now; `code` is the Realtime protocol's name for it."""
+class RequestError(ValueError):
+    """A client request that is not possible now; `code` is the Realtime protocol's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -77,417 +54,437 @@ class Session:
     """One conversation.
 
     Args:
-        brain: this conversation's language model.
-        stages: the shared models.
-        emit: told everything that happens, on the event loop.
+        language_model: this conversation's language model.
+        speech_models: the shared models.
+        on_event: called with every session event, on the event loop.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
-        brain: Brain,
-        stages: Stages,
-        emit: Callable[[events.SessionEvent], None],
-        settings: Settings | None = None,
+        language_model: LanguageModel,
+        speech_models: SpeechModels,
+        on_event: Callable[[events.SessionEvent], None],
+        settings: SessionSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or SessionSettings()
         self.history = History()
         self.state = TurnState()
-        self._brain, self._stages, self._listener, self._clock = brain, stages, emit, clock
-        self._detector, self._low_band = SpeechDetector(stages.silero), LowBand()
-        self._resampler: tuple[int, Resampler] = (HEARING_RATE, Resampler(HEARING_RATE, HEARING_RATE))
+        self._language_model, self._speech_models = language_model, speech_models
+        self._on_event, self._clock = on_event, clock
+        self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
+        self._resampler: tuple[int, Resampler] = (RECOGNITION_RATE, Resampler(RECOGNITION_RATE, RECOGNITION_RATE))
         self._input = InputBuffer()
-        self._echo = EchoGuard()
+        self._echo = EchoDetector()
         self._utterance: Utterance | None = None
-        self._utterance_ms = 0
+        self._utterance_start_ms = 0
         self._item_id = ""
-        self._partial: asyncio.Task[None] | None = None
-        self._partials = Partials()
-        self._read_ahead = 0
-        self._understanding: set[asyncio.Task[None]] = set()
-        self._pauses = endpoint.Pauses()
+        self._interim_task: asyncio.Task[None] | None = None
+        self._interim = InterimTranscripts()
+        self._prefilled_words = 0
+        self._pending_turns: set[asyncio.Task[None]] = set()
+        self._pauses = endpointing.PauseHistory()
         self._speculation: Speculation | None = None
-        self._guesses = 0
-        self._speaking = Speaking(brain, stages, self.history, self._emit, self._apply, self._spawn, clock)
-        self._wanted: Settings | None = None
-        self._timeline = Timeline(new_id("turn"))
+        self._num_speculations = 0
+        self._playback = Playback(
+            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock
+        )
+        self._response_settings: SessionSettings | None = None
+        self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
-        brain.prepare(self.history.messages(self.settings.instructions))
+        language_model.prepare(self.history.messages(self.settings.instructions))
 
-    # What the client does.
+    # Client requests.
 
-    def configure(self, settings: Settings) -> None:
-        """Change the settings; they hold from the next turn or answer on."""
+    def configure(self, settings: SessionSettings) -> None:
+        """Change the settings, from the next turn or response on."""
         if settings.detect_turns != self.settings.detect_turns:
-            self._apply(Withdrawn())
-        if settings.instructions != self.settings.instructions and not self._thinking:
-            self._forget_guess()
-            self._brain.prepare(self.history.messages(settings.instructions))
+            self._apply(turn_machine.Cleared())
+        if settings.instructions != self.settings.instructions and not self._responding:
+            self._discard_speculation()
+            self._language_model.prepare(self.history.messages(settings.instructions))
         self.settings = settings
 
     def append(self, samples: Samples, rate: int) -> None:
-        """Take sound from the microphone, as it comes.
+        """Take audio from the microphone as it arrives.
 
         Args:
             samples: [T] float32.
-            rate: Hz, one of `voice.audio.INPUT_RATES`.
+            rate: Hz, one of `voice.audio.codec.INPUT_RATES`.
 
         Raises:
-            Refused: more sound than a turn may hold has come without being handed over.
+            RequestError: more audio than a turn may hold has arrived without a commit.
         """
         if self._resampler[0] != rate:
-            self._resampler = (rate, Resampler(rate, HEARING_RATE))
-        heard = self._resampler[1].push(samples)
-        if not self.settings.detect_turns and self._input.held_ms > self.settings.rules.timing.longest_turn_ms:
-            raise Refused(
+            self._resampler = (rate, Resampler(rate, RECOGNITION_RATE))
+        audio = self._resampler[1].push(samples)
+        if not self.settings.detect_turns and self._input.buffered_ms > self.settings.rules.timing.max_turn_ms:
+            raise RequestError(
                 "input_audio_buffer_full",
-                f"{self._input.held_ms / 1000:.0f} s of audio wait to be committed, and a turn holds at most "
-                f"{self.settings.rules.timing.longest_turn_ms / 1000:.0f} s: commit or clear the buffer",
+                f"{self._input.buffered_ms / 1000:.0f} s of audio wait to be committed, and a turn holds at most "
+                f"{self.settings.rules.timing.max_turn_ms / 1000:.0f} s: commit or clear the buffer",
             )
-        self._input.add(heard, self._clock())
+        self._input.add(audio, self._clock())
         if self._utterance is not None:
-            self._utterance.add(heard)
-        # The detector always hears, so that its windows stay on the audio clock.
-        frames = self._detector.push(self._low_band.push(heard) if rate == TELEPHONE_RATE else heard)
+            self._utterance.add(audio)
+        # The detector gets all audio, even without turn detection, so that its windows stay on the audio clock.
+        frames = self._detector.push(self._band_restorer.push(audio) if rate == TELEPHONE_RATE else audio)
         if not self.settings.detect_turns:
             return
         for frame in frames:
-            self._apply(self._echo.filter(frame, self._input, self.settings.rules.threshold))
+            self._apply(self._echo.suppress_echo(frame, self._input, self.settings.rules.threshold))
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
-        self._consider_partial()
+        self._start_interim_transcript()
 
     def _emit(self, event: events.SessionEvent) -> None:
-        if isinstance(event, events.AnswerAudio):
-            self._echo.play(event.samples, self._clock())
-        self._listener(event)
+        if isinstance(event, events.ResponseAudio):
+            self._echo.add_playback(event.samples, self._clock())
+        self._on_event(event)
 
-    async def room(self) -> None:
-        """Wait until more audio can be taken: sound that comes much faster than real time is held back here, so
-        that its transcription does not keep other conversations waiting."""
-        while len(self._understanding) >= _PENDING_TURNS:
-            await asyncio.wait(set(self._understanding), return_when=asyncio.FIRST_COMPLETED)
+    async def wait_for_capacity(self) -> None:
+        """Wait until more audio can be taken. This slows down clients that send much faster than real time, so that
+        their transcription does not delay other conversations."""
+        while len(self._pending_turns) >= _MAX_PENDING_TURNS:
+            await asyncio.wait(set(self._pending_turns), return_when=asyncio.FIRST_COMPLETED)
 
     def commit(self) -> None:
-        """The user's turn is over (push-to-talk).
+        """End the user's turn (push-to-talk).
 
         Raises:
-            Refused: there is next to no audio, or earlier turns still wait to be transcribed.
+            RequestError: there is too little audio, or too many earlier turns still wait for transcription.
         """
-        if len(self._understanding) >= _PENDING_TURNS:
-            raise Refused(
+        if len(self._pending_turns) >= _MAX_PENDING_TURNS:
+            raise RequestError(
                 "too_many_pending_turns",
-                f"{len(self._understanding)} turns still wait to be transcribed: wait for their transcripts",
+                f"{len(self._pending_turns)} turns still wait to be transcribed: wait for their transcripts",
             )
-        least = self.settings.rules.timing.shortest_commit_ms
-        held = self._input.end_ms - self._utterance_ms if self._utterance else self._input.held_ms
-        if held < least:
-            raise Refused(
+        min_ms = self.settings.rules.timing.min_commit_ms
+        audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
+        if audio_ms < min_ms:
+            raise RequestError(
                 "input_audio_buffer_commit_empty",
-                f"the input audio buffer holds {held} ms of audio and at least {least} ms "
+                f"the input audio buffer holds {audio_ms} ms of audio and at least {min_ms} ms "
                 "are needed: append audio first",
             )
-        self._apply(HandedOver(self._input.end_ms))
+        self._apply(turn_machine.Committed(self._input.end_ms))
 
     def clear(self) -> None:
-        """Forget the audio that was not handed over."""
-        self._apply(Withdrawn())
+        """Discard the audio that was not committed."""
+        self._apply(turn_machine.Cleared())
         self._input.clear()
 
-    def respond(self, settings: Settings | None = None) -> None:
-        """Answer the conversation as it stands.
+    def respond(self, settings: SessionSettings | None = None) -> None:
+        """Respond to the conversation as it stands.
 
         Args:
-            settings: for this answer only; the session's own when not given.
+            settings: for this response only; the session's own by default.
 
         Raises:
-            Refused: an answer is under way.
+            RequestError: a response is in progress.
         """
-        under_way = self._speaking.sending
-        if under_way is not None:
-            raise Refused(
+        active = self._playback.active
+        if active is not None:
+            raise RequestError(
                 "conversation_already_has_active_response",
-                f"{under_way.response_id} is still in progress: wait for its response.done or cancel it",
+                f"{active.response_id} is still in progress: wait for its response.done or cancel it",
             )
-        self._wanted = settings
-        self._apply(AnswerWanted())
+        self._response_settings = settings
+        self._apply(turn_machine.ResponseRequested())
 
     def cancel(self, response_id: str | None = None) -> None:
-        """Stop the answer under way.
+        """Stop the active response.
 
         Raises:
-            Refused: none is, or another one.
+            RequestError: no response is active, or another one.
         """
-        under_way = self._speaking.sending
-        if under_way is None or response_id not in (None, under_way.response_id):
-            raise Refused("response_cancel_not_active", "there is no such response in progress to cancel")
-        self._apply(AnswerUnwanted())
+        active = self._playback.active
+        if active is None or response_id not in (None, active.response_id):
+            raise RequestError("response_cancel_not_active", "there is no such response in progress to cancel")
+        self._apply(turn_machine.ResponseCancelled())
 
     def truncate(self, item_id: str, heard_ms: float) -> None:
-        """The user heard only the first `heard_ms` of this answer. Raises UnknownItem, ValueError."""
+        """The user heard only the first `heard_ms` of this response. Raises UnknownItem, ValueError."""
         self.history.truncate(item_id, heard_ms)
-        if self.state.assistant is Assistant.ANSWERING and self._speaking.only_plays(item_id):
-            self._echo.cut(self._clock())
-            self._apply(PlayedOut())  # the client plays no more of it
+        if self.state.assistant is Assistant.RESPONDING and self._playback.finished_sending(item_id):
+            self._echo.stop_playback(self._clock())
+            self._apply(turn_machine.PlaybackDone())  # the client plays no more of it
 
-    def play_aside(self, samples: Samples) -> None:
-        """The client was sent sound that is no answer, [T] float32 at 24 kHz: it may come back as an echo all the same.
-        None at all: the client fell silent."""
+    def announcement_sent(self, samples: Samples) -> None:
+        """The client was sent audio outside of any response, [T] float32 at 24 kHz, which may come back as an echo.
+        Empty if the client stopped playing it."""
         if len(samples):
-            self._echo.play(samples, self._clock())
+            self._echo.add_playback(samples, self._clock())
         else:
-            self._echo.cut(self._clock())
+            self._echo.stop_playback(self._clock())
 
     async def close(self) -> None:
-        """End the conversation: whatever is under way is dropped."""
-        self._speaking.close()
+        """End the conversation and cancel everything in progress."""
+        self._playback.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def _thinking(self) -> bool:
-        """Whether the brain works on an answer that somebody may still hear."""
-        return self.state.assistant in (Assistant.ANSWERING, Assistant.HELD)
+    def _responding(self) -> bool:
+        """Whether the language model works on a response that the user may still hear."""
+        return self.state.assistant in (Assistant.RESPONDING, Assistant.PAUSED)
 
-    # What the turn machine decides.
+    # The turn machine's actions.
 
     def _apply(self, event: Event) -> None:
-        before = self.state.phase
+        phase_before = self.state.phase
         self.state, actions = step(self.state, event, self.settings.rules)
         for action in actions:
             self._carry_out(action)
-        if self.state.phase != before:
+        if self.state.phase != phase_before:
             self._emit(events.PhaseChanged(self.state.phase))
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case BeginTurn():
+            case turn_machine.BeginTurn():
                 self._begin_turn(action)
-            case Guess():
-                self._guess(action)
-            case DropGuess():
-                self._drop_guess(action)
-            case EndTurn():
+            case turn_machine.StartSpeculation():
+                self._start_speculation(action)
+            case turn_machine.CancelSpeculation():
+                self._cancel_speculation(action)
+            case turn_machine.EndTurn():
                 self._end_turn(action)
-            case DropTurn():
+            case turn_machine.DropTurn():
                 self._utterance = None
-            case StartAnswer():
-                self._start_answer()
-            case HoldAnswer():
-                self._echo.cut(self._clock())
-                self._speaking.hold()
-            case ResumeAnswer():
-                self._speaking.resume(self.settings)
-            case StopAnswer():
-                self._echo.cut(self._clock())
-                self._speaking.stop(action.reason)
+            case turn_machine.StartResponse():
+                self._start_response()
+            case turn_machine.PauseResponse():
+                self._echo.stop_playback(self._clock())
+                self._playback.pause()
+            case turn_machine.ResumeResponse():
+                self._playback.resume(self.settings)
+            case turn_machine.StopResponse():
+                self._echo.stop_playback(self._clock())
+                self._playback.stop(action.reason)
 
-    def _begin_turn(self, action: BeginTurn) -> None:
-        prefix = action.at_ms - self.settings.rules.timing.prefix_ms
-        self._utterance_ms = max(self._input.start_ms, prefix, min(self._echo.until_ms, action.at_ms))
-        self._utterance = Utterance(self._stages.recognizer)
-        self._utterance.add(self._input.since(self._utterance_ms))
-        self._read_ahead = self._guesses = 0
-        self._partials.begin()
-        self._pauses.begin()
-        self._forget_guess()
+    def _begin_turn(self, action: turn_machine.BeginTurn) -> None:
+        prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
+        echo_end_ms = min(self._echo.last_echo_end_ms, action.at_ms)
+        self._utterance_start_ms = max(self._input.start_ms, prefix_start_ms, echo_end_ms)
+        self._utterance = Utterance(self._speech_models.recognizer)
+        self._utterance.add(self._input.since(self._utterance_start_ms))
+        self._prefilled_words = self._num_speculations = 0
+        self._interim.begin_turn()
+        self._pauses.begin_turn()
+        self._discard_speculation()
         self._item_id = new_id("item")
-        self._emit(events.SpeechStarted(self._item_id, self._utterance_ms))
-        if not self._thinking:
-            self._brain.prepare(self.history.messages(self.settings.instructions))
+        self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
+        if not self._responding:
+            self._language_model.prepare(self.history.messages(self.settings.instructions))
 
-    # Work on a guess.
+    # Speculation.
 
-    def _guess(self, action: Guess) -> None:
-        """The user may have finished: transcribe, think and speak, behind a closed gate."""
-        utterance, now = self._utterance, self._clock()
+    def _start_speculation(self, action: turn_machine.StartSpeculation) -> None:
+        """The user may have finished: transcribe the turn and start a response, whose output is buffered."""
+        utterance = self._utterance
         assert utterance is not None
-        self._guesses += 1
-        timeline = Timeline(new_id("turn"), guesses=self._guesses)
-        timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
-        timeline.stamp("soft_end", now)
-        transcript = self._spawn(
-            self._transcribe(utterance, action.at_ms - self._utterance_ms, self.settings.rules.timing.tail_ms)
+        self._num_speculations += 1
+        metrics = self._turn_metrics(action.at_ms)
+        voiced_ms = action.at_ms - self._utterance_start_ms
+        transcript = self._spawn(self._transcribe(utterance, voiced_ms, self.settings.rules.timing.tail_ms))
+        models, audio = self._speech_models, self._input.since(self._utterance_start_ms)
+        audio_probability = asyncio.get_running_loop().run_in_executor(
+            models.turn_detection_executor, models.turn_detector.turn_completion, audio
         )
-        sound = asyncio.get_running_loop().run_in_executor(
-            self._stages.judging, self._stages.ending.ends, self._input.since(self._utterance_ms)
-        )
-        made = Speculation(action.revision, action.at_ms, timeline, self.settings, transcript)
-        self._speculation = made
-        made.work = self._spawn(self._speculate(made, sound))
+        speculation = Speculation(action.revision, action.at_ms, metrics, self.settings, transcript)
+        self._speculation = speculation
+        speculation.work = self._spawn(self._speculate(speculation, audio_probability))
 
-    async def _speculate(self, made: Speculation, sound: asyncio.Future[float | None]) -> None:
+    async def _speculate(self, speculation: Speculation, audio_probability: asyncio.Future[float | None]) -> None:
         try:
-            text = await made.transcript
+            text = await speculation.transcript
         except Exception:
-            return  # said when the turn ends, if it does
-        timing = made.settings.rules.timing
-        made.timeline.stamp("transcript_final", self._clock())
-        aside = self._is_aside(text)
-        self._think_ahead(made, text)
-        words = None
-        if text and not made.settings.rules.by_silence:
-            if made.answer is not None:
-                await made.answer.asked.wait()  # both then share a pass
-            words = await self._brain.ends(text)
-        verdict = endpoint.judge(text, timing, words=words, sound=await sound, pauses=self._pauses, asked=self._asked())
-        made.timeline.over = verdict.over
-        wait, answering = timing.soft_end_ms if aside else verdict.wait_ms, made.answer is not None
-        if made.settings.rules.by_silence:
-            wait, answering = timing.end_silence_ms, False
-        self._apply(Judged(made.revision, wait, aside, answering))
-        if self._speculation is made:  # an answer that was held back may have been given up by now
-            self._think_ahead(made, text)
-
-    def _asked(self) -> bool:
-        """Whether the newest words before this turn are a question of ours."""
-        newest = self.history.messages(self.settings.instructions)[-1]
-        return newest.role == "assistant" and newest.content.endswith("?")
-
-    def _think_ahead(self, made: Speculation, text: str) -> None:
-        if not text or made.answer is not None or self._thinking or not made.settings.rules.create_response:
-            return
-        made.assumed = [*self.history.messages(made.settings.instructions), Message("user", text)]
-        made.answer = self._speaking.new(made.settings, made.timeline)
-        made.answer.think(self._brain, made.assumed, made.settings.deadline)
-        self._spawn(self._tell_ready(made, made.answer))
-
-    async def _tell_ready(self, made: Speculation, answer: Answer) -> None:
-        await answer.ready.wait()
-        if self._speculation is made:
-            self._apply(Ready(made.revision))
-
-    def _is_aside(self, text: str) -> bool:
-        """Whether what was said over the answer wants no answer of its own. A cough has no words at all."""
-        if self.state.assistant is not Assistant.HELD:
-            return False
-        return not text or (
-            endpoint.is_aside(text) and self._speaking.unheard_ms >= self.settings.rules.timing.aside_left_ms
+            return  # reported when the turn ends, if it does
+        rules = speculation.settings.rules
+        speculation.metrics.stamp("transcript_final", self._clock())
+        backchannel = self._is_backchannel(text)
+        self._start_speculative_response(speculation, text)
+        text_probability = None
+        if text and not rules.silence_only:
+            if speculation.response is not None:
+                await speculation.response.requested.wait()  # so that both share a forward pass
+            text_probability = await self._language_model.turn_completion(text)
+        prediction = endpointing.predict_endpoint(
+            text,
+            rules.timing,
+            text_probability=text_probability,
+            audio_probability=await audio_probability,
+            pauses=self._pauses,
+            answers_question=self._asked_question(),
         )
+        speculation.metrics.end_probability = prediction.end_probability
+        wait_ms = rules.timing.soft_end_ms if backchannel else prediction.wait_ms
+        response_pending = speculation.response is not None
+        if rules.silence_only:
+            wait_ms, response_pending = rules.timing.end_silence_ms, False
+        self._apply(turn_machine.EndpointDecision(speculation.revision, wait_ms, backchannel, response_pending))
+        if self._speculation is speculation:  # the decision may have stopped a paused response
+            self._start_speculative_response(speculation, text)
 
-    def _drop_guess(self, action: DropGuess) -> None:
+    def _asked_question(self) -> bool:
+        """Whether the last message before this turn is a question of the assistant."""
+        last_message = self.history.messages(self.settings.instructions)[-1]
+        return last_message.role == "assistant" and last_message.content.endswith("?")
+
+    def _start_speculative_response(self, speculation: Speculation, text: str) -> None:
+        settings = speculation.settings
+        if not text or speculation.response is not None or self._responding or not settings.rules.create_response:
+            return
+        speculation.messages = [*self.history.messages(settings.instructions), Message("user", text)]
+        speculation.response = self._playback.create(settings, speculation.metrics)
+        speculation.response.generate(self._language_model, speculation.messages, settings.deadline)
+        self._spawn(self._report_ready(speculation, speculation.response))
+
+    async def _report_ready(self, speculation: Speculation, response: Response) -> None:
+        await response.ready.wait()
+        if self._speculation is speculation:
+            self._apply(turn_machine.ResponseReady(speculation.revision))
+
+    def _is_backchannel(self, text: str) -> bool:
+        """Whether speech over a response needs no response of its own. A cough has no words at all."""
+        if self.state.assistant is not Assistant.PAUSED:
+            return False
+        min_remaining_ms = self.settings.rules.timing.backchannel_remaining_ms
+        return not text or (endpointing.is_backchannel(text) and self._playback.unheard_ms >= min_remaining_ms)
+
+    def _cancel_speculation(self, action: turn_machine.CancelSpeculation) -> None:
         if self._speculation is not None:
             if action.resumed_ms is not None:
-                self._pauses.note(action.resumed_ms - self._speculation.at_ms)
+                self._pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
             self._speculation.transcript.cancel()
-        self._forget_guess()
+        self._discard_speculation()
 
-    def _forget_guess(self) -> None:
-        made, self._speculation = self._speculation, None
-        if made is not None:
-            made.drop()
-            if made.answer is not None:
-                self._brain.cancel()
+    def _discard_speculation(self) -> None:
+        speculation, self._speculation = self._speculation, None
+        if speculation is not None:
+            speculation.cancel()
+            if speculation.response is not None:
+                self._language_model.cancel()
 
     # The end of a turn.
 
-    def _end_turn(self, action: EndTurn) -> None:
-        utterance, start_ms = self._utterance, self._utterance_ms
-        if utterance is None:  # handed over without detected speech: all the audio that is held
+    def _end_turn(self, action: turn_machine.EndTurn) -> None:
+        utterance, start_ms = self._utterance, self._utterance_start_ms
+        if utterance is None:  # committed without detected speech: the turn is all the buffered audio
             start_ms = self._input.start_ms
-            utterance = Utterance(self._stages.recognizer)
+            utterance = Utterance(self._speech_models.recognizer)
             utterance.add(self._input.since(start_ms))
             self._item_id = new_id("item")
-        made, now = self._speculation, self._clock()
-        if made is not None:
-            self._timeline = made.timeline
-            self._timeline.waited_ms = self.state.heard_ms - action.at_ms
+        speculation = self._speculation
+        if speculation is not None:
+            self._metrics = speculation.metrics
+            self._metrics.waited_ms = self.state.received_ms - action.at_ms
         else:
-            self._timeline = Timeline(new_id("turn"), guesses=self._guesses)
-            self._timeline.stamp("speech_end", min(now, self._input.time_of(action.at_ms)))
-            self._timeline.stamp("soft_end", now)
-        self._timeline.stamp("end_decided", now)
+            self._metrics = self._turn_metrics(action.at_ms)
+        self._metrics.stamp("end_decided", self._clock())
         item = Item(self._item_id, "user")
         previous = self.history.add(item)
-        if not action.by_hand:
+        if not action.manual:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))
-        end_ms = action.at_ms if action.by_hand else action.at_ms + self.settings.rules.timing.tail_ms
-        if made is not None:
-            transcript = made.transcript
+        end_ms = action.at_ms if action.manual else action.at_ms + self.settings.rules.timing.tail_ms
+        if speculation is not None:
+            transcript = speculation.transcript
         else:
             transcript = self._spawn(self._transcribe(utterance, end_ms - start_ms))
         self._utterance = None
-        self._input.forget_before(end_ms)
+        self._input.discard_before(end_ms)
         seconds = (end_ms - start_ms) / 1000
-        task = self._spawn(self._understand(action, transcript, seconds, item, self._timeline))
-        self._understanding.add(task)
-        task.add_done_callback(self._understanding.discard)
+        task = self._spawn(self._finish_turn(action, transcript, seconds, item, self._metrics))
+        self._pending_turns.add(task)
+        task.add_done_callback(self._pending_turns.discard)
+
+    def _turn_metrics(self, speech_end_ms: int) -> TurnMetrics:
+        metrics, now = TurnMetrics(new_id("turn"), speculations=self._num_speculations), self._clock()
+        metrics.stamp("speech_end", min(now, self._input.time_of(speech_end_ms)))
+        metrics.stamp("soft_end", now)
+        return metrics
 
     async def _transcribe(self, utterance: Utterance, voiced_ms: int, tail_ms: int = 0) -> str:
-        """What was said in the first `voiced_ms` of a turn and the little sound behind it."""
-        voiced = voiced_ms * HEARING_RATE // 1000
-        until = min(voiced + tail_ms * HEARING_RATE // 1000, utterance.samples)
+        """Transcribe the first `voiced_ms` of a turn and the `tail_ms` after them."""
+        voiced = voiced_ms * RECOGNITION_RATE // 1000
+        until = min(voiced + tail_ms * RECOGNITION_RATE // 1000, utterance.samples)
+        executor, request = self._speech_models.recognition_executor, utterance.latest_request
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._stages.hearing, utterance.final, until, min(voiced, until), utterance.newest
-        )
+        return await loop.run_in_executor(executor, utterance.final, until, min(voiced, until), request)
 
-    async def _understand(
-        self, ended: EndTurn, transcript: asyncio.Task[str], seconds: float, item: Item, timeline: Timeline
+    async def _finish_turn(
+        self, end: turn_machine.EndTurn, transcript: asyncio.Task[str], seconds: float, item: Item, metrics: TurnMetrics
     ) -> None:
         try:
             item.text = await transcript
         except Exception as error:
             _log.exception("a turn could not be transcribed")
             self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
-            self._understood(ended, said=False)
+            self._on_transcript(end, has_words=False)
             return
         item.complete = True
-        timeline.stamp("transcript_final", self._clock())
+        metrics.stamp("transcript_final", self._clock())
         self._emit(events.FinalTranscript(item.id, item.text, seconds))
-        self._understood(ended, said=bool(item.text), aside=self._is_aside(item.text))
+        self._on_transcript(end, has_words=bool(item.text), backchannel=self._is_backchannel(item.text))
 
-    def _understood(self, ended: EndTurn, *, said: bool, aside: bool = False) -> None:
-        if not ended.by_hand:
-            self._apply(Understood(ended.turn, said, aside))
+    def _on_transcript(self, end: turn_machine.EndTurn, *, has_words: bool, backchannel: bool = False) -> None:
+        if not end.manual:
+            self._apply(turn_machine.TranscriptReady(end.turn, has_words, backchannel))
         if self.state.user is User.QUIET:
-            self._forget_guess()  # it was not what is answered, if anything is
+            self._discard_speculation()  # if a response has started, it is not this one
 
-    def _consider_partial(self) -> None:
+    def _start_interim_transcript(self) -> None:
         utterance = self._utterance
         if utterance is None:
             return
-        busy = self._partial is not None and not self._partial.done()
-        spoken_ms = utterance.samples * 1000 // HEARING_RATE
-        wish = self._partials.wish(spoken_ms, self.state, self.settings.rules.timing, busy=busy)
-        if wish is not None:
-            self._partial = self._spawn(self._make_partial(utterance, utterance.ask(), ahead=wish == "ahead"))
+        busy = self._interim_task is not None and not self._interim_task.done()
+        audio_ms = utterance.samples * 1000 // RECOGNITION_RATE
+        kind = self._interim.next_transcription(audio_ms, self.state, self.settings.rules.timing, busy=busy)
+        if kind is not None:
+            work = self._make_interim_transcript(utterance, utterance.new_request(), early=kind == "early")
+            self._interim_task = self._spawn(work)
 
-    async def _make_partial(self, utterance: Utterance, number: int, *, ahead: bool) -> None:
-        item_id, began, loop = self._item_id, self._clock(), asyncio.get_running_loop()
-        heard = await loop.run_in_executor(self._stages.hearing, partial(utterance.partial, number, ahead=ahead))
-        if heard is None or utterance is not self._utterance:
+    async def _make_interim_transcript(self, utterance: Utterance, number: int, *, early: bool) -> None:
+        item_id, started, loop = self._item_id, self._clock(), asyncio.get_running_loop()
+        transcript = await loop.run_in_executor(
+            self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
+        )
+        if transcript is None or utterance is not self._utterance:
             return
-        if not ahead:
-            self._partials.took_ms = (self._clock() - began) * 1000
-        self._emit(events.PartialTranscript(item_id, heard.stable, heard.unstable))
-        stable = len(heard.stable.split())
-        if stable >= self._read_ahead + _READ_AHEAD_WORDS and not self._thinking and not self.state.guessing:
-            self._read_ahead = stable
-            said = Message("user", heard.stable)
-            self._brain.prepare([*self.history.messages(self.settings.instructions), said])
+        if not early:
+            self._interim.last_duration_ms = (self._clock() - started) * 1000
+        self._emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
+        num_stable = len(transcript.stable.split())
+        worthwhile = num_stable >= self._prefilled_words + _MIN_PREFILL_WORDS
+        if worthwhile and not self._responding and not self.state.speculating:
+            self._prefilled_words = num_stable
+            message = Message("user", transcript.stable)
+            self._language_model.prepare([*self.history.messages(self.settings.instructions), message])
 
-    # Answers.
+    # Responses.
 
-    def _start_answer(self) -> None:
-        settings, self._wanted = self._wanted or self.settings, None
-        made, messages = self._speculation, self.history.messages(settings.instructions)
-        if made is not None and made.answer is not None and (made.settings, made.assumed) == (settings, messages):
-            self._speculation, answer = None, made.answer
-            answer.timeline.guess_kept = True
+    def _start_response(self) -> None:
+        settings, self._response_settings = self._response_settings or self.settings, None
+        speculation, messages = self._speculation, self.history.messages(settings.instructions)
+        response = None
+        if speculation is not None and (speculation.settings, speculation.messages) == (settings, messages):
+            response = speculation.response
+        if response is not None:
+            self._speculation = None
+            response.metrics.speculation_used = True
         else:
-            self._forget_guess()
-            answer = self._speaking.new(settings, self._timeline)
-        self._timeline = Timeline(new_id("turn"))  # an answer that no turn asked for has a timeline of its own
-        self._speaking.start(answer, settings, self._words_known)
+            self._discard_speculation()
+            response = self._playback.create(settings, self._metrics)
+        self._metrics = TurnMetrics(new_id("turn"))  # a response that no turn caused has metrics of its own
+        self._playback.start(response, settings, self._wait_for_transcripts)
 
-    async def _words_known(self) -> None:
-        """All that the user said by now has been transcribed."""
-        if self._understanding:
-            await asyncio.wait(set(self._understanding))  # unlike gather, this does not cancel them with us
+    async def _wait_for_transcripts(self) -> None:
+        """Wait until every turn that has ended is transcribed."""
+        if self._pending_turns:
+            await asyncio.wait(set(self._pending_turns))  # unlike gather, this does not cancel them with us
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

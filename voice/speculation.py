@@ -1,40 +1,43 @@
-"""What is made ahead of the end of a turn, and must leave no trace when the user goes on."""
+"""Work done before the end of a turn is certain. It must leave no trace if the user keeps talking."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 
-from voice.answer import Answer
-from voice.brain import Message
-from voice.speaking import Settings
-from voice.timeline import Timeline
+from voice.language_model import Message
+from voice.playback import SessionSettings
+from voice.response import Response
+from voice.turn_metrics import TurnMetrics
 
 
 @dataclass
 class Speculation:
-    """What is made on the guess that the user's turn is over.
+    """A transcript and a response, made on the assumption that the user's turn is over.
 
     Attributes:
-        revision, at_ms: as the turn machine counts them; where the speech ended.
-        timeline: of the turn, if the guess was right.
-        settings: that the answer was begun with.
-        transcript: what was said.
-        assumed: the conversation that the answer answers.
+        revision: the turn machine's number for it.
+        speech_end_ms: where the speech ended, on the audio clock.
+        metrics: the turn's metrics, if the turn is over.
+        settings: the settings that the response was started with.
+        transcript: the turn's transcription.
+        work: decides the endpoint and starts the response.
+        response: the speculative response, once it has started.
+        messages: the conversation that the response was generated from.
     """
 
     revision: int
-    at_ms: int
-    timeline: Timeline
-    settings: Settings
+    speech_end_ms: int
+    metrics: TurnMetrics
+    settings: SessionSettings
     transcript: asyncio.Task[str]
     work: asyncio.Task[None] | None = None
-    answer: Answer | None = None
-    assumed: list[Message] = field(default_factory=list)
+    response: Response | None = None
+    messages: list[Message] = field(default_factory=list)
 
-    def drop(self) -> None:
-        """Nobody will hear of it; the transcript may still be wanted."""
+    def cancel(self) -> None:
+        """Discard the response. The transcription continues: it may still be needed."""
         if self.work is not None:
             self.work.cancel()
-        if self.answer is not None:
-            self.answer.stop("turn_detected")
+        if self.response is not None:
+            self.response.stop("turn_detected")

@@ -1,4 +1,4 @@
-"""Every timing constant of a conversation, each with its reason. All in milliseconds."""
+"""The timing constants of a conversation, each with its reason. All in milliseconds."""
 
 from __future__ import annotations
 
@@ -7,49 +7,51 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """How long the stages of a turn wait.
+    """How long each part of a turn waits.
 
     Attributes:
         onset_ms: voiced sound before the user counts as speaking. Two detector windows: one alone is often a click.
-        barge_in_ms: the same while the assistant answers, and the detector must be surer then (`_SURE_SPEECH`). Four
-            windows stopped up to 335 ms after the first sound of a word that begins with an s, three up to 290.
+        barge_in_ms: the same while the assistant responds, where the speech threshold is higher (`_BARGE_IN_THRESHOLD`
+            in the turn machine). Measured on words that begin with an s, the response stopped up to 335 ms after the
+            first sound with four windows, and up to 290 ms with three.
         onset_gap_ms: unvoiced sound that ends a run of voiced sound before it counted as speaking.
-        tail_ms: sound kept behind the last voiced window for transcription: soft last consonants.
-        aside_left_ms: an interruption is no "mhm" when less than this of the answer is left to hear: a "yes" then
-            answers it.
-        aside_ms: speech over the answer that goes on for longer than this is no "mhm" or "right", and the answer is
-            given up before its words are known.
-        soft_end_ms: silence after which the turn may be over: work on an answer starts, held back. Four windows; with
-            three, half of all stops between two words start work in vain.
-        ahead_ms: silence after which what was said is transcribed with care: half of the above, so that the words are
-            nearly there when work on an answer starts.
-        resume_ms: voiced sound that takes such a guess back: one window alone is a click or a breath.
-        shortest_wait_ms, longest_wait_ms: silence that ends a turn which surely is over, and one which surely is not.
-            While the answer is still being made the longest one counts: to listen on costs nothing.
-            People take 200 ms from each other (Stivers et al. 2009); after 700 they wonder whether they were heard.
-        dictation_wait_ms: for somebody who is dictating or spelling, who pauses between groups of digits.
-        patient_wait_ms: for words that cannot be all ("to the", "um"): nobody waits for an answer to them. Also the
-            longest that anybody's earlier pauses are worth.
-        end_silence_ms: silence that ends a turn where the client wants nothing but silence to count. The Realtime
-            protocol's own default; with nothing else to go by, less cuts people off in the middle of a sentence.
-        prefix_ms: sound kept from before the onset: soft first consonants come before the detector is sure.
-        longest_turn_ms: a turn is ended here even if sound goes on (a radio, a fan that sounds like speech).
-        shortest_commit_ms: less audio than this cannot be committed by hand (the Realtime protocol's rule).
-        partial_every_ms: new speech before another partial transcript is made, and `partial_share` times as long as
-            the last one took, where that is longer: the careful one at the end should find the recognizer free.
-        clause_within_ms: when the first clause of a spoken answer is wanted, once the transcript is there: what is left
-            of a second behind the wait, the transcription and the synthesis. A brain that can hurries for it.
-        playback_slack_ms: how much later than our own estimate the client may finish playing: network and its buffer.
+        tail_ms: sound kept after the last voiced window for transcription: soft final consonants.
+        backchannel_remaining_ms: with less than this of the response left to hear, an interruption is not a
+            backchannel: a "yes" then answers the response.
+        backchannel_ms: speech over the response that lasts longer than this is not a "mhm" or "right"; the response
+            stops before the transcript is known.
+        soft_end_ms: silence after which the turn may be over and a speculative response starts. Four windows; with
+            three, half of all pauses between two words start one in vain.
+        early_transcription_ms: silence after which the turn is transcribed with the accurate settings: half of
+            `soft_end_ms`, so that the transcript is nearly ready when the speculative response starts.
+        resume_ms: voiced sound that cancels a speculative response: one window alone is a click or a breath.
+        shortest_wait_ms, longest_wait_ms: silence that ends a turn which is certainly over, and one which certainly is
+            not. While the response is not ready, the longest one applies: listening longer costs nothing.
+            People take turns after 200 ms (Stivers et al. 2009); after 700 they wonder whether they were heard.
+        dictation_wait_ms: for a user who dictates or spells, with pauses between groups of digits.
+        patient_wait_ms: for text that cannot be complete ("to the", "um"), when the user expects no response yet. Also
+            the upper bound of a wait that follows from the user's earlier pauses.
+        end_silence_ms: silence that ends a turn when the client wants silence alone to decide. The Realtime protocol's
+            own default; without other evidence, a shorter one cuts users off in the middle of a sentence.
+        prefix_ms: sound kept from before the onset: soft first consonants come before the detector is certain.
+        max_turn_ms: a turn ends here even if the sound continues (a radio, a fan that sounds like speech).
+        min_commit_ms: a client cannot commit less audio than this (the Realtime protocol's rule).
+        partial_interval_ms: new speech before the next interim transcript, or `partial_interval_factor` times as long
+            as the last one took if that is longer: the accurate transcription at the end should find the recognizer
+            free.
+        first_clause_ms: when the first clause of a spoken response is needed, counted from the transcript: what is
+            left of a second after the wait, the transcription and the synthesis. A language model that can will hurry.
+        playback_slack_ms: how much later than our estimate the client may finish playing: network and its buffer.
     """
 
     onset_ms: int = 64
     barge_in_ms: int = 64
     onset_gap_ms: int = 96
     tail_ms: int = 100
-    aside_left_ms: int = 700
-    aside_ms: int = 800
+    backchannel_remaining_ms: int = 700
+    backchannel_ms: int = 800
     soft_end_ms: int = 128
-    ahead_ms: int = 64
+    early_transcription_ms: int = 64
     resume_ms: int = 64
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
@@ -57,9 +59,9 @@ class Timing:
     patient_wait_ms: int = 1400
     end_silence_ms: int = 500
     prefix_ms: int = 300
-    longest_turn_ms: int = 120_000
-    shortest_commit_ms: int = 100
-    partial_every_ms: int = 240
-    partial_share: float = 3.0
-    clause_within_ms: int = 200
+    max_turn_ms: int = 120_000
+    min_commit_ms: int = 100
+    partial_interval_ms: int = 240
+    partial_interval_factor: float = 3.0
+    first_clause_ms: int = 200
     playback_slack_ms: int = 300

@@ -1,1 +1,1 @@
-"""The microphone page, shipped as package data and served at `/`."""
+"""The web page, bundled as package data and served at `/`."""

@@ -1,14 +1,14 @@
-// The page: joins microphone, loudspeaker, connection and transcript.
+// The page: connects the microphone, the loudspeaker, the server connection and the transcript.
 
 import { Realtime, decodePcm } from "./realtime.js";
-import { Loudspeaker, Microphone } from "./sound.js";
+import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
 import { Transcript } from "./transcript.js";
 
-const TAIL_MS = 200; // sound that is still on its way through the microphone when the key is let go
+const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
 
-const PHASES = {
+const PHASE_LABELS = {
   off: "Not started", connecting: "Connecting…", listening: "Listening", user_speaking: "You are speaking",
-  thinking: "Thinking", answering: "Answering", lost: "Connection lost",
+  thinking: "Thinking", answering: "Responding", lost: "Connection lost",
 };
 
 const $ = (id) => document.getElementById(id);
@@ -19,11 +19,11 @@ const realtime = new Realtime({ session, history: () => transcript.items(), apiK
 
 let running = false;
 let held = false; // push-to-talk: the key or button is down
-let releasing; // push-to-talk: timer of the tail that is still sent after it was let go
+let releaseTimer; // push-to-talk: audio is still sent until it fires, after the release
 let responding = false; // a response is in progress on the server
-let firstSound; // when the first sound of an answer arrived: { itemId, at }
-const playingMs = new Map(); // item id → ms from arrival of its first sound to the ear
-const turns = new Map(); // item id → rejoinder.turn
+let firstAudio; // arrival of the first audio of a response: { itemId, at }
+const playbackDelayMs = new Map(); // item id → ms from the arrival of its first audio to the ear
+const turns = new Map(); // item id → rejoinder.turn event
 
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
@@ -37,7 +37,7 @@ function pushToTalk() {
 
 function phase(name) {
   $("phase").dataset.phase = name;
-  $("phase").textContent = PHASES[name];
+  $("phase").textContent = PHASE_LABELS[name];
 }
 
 function notice(text = "") {
@@ -46,14 +46,14 @@ function notice(text = "") {
 }
 
 function onBlock(block) {
-  const loudest = block.reduce((most, sample) => Math.max(most, Math.abs(sample)), 0);
-  $("level").style.width = `${Math.min(100, Math.sqrt(loudest / 32768) * 100)}%`;
-  if (!pushToTalk() || held || releasing) realtime.sendSound(block);
+  const peak = block.reduce((max, sample) => Math.max(max, Math.abs(sample)), 0);
+  $("level").style.width = `${Math.min(100, Math.sqrt(peak / 32768) * 100)}%`;
+  if (!pushToTalk() || held || releaseTimer) realtime.sendAudio(block);
 }
 
 async function onUnplugged() {
   await stop();
-  notice("The microphone is gone. Plug it in again or choose another one, then start again.");
+  notice("The microphone was disconnected. Plug it in again or choose another one, then start again.");
 }
 
 async function start() {
@@ -80,9 +80,9 @@ async function start() {
 
 async function stop() {
   running = responding = false;
-  letGo();
-  const [cut] = await Promise.all([loudspeaker.clear(), microphone.close()]);
-  for (const { itemId, heardMs } of cut) transcript.forgetUnheard(itemId, heardMs);
+  resetPushToTalk();
+  const [unfinished] = await Promise.all([loudspeaker.clear(), microphone.close()]);
+  for (const { itemId, heardMs } of unfinished) transcript.truncateByTime(itemId, heardMs);
   realtime.close();
   await loudspeaker.close();
   $("start").textContent = "Start talking";
@@ -93,15 +93,15 @@ async function stop() {
 }
 
 async function listMicrophones() {
-  const chosen = $("microphone").value;
+  const selected = $("microphone").value;
   const options = [new Option("System default", "")];
   for (const device of await Microphone.list()) options.push(new Option(device.label || "Microphone", device.deviceId));
   $("microphone").replaceChildren(...options);
-  $("microphone").value = chosen;
+  $("microphone").value = selected;
 }
 
-/** Stop the answer's sound at once and tell the server how much of it was heard. */
-async function fallSilent() {
+/** Stop playback at once and tell the server how much of the response was heard. */
+async function stopPlayback() {
   for (const { itemId, heardMs } of await loudspeaker.clear()) {
     realtime.send("conversation.item.truncate", { item_id: itemId, content_index: 0, audio_end_ms: heardMs });
     realtime.send("conversation.item.retrieve", { item_id: itemId });
@@ -116,10 +116,10 @@ function mute() {
 
 function press() {
   if (!running || !pushToTalk() || held || !realtime.open) return;
-  letGo();
+  resetPushToTalk();
   held = true;
   if (responding) realtime.send("response.cancel");
-  fallSilent();
+  stopPlayback();
   realtime.send("input_audio_buffer.clear");
   $("hold").setAttribute("aria-pressed", "true");
   phase("user_speaking");
@@ -127,116 +127,118 @@ function press() {
 
 function release() {
   if (!held) return;
-  letGo();
+  resetPushToTalk();
   phase("thinking");
-  releasing = setTimeout(() => {
-    releasing = undefined;
+  releaseTimer = setTimeout(() => {
+    releaseTimer = undefined;
     realtime.send("input_audio_buffer.commit");
-  }, TAIL_MS);
+  }, RELEASE_TAIL_MS);
 }
 
-function letGo() {
+function resetPushToTalk() {
   held = false;
-  clearTimeout(releasing);
-  releasing = undefined;
+  clearTimeout(releaseTimer);
+  releaseTimer = undefined;
   $("hold").setAttribute("aria-pressed", "false");
 }
 
 function showLatency(itemId) {
   const turn = turns.get(itemId);
   if (!turn || turn.latency_ms === null) return;
-  const playing = playingMs.get(itemId);
-  const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs beside the work
+  const playing = playbackDelayMs.get(itemId);
+  const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs in parallel with the other stages
   if (playing !== undefined) stages.playing = playing;
-  transcript.latency(itemId, turn.latency_ms + (playing ?? 0), stages);
+  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages);
 }
 
 loudspeaker.onstart = () => {
-  if (!firstSound) return;
-  playingMs.set(firstSound.itemId, performance.now() - firstSound.at + loudspeaker.latencyMs);
-  showLatency(firstSound.itemId);
-  firstSound = undefined;
+  if (!firstAudio) return;
+  playbackDelayMs.set(firstAudio.itemId, performance.now() - firstAudio.at + loudspeaker.latencyMs);
+  showLatency(firstAudio.itemId);
+  firstAudio = undefined;
 };
 
-// What the server says.
+// Server events.
 
-const on = (type, take) => realtime.addEventListener(type, ({ detail }) => take(detail));
-const answers = new Map(); // response id → { itemId, spoken, committed, draft }
+const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => handler(detail));
+const responses = new Map(); // response id → { itemId, spoken, committed, draft }
 
 on("session.updated", () => {
   notice();
   phase("listening");
 });
 on("rejoinder.phase", ({ phase: name }) => phase(name));
-on("input_audio_buffer.speech_started", fallSilent);
-on("rejoinder.transcript", ({ item_id, stable, unstable }) => transcript.show(item_id, "user", "", `${stable} ${unstable}`.trim()));
+on("input_audio_buffer.speech_started", stopPlayback);
+on("rejoinder.transcript", ({ item_id, stable, unstable }) => {
+  transcript.show(item_id, "user", "", `${stable} ${unstable}`.trim());
+});
 on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript: text }) => {
   if (text) transcript.show(item_id, "user", text);
   else transcript.remove(item_id);
   if (!pushToTalk() || held) return;
   if (text) realtime.send("response.create");
-  else phase("listening"); // the key was held and nothing was said
+  else phase("listening"); // the key was held, but there was no speech
 });
 on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(error.message));
 on("response.created", () => { responding = true; });
 on("response.output_item.added", ({ response_id, item }) => {
-  answers.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "" });
-  playingMs.delete(item.id);
+  responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "" });
+  playbackDelayMs.delete(item.id);
 });
 on("rejoinder.draft", ({ response_id, committed, draft }) => {
-  const answer = answers.get(response_id);
-  if (!answer) return;
-  answer.committed += committed;
-  answer.draft = draft;
-  showAnswer(answer);
+  const response = responses.get(response_id);
+  if (!response) return;
+  response.committed += committed;
+  response.draft = draft;
+  showResponse(response);
 });
 on("response.output_audio_transcript.delta", ({ response_id, delta }) => {
-  const answer = answers.get(response_id);
-  if (!answer) return;
-  answer.spoken += delta;
-  showAnswer(answer);
+  const response = responses.get(response_id);
+  if (!response) return;
+  response.spoken += delta;
+  showResponse(response);
 });
 on("response.output_audio.delta", ({ item_id, delta }) => {
-  if (!loudspeaker.items.has(item_id)) firstSound = { itemId: item_id, at: performance.now() };
+  if (!loudspeaker.items.has(item_id)) firstAudio = { itemId: item_id, at: performance.now() };
   loudspeaker.play(item_id, decodePcm(delta));
 });
-on("response.done", ({ response }) => {
+on("response.done", ({ response: { id, status, status_details, output } }) => {
   responding = false;
-  const answer = answers.get(response.id);
-  answers.delete(response.id);
-  if (response.status === "failed") notice(response.status_details.error.message);
-  if (!answer) return;
-  if (response.status === "cancelled") transcript.cut(answer.itemId, response.output[0].content[0].transcript ?? "");
-  else transcript.show(answer.itemId, "assistant", answer.spoken.trim());
+  const response = responses.get(id);
+  responses.delete(id);
+  if (status === "failed") notice(status_details.error.message);
+  if (!response) return;
+  if (status === "cancelled") transcript.truncate(response.itemId, output[0].content[0].transcript ?? "");
+  else transcript.show(response.itemId, "assistant", response.spoken.trim());
 });
-on("conversation.item.retrieved", ({ item }) => transcript.cut(item.id, item.content[0].transcript ?? ""));
+on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, item.content[0].transcript ?? ""));
 on("rejoinder.turn", (turn) => {
   turns.set(turn.item_id, turn);
   showLatency(turn.item_id);
 });
 on("error", ({ error }) => {
-  if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only touched
-  // Both sides may stop an answer at the same moment; that it is over already is no news.
+  if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
+  // Both sides may stop a response at the same moment, so these two errors are expected.
   else if (!["response_cancel_not_active", "item_not_found"].includes(error.code)) notice(error.message);
 });
-on("lost", ({ refused, reason, retryMs }) => {
+on("lost", ({ rejected, reason, retryMs }) => {
   phase("lost");
   responding = false;
-  letGo();
-  if (refused) {
-    if (!$("notice").textContent) notice(`The server refused the connection (${reason || "no reason given"}).`);
+  resetPushToTalk();
+  if (rejected) {
+    if (!$("notice").textContent) notice(`The server rejected the connection (${reason || "no reason given"}).`);
     stop();
   } else {
-    notice(`The connection to the server is lost. Trying again in ${(retryMs / 1000).toFixed(1)} s…`);
+    notice(`The connection to the server is lost. Reconnecting in ${(retryMs / 1000).toFixed(1)} s…`);
   }
 });
 
-function showAnswer({ itemId, spoken, committed, draft }) {
-  const rest = committed.startsWith(spoken) ? committed.slice(spoken.length) + draft : "";
-  transcript.show(itemId, "assistant", spoken, rest);
+function showResponse({ itemId, spoken, committed, draft }) {
+  const unspoken = committed.startsWith(spoken) ? committed.slice(spoken.length) + draft : "";
+  transcript.show(itemId, "assistant", spoken, unspoken);
 }
 
-// What the user does.
+// User actions.
 
 $("start").onclick = () => (running ? stop() : start());
 $("mute").onclick = mute;
@@ -272,5 +274,5 @@ document.addEventListener("keyup", (event) => {
 });
 window.addEventListener("blur", release);
 navigator.mediaDevices?.addEventListener("devicechange", listMicrophones);
-if (!window.isSecureContext) notice("This page is not in a secure context, so the browser gives it no microphone. Open it on localhost, or over https (rejoinder serve --tls-self-signed).");
-window.rejoinder = { realtime, loudspeaker, transcript }; // for the console, and for tests
+if (!window.isSecureContext) notice(INSECURE_CONTEXT);
+window.rejoinder = { realtime, loudspeaker, transcript }; // for the console and tests

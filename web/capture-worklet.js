@@ -1,16 +1,16 @@
-// The microphone, as blocks of 20 ms at a rate that the server takes. Runs on the audio thread.
+// Microphone capture: blocks of 20 ms at a rate that the server accepts. Runs on the audio thread.
 
-const TARGET = 24000;
-const TAKEN = new Set([8000, 16000, 24000, 48000]);
+const FALLBACK_RATE = 24000;
+const ACCEPTED_RATES = new Set([8000, 16000, 24000, 48000]);
 
 class Capture extends AudioWorkletProcessor {
   constructor() {
     super();
-    this.rate = TAKEN.has(sampleRate) ? sampleRate : TARGET;
+    this.rate = ACCEPTED_RATES.has(sampleRate) ? sampleRate : FALLBACK_RATE;
     this.block = new Int16Array(this.rate / 50);
     this.filled = 0;
-    this.place = 0; // position of the next output sample, in input samples from the start of this quantum
-    this.last = 0;
+    this.position = 0; // of the next output sample, in input samples from the start of this quantum
+    this.lastSample = 0; // of the previous quantum
   }
 
   process([input]) {
@@ -19,22 +19,22 @@ class Capture extends AudioWorkletProcessor {
     if (this.rate === sampleRate) {
       for (const sample of samples) this.add(sample);
     } else {
-      this.convert(samples);
+      this.resample(samples);
     }
     return true;
   }
 
-  // A context that runs at neither of the server's rates (44.1 kHz hardware in Firefox): linear interpolation,
-  // which is good enough for speech.
-  convert(samples) {
+  // For a context at a rate that the server does not accept (44.1 kHz hardware in Firefox). Linear interpolation is
+  // good enough for speech.
+  resample(samples) {
     const step = sampleRate / this.rate;
-    for (; this.place < samples.length; this.place += step) {
-      const at = Math.floor(this.place);
-      const before = at === 0 ? this.last : samples[at - 1];
-      this.add(before + (samples[at] - before) * (this.place - at));
+    for (; this.position < samples.length; this.position += step) {
+      const index = Math.floor(this.position);
+      const before = index === 0 ? this.lastSample : samples[index - 1];
+      this.add(before + (samples[index] - before) * (this.position - index));
     }
-    this.place -= samples.length;
-    this.last = samples[samples.length - 1];
+    this.position -= samples.length;
+    this.lastSample = samples[samples.length - 1];
   }
 
   add(sample) {

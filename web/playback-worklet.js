@@ -1,15 +1,15 @@
-// The loudspeaker: a ring buffer that plays what is pushed and can be cleared in an instant. Runs on the audio thread.
+// Playback: a ring buffer that can be cleared at once. Runs on the audio thread.
 
-const SECONDS = 120;
-const REPORT_EVERY = 20; // quanta, about 100 ms at 24 kHz
-const FADE = 96; // samples over which sound falls silent when it is cleared: 4 ms, short of a click
+const BUFFER_S = 120;
+const REPORT_INTERVAL = 20; // quanta, about 100 ms at 24 kHz
+const FADE_SAMPLES = 96; // fade-out when the buffer is cleared: 4 ms, enough to avoid a click
 
 class Playback extends AudioWorkletProcessor {
   constructor() {
     super();
-    this.ring = new Float32Array(SECONDS * sampleRate);
-    this.read = 0; // samples played so far, since the page was opened
-    this.write = 0; // samples pushed so far
+    this.ring = new Float32Array(BUFFER_S * sampleRate);
+    this.read = 0; // samples played since the page was opened
+    this.write = 0; // samples pushed
     this.fading = -1;
     this.quanta = 0;
     this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.push(data));
@@ -18,12 +18,12 @@ class Playback extends AudioWorkletProcessor {
   push(pcm) {
     if (this.write === this.read) this.starting = true;
     for (const sample of pcm) this.ring[this.write++ % this.ring.length] = sample / 32768;
-    // More than two minutes waiting: the oldest is skipped rather than the newest overwritten while it plays.
+    // If more than two minutes wait, skip the oldest samples instead of overwriting those that play.
     this.read = Math.max(this.read, this.write - this.ring.length);
   }
 
   clear() {
-    this.fading = Math.min(FADE, this.write - this.read);
+    this.fading = Math.min(FADE_SAMPLES, this.write - this.read);
     if (this.fading === 0) this.finishClearing();
   }
 
@@ -38,7 +38,7 @@ class Playback extends AudioWorkletProcessor {
     for (let n = 0; n < out.length && this.read < this.write; n++) {
       out[n] = this.ring[this.read++ % this.ring.length];
       if (this.fading > 0) {
-        out[n] *= this.fading / FADE;
+        out[n] *= this.fading / FADE_SAMPLES;
         if (--this.fading === 0) this.finishClearing();
       }
     }
@@ -46,7 +46,7 @@ class Playback extends AudioWorkletProcessor {
       this.starting = false;
       this.port.postMessage({ type: "started", played: this.read });
     }
-    if (++this.quanta % REPORT_EVERY === 0) this.port.postMessage({ type: "played", played: this.read });
+    if (++this.quanta % REPORT_INTERVAL === 0) this.port.postMessage({ type: "played", played: this.read });
     return true;
   }
 }

@@ -1,20 +1,22 @@
-// The connection: OpenAI Realtime events over a websocket that comes back by itself.
+// The connection: OpenAI Realtime events over a websocket that reconnects automatically.
 
 const FIRST_RETRY_MS = 500;
-const LONGEST_RETRY_MS = 8000;
+const MAX_RETRY_MS = 8000;
+const POLICY_VIOLATION = 1008; // close code of a server that rejects this client
 const EXTENSIONS = ["rejoinder.draft", "rejoinder.phase", "rejoinder.transcript", "rejoinder.turn"];
 
+/** Dispatches every server event under its type and under "any", and "lost" when the connection closes. */
 export class Realtime extends EventTarget {
-  /** `session` gives the settings to send after every connect; `history` the items to put back. */
+  /** `session` returns the settings to send after every connect, `history` the items to restore. */
   constructor({ session, history, apiKey }) {
     super();
     Object.assign(this, { session, history, apiKey });
     this.retryMs = FIRST_RETRY_MS;
-    this.wanted = false;
+    this.keepConnected = false;
   }
 
   connect() {
-    this.wanted = true;
+    this.keepConnected = true;
     clearTimeout(this.timer);
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const key = this.apiKey();
@@ -23,34 +25,34 @@ export class Realtime extends EventTarget {
     try {
       socket = new WebSocket(`${scheme}://${location.host}/v1/realtime`, protocols);
     } catch {
-      this.wanted = false;
-      this.tell("lost", { refused: true, reason: "the API key has letters that no key has" });
+      this.keepConnected = false;
+      this.emit("lost", { rejected: true, reason: "the API key contains invalid characters" });
       return;
     }
-    // An older socket may still close, or even speak, after a new one was opened.
-    const current = (take) => (event) => { if (socket === this.socket) take(event); };
-    socket.onmessage = current(({ data }) => this.receive(JSON.parse(data)));
-    socket.onclose = current((close) => this.lost(close));
+    // An older socket may still close or deliver events after a new one was opened.
+    const ifCurrent = (handler) => (event) => { if (socket === this.socket) handler(event); };
+    socket.onmessage = ifCurrent(({ data }) => this.receive(JSON.parse(data)));
+    socket.onclose = ifCurrent((close) => this.onClose(close));
     this.socket = socket;
-    this.greeted = false;
+    this.sessionCreated = false;
   }
 
   close() {
-    this.wanted = false;
+    this.keepConnected = false;
     clearTimeout(this.timer);
     this.socket?.close();
     this.socket = undefined;
   }
 
   get open() {
-    return this.socket?.readyState === WebSocket.OPEN && this.greeted;
+    return this.socket?.readyState === WebSocket.OPEN && this.sessionCreated;
   }
 
   send(type, fields = {}) {
     if (this.open) this.socket.send(JSON.stringify({ type, ...fields }));
   }
 
-  sendSound(block) {
+  sendAudio(block) {
     if (!this.open) return;
     const bytes = new Uint8Array(block.buffer, block.byteOffset, block.byteLength);
     this.send("input_audio_buffer.append", { audio: btoa(String.fromCharCode(...bytes)) });
@@ -63,36 +65,36 @@ export class Realtime extends EventTarget {
   receive(event) {
     if (event.type === "session.created") {
       this.retryMs = FIRST_RETRY_MS;
-      this.greeted = true;
+      this.sessionCreated = true;
       this.configure();
       for (const item of this.history()) this.send("conversation.item.create", { item });
     }
-    this.tell(event.type, event);
-    this.tell("any", event);
+    this.emit(event.type, event);
+    this.emit("any", event);
   }
 
-  lost({ code, reason }) {
+  onClose({ code, reason }) {
     this.socket = undefined;
-    if (!this.wanted) return;
-    const refused = code === 1008;
-    this.tell("lost", { refused, reason, retryMs: this.retryMs });
-    if (refused) {
-      this.wanted = false;
+    if (!this.keepConnected) return;
+    const rejected = code === POLICY_VIOLATION;
+    this.emit("lost", { rejected, reason, retryMs: this.retryMs });
+    if (rejected) {
+      this.keepConnected = false;
       return;
     }
     this.timer = setTimeout(() => this.connect(), this.retryMs);
-    this.retryMs = Math.min(2 * this.retryMs, LONGEST_RETRY_MS);
+    this.retryMs = Math.min(2 * this.retryMs, MAX_RETRY_MS);
   }
 
-  tell(type, detail) {
+  emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 
 /** base64 → Int16Array */
 export function decodePcm(text) {
-  const raw = atob(text);
-  const bytes = new Uint8Array(raw.length);
-  for (let n = 0; n < raw.length; n++) bytes[n] = raw.charCodeAt(n);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let n = 0; n < binary.length; n++) bytes[n] = binary.charCodeAt(n);
   return new Int16Array(bytes.buffer);
 }

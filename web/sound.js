@@ -1,42 +1,44 @@
-// Microphone and loudspeaker, each behind one small class.
+// The microphone and the loudspeaker.
 
-const SPEAKING_RATE = 24000;
+const OUTPUT_RATE = 24000;
+const ACCEPTED_RATES = [8000, 16000, 24000, 48000]; // that the server accepts
 
-/** The microphone. `onblock` gets Int16Array blocks of 20 ms at `rate` Hz. */
+export const INSECURE_CONTEXT =
+  "This page is not in a secure context, so the browser does not give it access to the microphone. Open it on " +
+  "localhost, or over https (rejoinder serve --tls-self-signed).";
+
+/** The microphone. `onblock` receives Int16Array blocks of 20 ms at `rate` Hz;
+ * `onended` is called when it is unplugged. */
 export class Microphone {
   constructor(onblock, onended) {
     this.onblock = onblock;
-    this.onended = onended; // it was unplugged
+    this.onended = onended;
     this.muted = false;
   }
 
-  /** Open a microphone, or throw an Error whose message says what is wrong. */
+  /** Open a microphone. Throws an Error with a message for the user. */
   async open(deviceId) {
-    if (!window.isSecureContext || !navigator.mediaDevices) {
-      throw new Error(
-        "This page is not in a secure context, so the browser gives it no microphone. Open it on localhost, or over " +
-        "https (rejoinder serve --tls-self-signed).");
-    }
-    const wanted = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
-    if (deviceId) wanted.deviceId = { exact: deviceId };
+    if (!window.isSecureContext || !navigator.mediaDevices) throw new Error(INSECURE_CONTEXT);
+    const constraints = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
+    if (deviceId) constraints.deviceId = { exact: deviceId };
     try {
-      this.stream = await navigator.mediaDevices.getUserMedia({ audio: wanted });
+      this.stream = await navigator.mediaDevices.getUserMedia({ audio: constraints });
     } catch (error) {
-      throw new Error(refusal(error));
+      throw new Error(microphoneError(error));
     }
     for (const track of this.stream.getAudioTracks()) track.onended = this.onended;
     const [context, source] = await this.connect();
     this.context = context;
     const node = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0 });
-    this.rate = [8000, 16000, 24000, 48000].includes(context.sampleRate) ? context.sampleRate : SPEAKING_RATE;
+    this.rate = ACCEPTED_RATES.includes(context.sampleRate) ? context.sampleRate : OUTPUT_RATE;
     node.port.onmessage = ({ data }) => this.onblock(data);
     source.connect(node);
     this.mute(this.muted);
   }
 
-  // Firefox connects a microphone only to a context of the hardware's own rate; others convert it for us.
+  // Firefox connects a microphone only to a context at the hardware's own rate. Other browsers resample.
   async connect() {
-    for (const options of [{ sampleRate: SPEAKING_RATE, latencyHint: "interactive" }, { latencyHint: "interactive" }]) {
+    for (const options of [{ sampleRate: OUTPUT_RATE, latencyHint: "interactive" }, { latencyHint: "interactive" }]) {
       const context = new AudioContext(options);
       await context.audioWorklet.addModule("capture-worklet.js");
       try {
@@ -48,7 +50,7 @@ export class Microphone {
     throw new Error("This browser cannot connect the microphone to the page. Try another microphone or browser.");
   }
 
-  /** Send silence instead of sound: the server's clock runs on the sound it receives, so that goes on. */
+  /** Send silence when muted: the server's clock counts the audio it receives. */
   mute(muted) {
     this.muted = muted;
     for (const track of this.stream?.getAudioTracks() ?? []) track.enabled = !muted;
@@ -66,72 +68,74 @@ export class Microphone {
   }
 }
 
-function refusal(error) {
+function microphoneError(error) {
   switch (error.name) {
-    case "NotAllowedError": return "The microphone was refused. Allow it for this page in the browser's address bar, then start again.";
+    case "NotAllowedError":
+      return "Microphone access was denied. Allow it for this page in the browser's address bar, then start again.";
     case "NotFoundError": return "There is no microphone. Plug one in, then start again.";
-    case "NotReadableError": return "The microphone is in use by another program. Close that program, then start again.";
-    case "OverconstrainedError": return "That microphone is gone. Choose another one in the settings.";
+    case "NotReadableError":
+      return "The microphone is in use by another program. Close that program, then start again.";
+    case "OverconstrainedError": return "That microphone is no longer connected. Choose another one in the settings.";
     default: return `The microphone cannot be opened: ${error.message}`;
   }
 }
 
-/** The loudspeaker. Knows which item each played sample belongs to. */
+/** The loudspeaker. Tracks which item each played sample belongs to. */
 export class Loudspeaker {
   constructor() {
     this.pushed = 0;
     this.played = 0;
     this.items = new Map(); // item id → { start, end } in samples pushed
-    this.silenced = new Set(); // items that were cut: nothing more of them is played
-    this.clearing = [];
+    this.interrupted = new Set(); // items whose remaining audio is not played
+    this.clearResolvers = [];
     this.onstart = () => {};
   }
 
   async open() {
-    this.context = new AudioContext({ sampleRate: SPEAKING_RATE, latencyHint: "interactive" });
+    this.context = new AudioContext({ sampleRate: OUTPUT_RATE, latencyHint: "interactive" });
     await this.context.audioWorklet.addModule("playback-worklet.js");
     this.node = new AudioWorkletNode(this.context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
-    this.node.port.onmessage = ({ data }) => this.hear(data);
+    this.node.port.onmessage = ({ data }) => this.onReport(data);
     this.node.connect(this.context.destination);
     await this.context.resume();
   }
 
-  hear({ type, played }) {
+  onReport({ type, played }) {
     this.played = played;
     if (type === "started") this.onstart();
     if (type === "cleared") {
       this.pushed = played;
-      for (const resolve of this.clearing.splice(0)) resolve();
+      for (const resolve of this.clearResolvers.splice(0)) resolve();
     }
   }
 
   play(itemId, pcm) {
-    if (this.silenced.has(itemId)) return; // was under way when its answer was stopped
+    if (this.interrupted.has(itemId)) return; // audio that was in transit when its response was stopped
     if (!this.items.has(itemId)) this.items.set(itemId, { start: this.pushed });
     this.pushed += pcm.length;
     this.items.get(itemId).end = this.pushed;
     this.node.port.postMessage(pcm, [pcm.buffer]);
   }
 
-  /** Fall silent now. Resolves with the items that were not heard to their end, and how many ms of each were. */
+  /** Stop playback at once. Resolves with the items that were not heard to the end and how many ms of each were. */
   async clear() {
     if (!this.node) return [];
     await new Promise((resolve) => {
-      this.clearing.push(resolve);
+      this.clearResolvers.push(resolve);
       this.node.port.postMessage("clear");
     });
-    const cut = [];
+    const unfinished = [];
     for (const [itemId, { start, end }] of this.items) {
       if (end <= this.played) continue;
-      const heard = Math.max(0, this.played - start);
-      cut.push({ itemId, heardMs: Math.floor((heard * 1000) / SPEAKING_RATE) });
-      this.silenced.add(itemId);
+      const heardSamples = Math.max(0, this.played - start);
+      unfinished.push({ itemId, heardMs: Math.floor((heardSamples * 1000) / OUTPUT_RATE) });
+      this.interrupted.add(itemId);
     }
     this.items.clear();
-    return cut;
+    return unfinished;
   }
 
-  /** Milliseconds between a sample leaving the page and reaching the ear, as far as the browser knows. */
+  /** Time in ms from a sample leaving the page to reaching the ear, as far as the browser knows. */
   get latencyMs() {
     return ((this.context.outputLatency || 0) + (this.context.baseLatency || 0)) * 1000;
   }
@@ -139,7 +143,7 @@ export class Loudspeaker {
   async close() {
     await this.context?.close();
     this.node = this.context = undefined;
-    this.hear({ type: "cleared", played: 0 });
+    this.onReport({ type: "cleared", played: 0 });
     this.items.clear();
     this.pushed = this.played = 0;
   }

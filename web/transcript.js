@@ -1,16 +1,20 @@
-// What both sides said, on the page, with the latency of each turn under the answer.
+// The transcript of the conversation, with the latency of each turn below its response.
 
-const STAGE_NAMES = {
-  end_of_turn: "end of turn", transcription: "transcription", first_token: "first word", first_clause: "first clause",
-  synthesis: "voice", sending: "sending", playing: "playing",
-};
+const WORDS_PER_SECOND = 2.7; // speaking rate of the voice, to estimate which words were heard
 
-const WORDS_PER_SECOND = 2.7; // of the voice, to guess what was heard
+/** Labels of the stages in `rejoinder.turn` events, and of `playing`, which the page adds. */
+const STAGE_LABELS = await fetch(new URL("stage_labels.json", import.meta.url))
+  .then((response) => response.json())
+  .catch(() => ({}));
+
+function stageLabel(name) {
+  return STAGE_LABELS[name] ?? name.replaceAll("_", " ");
+}
 
 export class Transcript {
   constructor(list, empty) {
     Object.assign(this, { list, empty });
-    this.entries = new Map(); // item id → { role, text, element, … }
+    this.entries = new Map(); // item id → { role, text, unstable, element }
   }
 
   entry(itemId, role) {
@@ -19,7 +23,7 @@ export class Transcript {
       const element = document.createElement("li");
       element.className = role;
       element.append(document.createElement("p"));
-      entry = { role, text: "", unsettled: "", element };
+      entry = { role, text: "", unstable: "", element };
       this.entries.set(itemId, entry);
       this.list.append(element);
       this.empty.hidden = true;
@@ -27,14 +31,14 @@ export class Transcript {
     return entry;
   }
 
-  /** `text` is final, `unsettled` may still change. */
-  show(itemId, role, text, unsettled = "") {
+  /** `text` is final, `unstable` may still change. */
+  show(itemId, role, text, unstable = "") {
     const entry = this.entry(itemId, role);
-    Object.assign(entry, { text, unsettled });
-    const rest = document.createElement("span");
-    rest.className = "unsettled";
-    rest.textContent = unsettled;
-    entry.element.firstChild.replaceChildren(text, rest);
+    Object.assign(entry, { text, unstable });
+    const span = document.createElement("span");
+    span.className = "unstable";
+    span.textContent = unstable;
+    entry.element.firstChild.replaceChildren(text, span);
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
@@ -43,53 +47,53 @@ export class Transcript {
     this.entries.delete(itemId);
   }
 
-  /** An answer was interrupted: show what was heard of it. */
-  cut(itemId, heard) {
+  /** A response was interrupted: show the part that was heard. */
+  truncate(itemId, heardText) {
     const entry = this.entries.get(itemId);
     if (!entry) return;
-    this.show(itemId, entry.role, heard);
-    entry.element.firstChild.classList.add("cut");
+    this.show(itemId, entry.role, heardText);
+    entry.element.firstChild.classList.add("interrupted");
   }
 
-  /** The page stopped in the middle of an answer: without a server to ask, words count as evenly spread. */
-  forgetUnheard(itemId, heardMs) {
+  /** The user stopped during a response. Without a server to ask, assume an even speaking rate. */
+  truncateByTime(itemId, heardMs) {
     const entry = this.entries.get(itemId);
     if (!entry) return;
     const words = entry.text.split(" ");
-    this.cut(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
+    this.truncate(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
   }
 
-  /** The latency of a turn and the stages it is made of, both in ms. */
-  latency(itemId, total, stages) {
+  /** Show the latency of a turn and its stages, both in ms. */
+  showLatency(itemId, total, stages) {
     const entry = this.entries.get(itemId);
     if (!entry || total === null) return;
     const box = document.createElement("div");
     box.className = "latency";
     const bar = document.createElement("div");
-    const names = document.createElement("ul");
+    const legend = document.createElement("ul");
     bar.className = "bar";
-    names.className = "stages";
-    const said = [];
+    legend.className = "stages";
+    const labels = [];
     for (const [name, ms] of Object.entries(stages)) {
-      const piece = document.createElement("span");
-      piece.style.flexGrow = ms;
-      piece.title = `${STAGE_NAMES[name]} ${Math.round(ms)} ms`;
+      const segment = document.createElement("span");
+      segment.style.flexGrow = ms;
+      segment.title = `${stageLabel(name)} ${Math.round(ms)} ms`;
       const label = document.createElement("li");
-      label.textContent = piece.title;
-      said.push(piece.title);
-      bar.append(piece);
-      names.append(label);
+      label.textContent = segment.title;
+      labels.push(segment.title);
+      bar.append(segment);
+      legend.append(label);
     }
     bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", `Answered in ${Math.round(total)} ms: ${said.join(", ")}`);
+    bar.setAttribute("aria-label", `Response after ${Math.round(total)} ms: ${labels.join(", ")}`);
     const sum = document.createElement("b");
     sum.textContent = `${Math.round(total)} ms`;
-    box.append(bar, sum, names);
+    box.append(bar, sum, legend);
     entry.element.querySelector(".latency")?.remove();
     entry.element.append(box);
   }
 
-  /** The conversation as items, to put back after a lost connection. */
+  /** The conversation as items, to restore it after the connection was lost. */
   items() {
     return [...this.entries].filter(([, entry]) => entry.text.trim()).map(([, { role, text }]) => ({
       type: "message", role, content: [{ type: role === "assistant" ? "output_text" : "input_text", text }],

@@ -1,1 +1,1 @@
-"""Teaches an autoregressive checkpoint to draft several tokens at once: its own texts, the training, the proof."""
+"""Conversion: trains an adapter with which an autoregressive model drafts several tokens at once."""

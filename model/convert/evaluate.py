@@ -1,7 +1,8 @@
-"""`rejoinder convert eval`: what an adapter is worth on conversations that it was not trained on.
+"""`rejoinder convert eval`: measures an adapter on conversations that it was not trained on.
 
-Three ways to write each answer take turns: with all the drafts the adapter was trained for (which tells acceptance),
-with as many as pay here (which tells speed), and one token a pass (which tells what both must say).
+Every response is generated in three ways: with all the drafts that the adapter was trained for (which gives the
+acceptance), with the adaptive number of drafts (which gives the speed), and with one token per forward pass (which
+gives the text that the other two must match).
 """
 
 from __future__ import annotations
@@ -13,59 +14,60 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from model.answer import Answer
-from model.chat import TextMessage
-from model.convert.corpus import loops
+from model.checkpoint.chat_template import TextMessage
+from model.convert.corpus import is_looping
 from model.convert.prompts import PASSAGE_TURN
 from model.decode import decoding
-from model.decode.verified import Drafting, Verifier
-from model.engine import LoadedModel
-from model.sampling import Rule
-from model.transformer import reading
+from model.decode.output import GenerationOutput
+from model.decode.sampling import Sampler
+from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.engine.loader import LoadedModel
+from model.nn.forward_batch import prefill
 
 
 @dataclass(frozen=True)
-class Question:
+class EvaluationPrompt:
     """A prompt of the evaluation.
 
     Attributes:
         kind: chat, list, numbers, json, tool or passage.
-        said: what the user says.
+        text: the user's message.
         tools: function declarations.
     """
 
     kind: str
-    said: str
+    text: str
     tools: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
-class Written:
-    """One answer.
+class Generation:
+    """A generated response.
 
     Attributes:
-        tokens: with the end token.
-        passes, seconds: of decoding.
-        accepted: for each pass that checked drafts, how many there were and how many were accepted.
+        tokens: its tokens, including the end token.
+        steps, seconds: forward passes and time of decoding.
+        accepted: for each step that verified drafts, the number of drafts and how many of them were accepted.
     """
 
     tokens: tuple[int, ...]
-    passes: int
+    steps: int
     seconds: float
     accepted: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Figures of one kind of text, loops left out.
+class KindMetrics:
+    """Results for one kind of prompt. Looping responses are excluded, except where stated.
 
     Attributes:
-        prompts, loops: answers, and how many of them say the same over and over and are left out.
+        prompts: number of prompts, including those with looping responses.
+        loops: number of responses that loop.
         slot_acceptance: how often the first, the first two, … drafts are all accepted.
         tokens_per_forward: with all drafts.
-        tokens_per_second, paced_tokens_per_forward: with as many drafts as pay here.
-        autoregressive_tokens_per_second: one token a pass.
-        identical: answers that are the same in all three ways, of all answers, loops too.
+        tokens_per_second, paced_tokens_per_forward: with the adaptive number of drafts.
+        autoregressive_tokens_per_second: with one token per forward pass.
+        identical: number of responses that are the same in all three ways, including looping ones.
     """
 
     prompts: int
@@ -78,108 +80,123 @@ class Kind:
     identical: int
 
 
-def questions() -> list[Question]:
-    """The evaluation's own prompts; training text never holds them."""
-    said = json.loads(resources.files("model.convert").joinpath("evaluation.json").read_text(encoding="utf-8"))
+def evaluation_prompts() -> list[EvaluationPrompt]:
+    """The prompts of the evaluation. Training text never contains them."""
+    data = json.loads(resources.files("model.convert").joinpath("evaluation.json").read_text(encoding="utf-8"))
     return [
-        Question(
+        EvaluationPrompt(
             entry["kind"],
-            PASSAGE_TURN.format(passage=said["passages"][entry["passage"]], question=entry["said"])
+            PASSAGE_TURN.format(passage=data["passages"][entry["passage"]], question=entry["said"])
             if "passage" in entry
             else entry["said"],
-            tuple(said["tools"][n] for n in entry.get("tools", ())),
+            tuple(data["tools"][n] for n in entry.get("tools", ())),
         )
-        for entry in said["prompts"]
+        for entry in data["prompts"]
     ]
 
 
 def evaluate(
     model: LoadedModel,
-    asked: Sequence[Question],
+    prompts: Sequence[EvaluationPrompt],
     instructions: str,
-    paced: Callable[[], int],
+    adaptive_num_drafts: Callable[[], int],
     *,
-    most_tokens: int = 64,
-    report: Callable[[int, int], None] = lambda done, of: None,
-) -> dict[str, Kind]:
-    """Write every answer in three ways and compare.
+    max_tokens: int = 64,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, KindMetrics]:
+    """Generate every response in three ways and compare.
 
     Args:
-        instructions: the assistant's, for spoken kinds; JSON is asked of a plain helpful assistant.
-        paced: how many drafts pay here, asked before each pass.
-        most_tokens: of an answer.
-        report: told how many questions are done.
+        instructions: the assistant's instructions; JSON prompts use those of a plain helpful assistant.
+        adaptive_num_drafts: called before each step of the second way; returns the number of drafts that is fastest.
+        max_tokens: maximum length of a response.
+        on_progress: called with the number of finished prompts and of all prompts.
 
     Returns:
-        Figures by kind, and for `all`.
+        Metrics by kind, and those of all prompts as `all`.
     """
-    slots = model.adapter.slots if model.adapter else 0
-    done: list[tuple[Question, Written, Written, Written]] = []
-    for question in asked:
-        persona = "You are a helpful assistant." if question.kind == "json" else instructions
-        messages = [TextMessage("system", persona), TextMessage("user", question.said)]
-        ids = model.template.encode(messages, tools=question.tools)
-        full = write(model, ids, lambda: Drafting(slots), most_tokens)
-        quick = write(model, ids, lambda: Drafting(paced()), most_tokens)
-        alone = write(model, ids, Drafting, most_tokens)
-        done.append((question, full, quick, alone))
-        report(len(done), len(asked))
-    kinds = sorted({question.kind for question in asked})
-    found = {kind: _figures([row[1:] for row in done if row[0].kind == kind], slots) for kind in kinds}
-    return {**found, "all": _figures([row[1:] for row in done], slots)}
+    num_drafts = model.adapter.num_drafts if model.adapter else 0
+    results: list[tuple[EvaluationPrompt, tuple[Generation, ...]]] = []
+    for prompt in prompts:
+        system_prompt = "You are a helpful assistant." if prompt.kind == "json" else instructions
+        messages = [TextMessage("system", system_prompt), TextMessage("user", prompt.text)]
+        ids = model.template.encode(messages, tools=prompt.tools)
+        all_drafts = generate_greedily(model, ids, lambda: DraftSettings(num_drafts), max_tokens)
+        adaptive = generate_greedily(model, ids, lambda: DraftSettings(adaptive_num_drafts()), max_tokens)
+        autoregressive = generate_greedily(model, ids, DraftSettings, max_tokens)
+        results.append((prompt, (all_drafts, adaptive, autoregressive)))
+        on_progress(len(results), len(prompts))
+    kinds = sorted({prompt.kind for prompt in prompts})
+    metrics = {kind: _metrics([g for prompt, g in results if prompt.kind == kind], num_drafts) for kind in kinds}
+    return {**metrics, "all": _metrics([generations for _, generations in results], num_drafts)}
 
 
-class _Seen:
-    """Keeps what became of drafts."""
+class _AcceptanceRecorder:
+    """Records how many drafts were accepted."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[int, int]] = []
 
-    def learn(self, tried: int, accepted: int) -> None:
-        """A pass that checked drafts."""
+    def record_drafts(self, tried: int, accepted: int) -> None:
+        """A step verified drafts."""
         if tried:
             self.accepted.append((tried, accepted))
 
-    def learn_copied(self, tried: int, right: int) -> None:
-        """Nothing is copied here."""
+    def record_copied(self, tried: int, accepted: int) -> None:
+        """Not used: nothing is copied here."""
 
 
-def write(model: LoadedModel, ids: list[int], drafting: Callable[[], Drafting], most: int) -> Written:
-    """One greedy answer behind `ids`, without an engine."""
-    decoder, seen = model.decoder, _Seen()
+def generate_greedily(
+    model: LoadedModel, ids: list[int], draft_settings: Callable[[], DraftSettings], max_tokens: int
+) -> Generation:
+    """Generate one greedy response to the prompt `ids`, without an engine."""
+    decoder, recorder = model.decoder, _AcceptanceRecorder()
     cache = decoder.new_cache()
-    for rows in reading(cache, ids[:-1]):
-        decoder.run([rows])
-    answer = Answer(model.tokenizer, model.stop_tokens, most, len(ids), 0, lambda progress: None)
+    for chunk in prefill(cache, ids[:-1]):
+        decoder.run([chunk])
+    output = GenerationOutput(model.tokenizer, model.stop_tokens, max_tokens, len(ids), 0, lambda progress: None)
 
     context = decoder.config.context_length
-    steps = decoding.write(Verifier(cache, ids, drafting, Rule(), context, seen), answer)
-    passes, began = 0, time.perf_counter()
-    rows = next(steps)
+    speculative = SpeculativeDecoder(cache, ids, draft_settings, Sampler(), context, recorder)
+    generation = decoding.generate(speculative, output)
+    steps, started = 0, time.perf_counter()
+    forward_input = next(generation)
     while True:
-        passes += 1
+        steps += 1
         try:
-            rows = steps.send(decoder.run([rows], model.adapter)[0])
+            forward_input = generation.send(decoder.run([forward_input], model.adapter)[0])
         except StopIteration:
             break
-    seconds = time.perf_counter() - began
-    tokens = [*answer.tokens, *([-1] if answer.finished == "stop" else [])]
-    return Written(tuple(tokens), passes, seconds, tuple(seen.accepted))
+    seconds = time.perf_counter() - started
+    tokens = [*output.tokens, *([-1] if output.finished == "stop" else [])]
+    return Generation(tuple(tokens), steps, seconds, tuple(recorder.accepted))
 
 
-def _figures(rows: Sequence[tuple[Written, ...]], slots: int) -> Kind:
-    sound = [row for row in rows if not loops(row[2].tokens)]
-    checked = [pair for full, *_ in sound for pair in full.accepted]
-    slot = tuple(
-        round(sum(right > n for _, right in checked) / max(1, sum(tried > n for tried, _ in checked)), 4)
-        for n in range(slots)
+def _metrics(results: Sequence[tuple[Generation, ...]], num_drafts: int) -> KindMetrics:
+    """Metrics of (all drafts, adaptive, autoregressive) generations, one tuple per prompt."""
+    usable = [generations for generations in results if not is_looping(generations[2].tokens)]
+    verified = [pair for all_drafts, *_ in usable for pair in all_drafts.accepted]
+    slot_acceptance = tuple(
+        round(sum(accepted > n for _, accepted in verified) / max(1, sum(tried > n for tried, _ in verified)), 4)
+        for n in range(num_drafts)
     )
 
-    def speed(way: int) -> float:
-        return round(sum(len(row[way].tokens) for row in sound) / max(1e-9, sum(row[way].seconds for row in sound)), 1)
+    def num_tokens(way: int) -> int:
+        return sum(len(generations[way].tokens) for generations in usable)
+
+    def per_second(way: int) -> float:
+        return round(num_tokens(way) / max(1e-9, sum(generations[way].seconds for generations in usable)), 1)
 
     def per_forward(way: int) -> float:
-        return round(sum(len(row[way].tokens) for row in sound) / max(1, sum(row[way].passes for row in sound)), 3)
+        return round(num_tokens(way) / max(1, sum(generations[way].steps for generations in usable)), 3)
 
-    same = sum(full.tokens == quick.tokens == alone.tokens for full, quick, alone in rows)
-    return Kind(len(rows), len(rows) - len(sound), slot, per_forward(0), speed(1), per_forward(1), speed(2), same)
+    return KindMetrics(
+        prompts=len(results),
+        loops=len(results) - len(usable),
+        slot_acceptance=slot_acceptance,
+        tokens_per_forward=per_forward(0),
+        tokens_per_second=per_second(1),
+        paced_tokens_per_forward=per_forward(1),
+        autoregressive_tokens_per_second=per_second(2),
+        identical=sum(first.tokens == second.tokens == third.tokens for first, second, third in results),
+    )

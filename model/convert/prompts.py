@@ -1,6 +1,6 @@
-"""What the base model is asked for when it writes training text: who it is, what about, with which tools.
+"""The prompts with which the base model generates training text: system prompts, topics, requests and tools.
 
-The evaluation's prompts (`evaluation.json`) are others, with other tools and forms.
+The evaluation (`evaluation.json`) has different prompts, tools and JSON forms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PERSONAS = (
     "You are a patient voice assistant for a family. Speak simply, in at most three sentences.",
     "You answer calls for a small company. Be polite and brief, and ask one question when something is missing.",
 )
-"""Who answers, beside the assistant's own instructions."""
+"""System prompts, in addition to the assistant's own instructions."""
 
 _TOPICS = """
 cooking; breakfast; baking bread; coffee; tea; fruit; vegetables; restaurants; groceries; diets; the weather;
@@ -43,7 +43,7 @@ QUESTIONS = {
     "numbers": "Write eight different questions to a voice assistant, about {topic}, whose answer has a number, a "
     "date, a time, a price or a calculation in it. One a line, no numbering.",
 }
-"""How the user's side is asked for."""
+"""Requests for the user's side of a conversation, by kind."""
 
 PASSAGE = (
     "Write four or five plain sentences of a guide, a notice, a letter or a news report about {topic}. Only the text."
@@ -69,10 +69,10 @@ JSON_TURNS = (
 )
 
 
-def _tool(called: str, does: str, /, **parameters: str) -> tuple[str, dict[str, Any]]:
+def _tool(name: str, does: str, /, **parameters: str) -> tuple[str, dict[str, Any]]:
     properties = {key: {"type": kind} for key, kind in parameters.items()}
     function = {
-        "name": called,
+        "name": name,
         "description": does[0].upper() + does[1:] + ".",
         "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]},
     }
@@ -95,10 +95,10 @@ TOOLS = (
         "create_event", "put an event into the calendar", title="string", date="string", start="string", hours="number"
     ),
 )
-"""What each does, and its declaration."""
+"""Tools: what each one does, and its declaration."""
 
 TOOL_SETS = tuple(
     tuple(TOOLS[(start + step) % len(TOOLS)] for step in range(size))
     for start, size in enumerate((1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3))
 )
-"""Which tools the assistant has at a time."""
+"""The sets of tools that an assistant has."""

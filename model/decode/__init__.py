@@ -1,1 +1,1 @@
-"""Decoding rules: pure functions of logits, which say what to commit and what stays a draft."""
+"""Decoding: decides which tokens are committed and which remain drafts, and builds the input of each step."""

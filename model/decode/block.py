@@ -1,7 +1,8 @@
-"""Block denoising: a block of masks is filled in a few passes, the surest tokens first; what turns out wrong may be
+"""Block diffusion: a block of masks is filled in a few steps, the most confident tokens first. Wrong tokens may be
 masked again or edited before the block is done.
 
-Pure functions of a block and the logits about it; `denoise.py` lays out the passes. Rules: see `schedule.Schedule`.
+Pure functions of a block and its logits; `diffusion.py` builds the forward passes. For the rules see
+`effort.DenoisingSchedule`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor
 
 from model.decode.draft import Draft
-from model.decode.schedule import Schedule
-from model.sampling import Rule, chances, entropies, likeliest, probabilities
-from model.transformer import MASK
+from model.decode.effort import DenoisingSchedule
+from model.decode.sampling import Sampler, entropy_of, greedy_tokens, probabilities, token_probabilities
+from model.nn.forward_batch import MASK
 
-_MOST_EDITS = 16
-"""Passes that only edit, once nothing is masked (sglang's JointThreshold, `max_post_edit_steps`)."""
+_MAX_EDIT_STEPS = 16
+"""Most steps that only edit, after nothing is masked any more (sglang's JointThreshold, `max_post_edit_steps`)."""
 
 
 @dataclass(frozen=True)
@@ -27,133 +28,146 @@ class Block:
     """A block that is being denoised.
 
     Attributes:
-        tokens: ids, MASK where nothing is settled.
-        given: how many of the first are final: of the prompt, or spoken already.
-        passes: passes it has had.
-        edits: how many of them found nothing masked.
-        quiet: whether the last pass changed nothing at all.
-        guesses: the likeliest token of each position in the last pass; and the probability of what may be shown there,
-            the settled token or else that one.
+        tokens: ids, MASK where a token is still masked.
+        num_final: how many of the first tokens are final: they belong to the prompt, or were spoken already.
+        steps: number of steps it has had.
+        edit_steps: how many of them began with nothing masked.
+        unchanged: whether the last step changed nothing.
+        predictions: the predicted token of each position in the last step. The confidence is that of the token that
+            `draft` shows: the unmasked token, or else the predicted one.
     """
 
     tokens: tuple[int, ...]
-    given: int = 0
-    passes: int = 0
-    edits: int = 0
-    quiet: bool = True
-    guesses: Draft = field(default_factory=Draft)
+    num_final: int = 0
+    steps: int = 0
+    edit_steps: int = 0
+    unchanged: bool = True
+    predictions: Draft = field(default_factory=Draft)
 
     @property
-    def masked(self) -> int:
-        """Tokens that are not settled."""
+    def num_masked(self) -> int:
+        """Number of tokens that are still masked."""
         return sum(token == MASK for token in self.tokens)
 
     @property
-    def prefix(self) -> int:
-        """How many of the first tokens are settled, without a gap."""
+    def unmasked_prefix(self) -> int:
+        """Number of tokens before the first masked one."""
         return next((n for n, token in enumerate(self.tokens) if token == MASK), len(self.tokens))
 
-    def done(self, schedule: Schedule) -> bool:
-        """Whether it needs no more passes."""
-        return not self.masked and (schedule.edit is None or self.quiet or self.edits >= _MOST_EDITS)
+    def is_done(self, schedule: DenoisingSchedule) -> bool:
+        """Whether it needs no more steps."""
+        return not self.num_masked and (schedule.edit is None or self.unchanged or self.edit_steps >= _MAX_EDIT_STEPS)
 
     def draft(self) -> Draft:
-        """What may stand behind the final tokens."""
-        settled = zip(self.tokens, self.guesses.tokens or self.tokens, strict=True)
-        tokens = tuple(guess if token == MASK else token for token, guess in settled)
-        return Draft(tokens[self.given :], None, self.guesses.confidence[self.given :])
+        """The tokens after the final ones, with predictions in place of masks."""
+        pairs = zip(self.tokens, self.predictions.tokens or self.tokens, strict=True)
+        tokens = tuple(predicted if token == MASK else token for token, predicted in pairs)
+        return Draft(tokens[self.num_final :], None, self.predictions.confidence[self.num_final :])
 
 
-def fresh(size: int, given: tuple[int, ...] = ()) -> Block:
-    """A block of masks behind what is given of it."""
-    return Block((*given, *[MASK] * (size - len(given))), len(given))
+def new_block(size: int, final: tuple[int, ...] = ()) -> Block:
+    """A block of masks that begins with the final tokens `final`."""
+    return Block((*final, *[MASK] * (size - len(final))), len(final))
 
 
-def step(block: Block, logits: Tensor, schedule: Schedule, rule: Rule, left: int, *, forced: bool = True) -> Block:
-    """One pass.
+def denoise_step(
+    block: Block,
+    logits: Tensor,
+    schedule: DenoisingSchedule,
+    sampler: Sampler,
+    remaining: int,
+    *,
+    forced: bool = True,
+) -> Block:
+    """The block after one denoising step.
 
     Args:
-        logits: [tokens, vocabulary], row n about token n.
-        left: passes this block still gets, this one included; all that is masked is spread over them.
-        forced: whether at least one token must be settled, though none is sure. Not for a block whose predecessor is
-            still being denoised.
+        logits: [tokens, vocabulary], row n predicts token n.
+        remaining: steps that this block still gets, including this one; the masked tokens are spread over them.
+        forced: whether at least one token must be unmasked even if none is confident enough. False for a block whose
+            predecessor is still being denoised.
     """
-    guesses, confidence, entropy = _guess(logits, rule, wanted=schedule.rule == "entropy")
+    predictions, confidence, entropy = _predict(logits, sampler, with_entropy=schedule.rule == "entropy")
     masked = torch.tensor([token == MASK for token in block.tokens])
-    settled = torch.zeros_like(masked)
-    settled[_sure(masked, confidence, entropy, schedule, forced)] = True
-    fewest = math.ceil(int(masked.sum()) / max(1, left)) if forced else 0
-    if int(settled.sum()) < fewest:
+    unmask = torch.zeros_like(masked)
+    unmask[_select(masked, confidence, entropy, schedule, forced)] = True
+    min_unmasked = math.ceil(int(masked.sum()) / max(1, remaining)) if forced else 0
+    if int(unmask.sum()) < min_unmasked:
         order = torch.where(masked, confidence, -1.0).argsort(descending=True, stable=True)
-        settled[order[:fewest]] = True
+        unmask[order[:min_unmasked]] = True
     tokens = torch.tensor(block.tokens)
-    free = ~masked & (torch.arange(len(tokens)) >= block.given)
-    changed = torch.zeros_like(masked)
+    changeable = ~masked & (torch.arange(len(tokens)) >= block.num_final)
+    edit = torch.zeros_like(masked)
     if schedule.edit is not None:
-        changed = free & (guesses != tokens) & (confidence > schedule.edit)
-    again = torch.zeros_like(masked)
-    if schedule.remask is not None and left > 1:
-        again = _doubtful(tokens, free & ~changed, logits, schedule.remask, int(settled.sum()) - 1)
-    after = torch.where(settled | changed, guesses, torch.where(again, MASK, tokens))
-    held = (after != MASK) & (after != guesses)
-    if bool(held.any()):
-        belief = chances(logits, after.clamp(min=0).to(logits.device)).cpu()
-        confidence = torch.where(held, belief, confidence)
+        edit = changeable & (predictions != tokens) & (confidence > schedule.edit)
+    remask = torch.zeros_like(masked)
+    if schedule.remask is not None and remaining > 1:
+        remask = _select_remasked(tokens, changeable & ~edit, logits, schedule.remask, int(unmask.sum()) - 1)
+    new_tokens = torch.where(unmask | edit, predictions, torch.where(remask, MASK, tokens))
+    differs = (new_tokens != MASK) & (new_tokens != predictions)
+    if bool(differs.any()):
+        own_probability = token_probabilities(logits, new_tokens.clamp(min=0).to(logits.device)).cpu()
+        confidence = torch.where(differs, own_probability, confidence)
     return replace(
         block,
-        tokens=tuple(after.tolist()),
-        passes=block.passes + 1,
-        edits=block.edits + (not bool(masked.any())),
-        quiet=not bool((settled | changed | again).any()),
-        guesses=Draft(tuple(guesses.tolist()), None, tuple(confidence.tolist())),
+        tokens=tuple(new_tokens.tolist()),
+        steps=block.steps + 1,
+        edit_steps=block.edit_steps + (not bool(masked.any())),
+        unchanged=not bool((unmask | edit | remask).any()),
+        predictions=Draft(tuple(predictions.tolist()), None, tuple(confidence.tolist())),
     )
 
 
-def cut(block: Block, closes: Callable[[int], bool], since: int) -> Block:
-    """A block that ends at its first settled token, from place `since` on, that closes a clause (AdaBlock, arXiv
-    2509.26432): what can be spoken need not wait for what comes behind it."""
-    for n in range(since, block.prefix):
-        if closes(block.tokens[n]):
+def truncate_after(block: Block, ends: Callable[[int], bool], start: int) -> Block:
+    """The block up to and including its first unmasked token from position `start` on for which `ends` is true.
+
+    With clause ends this is AdaBlock (arXiv 2509.26432): a clause can be spoken without waiting for later tokens.
+    """
+    for n in range(start, block.unmasked_prefix):
+        if ends(block.tokens[n]):
             size = n + 1
-            guesses = Draft(block.guesses.tokens[:size], None, block.guesses.confidence[:size])
-            return replace(block, tokens=block.tokens[:size], guesses=guesses)
+            predictions = Draft(block.predictions.tokens[:size], None, block.predictions.confidence[:size])
+            return replace(block, tokens=block.tokens[:size], predictions=predictions)
     return block
 
 
-def _guess(logits: Tensor, rule: Rule, *, wanted: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """For each position a token, its probability, and (where it is wanted) the entropy of the distribution."""
-    entropy = entropies(logits) if wanted else torch.zeros(len(logits))
-    if rule.sampling.temperature == 0:
-        best = likeliest(logits)
-        return best.cpu(), chances(logits, best).cpu(), entropy.cpu()
-    drawn_from = torch.stack([probabilities(row.cpu().float(), rule.sampling) for row in logits])
-    tokens = torch.multinomial(drawn_from, 1, generator=rule.generator)[:, 0]
-    return tokens, drawn_from.gather(1, tokens[:, None])[:, 0], entropy.cpu()
+def _predict(logits: Tensor, sampler: Sampler, *, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """For each position a token, its probability, and the entropy of the distribution (zeros without
+    `with_entropy`)."""
+    entropy = entropy_of(logits) if with_entropy else torch.zeros(len(logits))
+    if sampler.sampling.temperature == 0:
+        best = greedy_tokens(logits)
+        return best.cpu(), token_probabilities(logits, best).cpu(), entropy.cpu()
+    distributions = torch.stack([probabilities(row.cpu().float(), sampler.sampling) for row in logits])
+    tokens = torch.multinomial(distributions, 1, generator=sampler.generator)[:, 0]
+    return tokens, distributions.gather(1, tokens[:, None])[:, 0], entropy.cpu()
 
 
-def _sure(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: Schedule, forced: bool) -> Tensor:
-    """Indices of the masked tokens that the rule settles."""
-    places = masked.nonzero()[:, 0]
+def _select(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: DenoisingSchedule, forced: bool) -> Tensor:
+    """Indices of the masked tokens that the rule unmasks."""
+    positions = masked.nonzero()[:, 0]
     if schedule.rule == "threshold":
-        return places[confidence[places] >= schedule.bound]
+        return positions[confidence[positions] >= schedule.bound]
     if schedule.rule == "factor":
-        order = places[confidence[places].argsort(descending=True, stable=True)]
+        order = positions[confidence[positions].argsort(descending=True, stable=True)]
         n = torch.arange(1, len(order) + 1)
         fits = (n + 1) * (1 - confidence[order]) < schedule.bound
     else:
-        order = places[entropy[places].argsort(stable=True)]
+        order = positions[entropy[positions].argsort(stable=True)]
         sums = entropy[order].cumsum(0)
-        # In order, so that the last one is the largest, and the first one always fits: not where none has to.
+        # The order makes the last entropy the largest. Leaving it out makes the first token always fit, which is only
+        # wanted if one must be unmasked.
         fits = (sums - entropy[order] if forced else sums) <= schedule.bound
     return order[: int(fits.nonzero()[-1]) + 1] if bool(fits.any()) else order[:0]
 
 
-def _doubtful(tokens: Tensor, free: Tensor, logits: Tensor, floor: float, most: int) -> Tensor:
-    """Settled tokens that the model no longer believes in, the least believed first. Fewer than were settled in the
-    same pass, so that every pass gets on (dInfer's hierarchical re-masking; its origin is ReMDM, arXiv 2503.00307)."""
-    belief = chances(logits, tokens.clamp(min=0).to(logits.device)).cpu()
-    doubted = free & (belief < floor)
-    order = torch.where(doubted, belief, 2.0).argsort(stable=True)[: max(0, most)]
-    again = torch.zeros_like(free)
-    again[order] = doubted[order]
-    return again
+def _select_remasked(tokens: Tensor, changeable: Tensor, logits: Tensor, floor: float, max_count: int) -> Tensor:
+    """Unmasked tokens whose probability fell below `floor`, the least likely first, as a bool mask. `max_count` is less
+    than the number of tokens unmasked in the same step, so that every step makes progress (dInfer's hierarchical
+    re-masking; its origin is ReMDM, arXiv 2503.00307)."""
+    probability = token_probabilities(logits, tokens.clamp(min=0).to(logits.device)).cpu()
+    doubtful = changeable & (probability < floor)
+    order = torch.where(doubtful, probability, 2.0).argsort(stable=True)[: max(0, max_count)]
+    remask = torch.zeros_like(changeable)
+    remask[order] = doubtful[order]
+    return remask

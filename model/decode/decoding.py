@@ -1,6 +1,5 @@
-"""The one interface of both ways of decoding, draft and verify (`verified.py`) and block denoising (`denoise.py`), and
-the loop that writes an answer with either.
-"""
+"""The interface of speculative decoding (`speculative.py`) and block diffusion (`diffusion.py`), and the loop that
+generates a response with either."""
 
 from __future__ import annotations
 
@@ -8,45 +7,48 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from model.answer import Answer
 from model.decode.draft import Draft
+from model.decode.output import GenerationOutput
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a pass came to.
+class StepOutput:
+    """The result of one step.
 
     Attributes:
-        committed: tokens that are final.
-        draft: what stands behind them and may still change.
+        committed: tokens that are now final.
+        draft: tokens that may follow them and may still change.
     """
 
     committed: Sequence[int]
     draft: Draft
 
 
-class Decoding(Protocol):
-    """One answer in the making; its state is its own."""
+class DecodingStrategy(Protocol):
+    """Decodes one response, and holds its state."""
 
-    def ahead(self) -> Any:
-        """The next pass: `Rows`, or whole passes on the device (`Strider`)."""
+    def next_input(self) -> Any:
+        """The input of the next step: a `ForwardInput`, or a `CUDAGraphRunner` that runs whole steps."""
         ...
 
-    def step(self, result: Any) -> Step:
-        """What to commit and what stays draft, from the logits [wanted, vocabulary] of those rows, or what the device
-        made of its pass."""
+    def step(self, result: Any) -> StepOutput:
+        """Decide what to commit and what remains a draft.
+
+        Args:
+            result: the logits [num_outputs, vocabulary] of the forward pass, or the graph runner's result.
+        """
         ...
 
     def close(self) -> None:
-        """The answer is done, or dropped: leave the conversation's cache usable."""
+        """Leave the conversation's cache in a usable state. Called when the response is complete or cancelled."""
         ...
 
 
-def write(decoding: Decoding, answer: Answer) -> Generator[Any, Any, None]:
-    """Yields each pass and is sent its result, until the answer is finished."""
+def generate(decoding: DecodingStrategy, output: GenerationOutput) -> Generator[Any, Any, None]:
+    """Yields the input of each step and expects its result to be sent, until the response is complete."""
     try:
-        while answer.finished is None:
-            step = decoding.step((yield decoding.ahead()))
-            answer.add(step.committed, step.draft)
+        while output.finished is None:
+            step = decoding.step((yield decoding.next_input()))
+            output.add(step.committed, step.draft)
     finally:
         decoding.close()

@@ -1,4 +1,4 @@
-"""What may come next and is not final."""
+"""Draft tokens: tokens that may come next and are not final."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Draft:
-    """Tokens that may come next, not verified.
+    """Unverified tokens that may come next.
 
     Attributes:
-        spread: [tokens, vocabulary], what each was drawn from; None where they were simply the likeliest.
-        confidence: probability of each in its own distribution.
+        distributions: [tokens, vocabulary], what each token was drawn from; None if they were chosen greedily.
+        confidence: probability of each token in its own distribution.
     """
 
     tokens: tuple[int, ...] = ()
-    spread: Tensor | None = None
+    distributions: Tensor | None = None
     confidence: tuple[float, ...] = ()
 
 
-NOTHING = Draft()
-"""No draft."""
+NO_DRAFT = Draft()

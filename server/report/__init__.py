@@ -1,1 +1,1 @@
-"""The latency report: a corpus is spoken to a Realtime server in real time, and its answers are measured as heard."""
+"""The latency report: speaks a corpus to a Realtime server in real time and measures the responses as heard."""

@@ -1,4 +1,4 @@
-"""From measured turns to the figures of a report. Pure functions."""
+"""Computes the metrics of a report from the measurements of its turns. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from server.report.measure import Measurement
-from voice.timeline import END_OF_TURN, STAGES, percentile
+from voice.turn_metrics import END_OF_TURN, STAGES, percentile
 
 _RESAMPLES = 2000
-"""Of the bootstrap: the interval's ends move by a per cent or two with another seed."""
+"""Bootstrap resamples. With another seed the ends of the interval move by 1 to 2 %."""
+
+
+_STAGE_TITLES = {"soft_end": "speculation start"}
+"""Titles of stages whose key is not their title."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,25 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a report says of some turns.
+class ReportMetrics:
+    """The metrics of a set of turns.
 
     Attributes:
-        turns: spoken.
-        answered: with an audible answer, after the user's end.
-        latency: of the answered ones; None without any.
-        false_cutoffs: turns in which sound came before the user's last sample.
-        live: of real conversations: what only a client hears is not known, and 0 here.
-        survived: answers that went on behind a backchannel; resumed: those of them that were silent meanwhile.
-        broken_off: answers stopped although nobody spoke over them.
-        barge_in_stop, barge_in_sent: until the answer was no longer heard, and until no more of it came.
-        stages_ms: p50 and p95 of each of the server's stages.
-        guesses, guesses_kept: revisions begun on a guess, and turns answered from one; None when nobody told.
-        drafts_spoken, drafts_dropped: first clauses synthesized from a draft, used and thrown away; None likewise.
+        turns: number of turns.
+        answered: turns with an audible response after the end of the user's speech.
+        latency: of the answered turns; None if there are none.
+        false_cutoffs: turns whose response started before the user's last sample.
+        from_turn_log: the turns come from a turn log: what only a client can observe is unknown, and 0 here.
+        backchannels_survived: responses that continued after a backchannel, including those that paused.
+        backchannels_resumed: those of them that paused.
+        backchannels_broken: responses that a backchannel ended.
+        broken_off: responses that stopped although nobody spoke over them.
+        barge_in_stop, barge_in_sent: time until the response was inaudible, and until the last audio was received.
+        stages_ms: p50 and p95 of each latency stage of the server.
+        speculations: speculative responses started; None if the server does not report them.
+        speculations_used: turns answered with a speculative response; None likewise.
+        drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded; None
+            likewise.
     """
 
     turns: int
@@ -55,117 +63,131 @@ class Figures:
     latency: Distribution | None
     barge_in_stop: Distribution | None
     barge_in_sent: Distribution | None
-    survived: int
-    resumed: int
-    broken: int
+    backchannels_survived: int
+    backchannels_resumed: int
+    backchannels_broken: int
     broken_off: int
     underruns: int
     underrun_ms: float
     stages_ms: dict[str, dict[str, float]] = field(default_factory=dict)
-    guesses: int | None = None
-    guesses_kept: int | None = None
+    speculations: int | None = None
+    speculations_used: int | None = None
     drafts_spoken: int | None = None
     drafts_dropped: int | None = None
-    live: bool = False
+    from_turn_log: bool = False
 
     @property
     def cutoff_share(self) -> float:
-        """False cut-offs among all turns, 0 to 1."""
+        """Share of false cut-offs among all turns, 0 to 1."""
         return self.false_cutoffs / self.turns if self.turns else 0.0
 
     @property
-    def guesses_wasted(self) -> int | None:
-        """Revisions that nobody heard."""
-        return None if self.guesses is None else self.guesses - (self.guesses_kept or 0)
+    def speculations_discarded(self) -> int | None:
+        """Speculative responses that nobody heard."""
+        return None if self.speculations is None else self.speculations - (self.speculations_used or 0)
 
 
-def figures(measured: Sequence[Measurement], seed: int = 0) -> Figures:
-    """The figures of these turns.
+def compute_metrics(measurements: Sequence[Measurement], seed: int = 0) -> ReportMetrics:
+    """The metrics of these turns.
 
     Args:
         seed: of the bootstrap.
     """
-    latencies = [turn.latency_ms for turn in measured if turn.latency_ms is not None]
-    stops = [turn.barge_in_stop_ms for turn in measured if turn.barge_in_stop_ms is not None]
-    sent = [turn.barge_in_sent_ms for turn in measured if turn.barge_in_sent_ms is not None]
-    guessed = [turn for turn in measured if turn.guesses is not None]
-    return Figures(
-        turns=len(measured),
+    latencies = [turn.latency_ms for turn in measurements if turn.latency_ms is not None]
+    stops = [turn.barge_in_stop_ms for turn in measurements if turn.barge_in_stop_ms is not None]
+    sent = [turn.barge_in_sent_ms for turn in measurements if turn.barge_in_sent_ms is not None]
+    reported = [turn for turn in measurements if turn.speculations is not None]
+    return ReportMetrics(
+        turns=len(measurements),
         answered=len(latencies),
-        missed=sum(turn.missed for turn in measured),
-        unasked=sum(turn.unasked for turn in measured),
-        false_cutoffs=sum(turn.cut_off for turn in measured),
-        early_commits=sum(turn.early_commit for turn in measured),
+        missed=sum(turn.missed for turn in measurements),
+        unasked=sum(turn.unasked for turn in measurements),
+        false_cutoffs=sum(turn.cut_off for turn in measurements),
+        early_commits=sum(turn.early_commit for turn in measurements),
         latency=distribution(latencies, seed),
         barge_in_stop=distribution(stops, seed),
         barge_in_sent=distribution(sent, seed),
-        survived=sum(turn.backchannel in ("survived", "resumed") for turn in measured),
-        resumed=sum(turn.backchannel == "resumed" for turn in measured),
-        broken=sum(turn.backchannel == "broken" for turn in measured),
-        broken_off=sum(turn.broken_off for turn in measured),
-        underruns=sum(turn.underruns for turn in measured),
-        underrun_ms=round(sum(turn.underrun_ms for turn in measured), 1),
-        stages_ms=_stages(measured),
-        guesses=sum(turn.guesses or 0 for turn in guessed) if guessed else None,
-        guesses_kept=sum(turn.guess_kept is True for turn in guessed) if guessed else None,
-        drafts_spoken=sum(turn.drafts_spoken or 0 for turn in guessed) if guessed else None,
-        drafts_dropped=sum(turn.drafts_dropped or 0 for turn in guessed) if guessed else None,
-        live=any(turn.live for turn in measured),
+        backchannels_survived=sum(turn.backchannel in ("survived", "resumed") for turn in measurements),
+        backchannels_resumed=sum(turn.backchannel == "resumed" for turn in measurements),
+        backchannels_broken=sum(turn.backchannel == "broken" for turn in measurements),
+        broken_off=sum(turn.broken_off for turn in measurements),
+        underruns=sum(turn.underruns for turn in measurements),
+        underrun_ms=round(sum(turn.underrun_ms for turn in measurements), 1),
+        stages_ms=_stage_percentiles(measurements),
+        speculations=sum(turn.speculations or 0 for turn in reported) if reported else None,
+        speculations_used=sum(turn.speculation_used is True for turn in reported) if reported else None,
+        drafts_spoken=sum(turn.drafts_spoken or 0 for turn in reported) if reported else None,
+        drafts_dropped=sum(turn.drafts_dropped or 0 for turn in reported) if reported else None,
+        from_turn_log=any(turn.from_turn_log for turn in measurements),
     )
 
 
-def by_kind(measured: Sequence[Measurement], seed: int = 0) -> dict[str, Figures]:
-    """The figures of each kind of turn, in the order in which the kinds came."""
-    kinds = dict.fromkeys(turn.kind for turn in measured)
-    return {kind: figures([turn for turn in measured if turn.kind == kind], seed) for kind in kinds}
+def metrics_by_kind(measurements: Sequence[Measurement], seed: int = 0) -> dict[str, ReportMetrics]:
+    """The metrics of each kind of turn, in order of first appearance."""
+    kinds = dict.fromkeys(turn.kind for turn in measurements)
+    return {kind: compute_metrics([turn for turn in measurements if turn.kind == kind], seed) for kind in kinds}
 
 
 def distribution(values: Sequence[float], seed: int = 0) -> Distribution | None:
-    """Percentiles, None without values. The interval is the percentile bootstrap (Efron and Tibshirani 1993, ch. 13):
-    values are drawn again with replacement, and the middle 95 % of the p95s so found are it."""
+    """Percentiles; None without values. The interval is a percentile bootstrap (Efron and Tibshirani 1993, ch. 13):
+    values are resampled with replacement, and the interval contains the middle 95 % of the resulting p95s."""
     if not values:
         return None
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(np.asarray(values, np.float64), (_RESAMPLES, len(values)))
-    low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), (0.025, 0.975))
-    shares = (percentile(values, share) for share in (0.5, 0.9, 0.95, 0.99))
-    p50, p90, p95, p99 = (round(value, 1) for value in shares)
+    resampled = rng.choice(np.asarray(values, np.float64), (_RESAMPLES, len(values)))
+    low, high = np.quantile(np.quantile(resampled, 0.95, axis=1), (0.025, 0.975))
+    p50, p90, p95, p99 = (round(percentile(values, share), 1) for share in (0.5, 0.9, 0.95, 0.99))
     return Distribution(
         len(values), p50, p90, p95, p99, round(max(values), 1), (round(float(low), 1), round(float(high), 1))
     )
 
 
-def _stages(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
+def _stage_percentiles(measurements: Sequence[Measurement]) -> dict[str, dict[str, float]]:
     """In the order of a turn; stages that this version does not know come last."""
     names = dict.fromkeys([END_OF_TURN[0], *(name for name, _, _ in STAGES)])
-    names |= dict.fromkeys(name for turn in measured for name in turn.stages_ms)
-    found = {}
+    names |= dict.fromkeys(name for turn in measurements for name in turn.stages_ms)
+    percentiles = {}
     for name in names:
-        values = [turn.stages_ms[name] for turn in measured if name in turn.stages_ms]
+        values = [turn.stages_ms[name] for turn in measurements if name in turn.stages_ms]
         if values:
-            found[name] = {share: round(percentile(values, at), 1) for share, at in (("p50", 0.5), ("p95", 0.95))}
-    return found
+            percentiles[name] = {
+                title: round(percentile(values, share), 1) for title, share in (("p50", 0.5), ("p95", 0.95))
+            }
+    return percentiles
 
 
-def as_json(found: Figures) -> dict[str, Any]:
+def stage_title(name: str) -> str:
+    """A stage's title for people."""
+    return _STAGE_TITLES.get(name, name.replace("_", " "))
+
+
+def metrics_json(metrics: ReportMetrics) -> dict[str, Any]:
     """As `rejoinder report --json` writes it."""
-    heard = {
-        "missed": found.missed,
-        "unasked": found.unasked,
-        "false_cutoffs": {"count": found.false_cutoffs, "share": round(found.cutoff_share, 4)},
-        "early_commits": found.early_commits,
-        "barge_in_stop_ms": None if found.barge_in_stop is None else asdict(found.barge_in_stop),
-        "barge_in_sent_ms": None if found.barge_in_sent is None else asdict(found.barge_in_sent),
-        "backchannels": {"survived": found.survived, "resumed": found.resumed, "broken": found.broken},
-        "broken_off": found.broken_off,
-        "underruns": {"count": found.underruns, "total_ms": found.underrun_ms},
+    client_side = {
+        "missed": metrics.missed,
+        "unasked": metrics.unasked,
+        "false_cutoffs": {"count": metrics.false_cutoffs, "share": round(metrics.cutoff_share, 4)},
+        "early_commits": metrics.early_commits,
+        "barge_in_stop_ms": None if metrics.barge_in_stop is None else asdict(metrics.barge_in_stop),
+        "barge_in_sent_ms": None if metrics.barge_in_sent is None else asdict(metrics.barge_in_sent),
+        "backchannels": {
+            "survived": metrics.backchannels_survived,
+            "resumed": metrics.backchannels_resumed,
+            "broken": metrics.backchannels_broken,
+        },
+        "broken_off": metrics.broken_off,
+        "underruns": {"count": metrics.underruns, "total_ms": metrics.underrun_ms},
     }
     return {
-        "turns": found.turns,
-        "answered": found.answered,
-        "turn_latency_ms": None if found.latency is None else asdict(found.latency),
-        **(dict.fromkeys(heard) if found.live else heard),
-        "stages_ms": found.stages_ms,
-        "speculation": {"guesses": found.guesses, "kept": found.guesses_kept, "wasted": found.guesses_wasted},
-        "drafts": {"spoken": found.drafts_spoken, "dropped": found.drafts_dropped},
+        "turns": metrics.turns,
+        "answered": metrics.answered,
+        "turn_latency_ms": None if metrics.latency is None else asdict(metrics.latency),
+        **(dict.fromkeys(client_side) if metrics.from_turn_log else client_side),
+        "stages_ms": metrics.stages_ms,
+        "speculation": {
+            "guesses": metrics.speculations,
+            "kept": metrics.speculations_used,
+            "wasted": metrics.speculations_discarded,
+        },
+        "drafts": {"spoken": metrics.drafts_spoken, "dropped": metrics.drafts_dropped},
     }

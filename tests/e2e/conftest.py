@@ -1,4 +1,4 @@
-"""The real models and a real server. Without them a test is skipped on a person's machine and fails in CI."""
+"""The real models and a real server. Without the models, tests are skipped locally and fail in CI."""
 
 from __future__ import annotations
 
@@ -16,62 +16,63 @@ import numpy as np
 import pytest
 from piper import SynthesisConfig
 
-from model.store import ModelUnavailable, Store
-from server.ask import write_wav
+from model.hub.store import ModelStore, ModelUnavailable
 from voice.asr import Recognizer
-from voice.audio import HEARING_RATE, SPEAKING_RATE, Samples, resample
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
+from voice.audio.resampling import resample
+from voice.audio.wav import write_wav
 from voice.tts import Voice
 
 START_SECONDS = 240
-"""Assembling the models, making their int8 weights and warming up, on a slow machine."""
+"""Time to assemble and quantize the models and to warm up, on a slow machine."""
 
 
-def missing(what: str) -> None:
-    """Skip, or fail where everything should be there."""
+def skip_or_fail(reason: str) -> None:
+    """Skip the test, or fail in CI."""
     if os.environ.get("CI"):
-        pytest.fail(f"{what}, and CI must have it")
-    pytest.skip(what)
+        pytest.fail(f"{reason}, which CI requires")
+    pytest.skip(reason)
 
 
-def path_of(name: str) -> Path:
-    """The files of a model."""
+def model_path(name: str) -> Path:
+    """Path of a model."""
     try:
-        return Store(hub=False).locate(name)
+        return ModelStore(hub=False).locate(name)
     except ModelUnavailable as error:
-        missing(str(error))
+        skip_or_fail(str(error))
         raise
 
 
 @pytest.fixture(scope="session")
 def recognizer() -> Recognizer:
     """The real Whisper."""
-    return Recognizer(path_of("whisper-base"))
+    return Recognizer(model_path("whisper-base"))
 
 
 @pytest.fixture(scope="session")
 def voice() -> Voice:
-    """The real voice, which also speaks the user's part."""
-    return Voice(path_of("en_US-joe-medium"))
+    """The real voice, which also speaks for the user."""
+    return Voice(model_path("en_US-joe-medium"))
 
 
 @pytest.fixture(scope="session")
 def language_model() -> Path:
-    """The real 0.5B."""
-    return path_of("qwen2.5-coder-0.5b")
+    """The real 0.5B model."""
+    return model_path("qwen2.5-coder-0.5b")
 
 
-def say(voice: Voice, text: str, before: float = 0.0, after: float = 0.0) -> Samples:
-    """Spoken text at 24 kHz between stretches of silence (s); the same sound every time."""
-    silence = [np.zeros(int(s * SPEAKING_RATE), np.float32) for s in (before, after)]
-    steady = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0, length_scale=1.1)
-    (chunk,) = voice._piper.synthesize(text, steady)
-    spoken = resample(0.8 * chunk.audio_float_array, chunk.sample_rate, SPEAKING_RATE)
-    return np.concatenate((silence[0], spoken, silence[1])).astype(np.float32)
+def synthesize(voice: Voice, text: str, before: float = 0.0, after: float = 0.0) -> Samples:
+    """Speech at 24 kHz with silence before and after (s); deterministic."""
+    silence = [np.zeros(int(s * OUTPUT_RATE), np.float32) for s in (before, after)]
+    deterministic = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0, length_scale=1.1)
+    (chunk,) = voice._piper.synthesize(text, deterministic)
+    speech = resample(0.8 * chunk.audio_float_array, chunk.sample_rate, OUTPUT_RATE)
+    return np.concatenate((silence[0], speech, silence[1])).astype(np.float32)
 
 
 def transcribe(recognizer: Recognizer, samples: Samples, rate: int) -> str:
-    """What is said in a recording."""
-    return " ".join(segment.text for segment in recognizer.transcribe(resample(samples, rate, HEARING_RATE)))
+    """The transcript of a recording."""
+    return " ".join(segment.text for segment in recognizer.transcribe(resample(samples, rate, RECOGNITION_RATE)))
 
 
 @pytest.fixture(scope="session")
@@ -81,39 +82,39 @@ def server(language_model: Path, recognizer: Recognizer, voice: Voice) -> Iterat
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []
-        began = time.monotonic()
-        while time.monotonic() - began < START_SECONDS:
+        started = time.monotonic()
+        while time.monotonic() - started < START_SECONDS:
             line = process.stderr.readline()
             lines.append(line)
-            if found := re.search(r"Ready: (http://\S+?)/?\s", line):
+            if match := re.search(r"Ready: (http://\S+?)/?\s", line):
                 break
             if process.poll() is not None:
-                pytest.fail("the server ended: " + "".join(lines))
+                pytest.fail("the server exited: " + "".join(lines))
         else:
             process.kill()
             pytest.fail("the server did not start: " + "".join(lines))
-        # It says so only once it answers: no retry here.
-        assert httpx.get(f"{found[1]}/healthz").json()["status"] == "ok"
-        yield found[1]
+        # The server prints "Ready" only once it accepts requests, so there is no retry.
+        assert httpx.get(f"{match[1]}/healthz").json()["status"] == "ok"
+        yield match[1]
         process.terminate()
         assert process.wait(timeout=20) in (0, -15)
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The browser's path."""
+    """Path of the browser."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        missing("Chromium is not installed (Debian: apt install chromium)")
+        skip_or_fail("Chromium is not installed (Debian: apt install chromium)")
     return str(path)
 
 
 @pytest.fixture
 def microphone(tmp_path: Path) -> Path:
-    """Where a test puts the WAV file that the browser's microphone plays."""
+    """Path of the WAV file that plays as the browser's microphone."""
     return tmp_path / "microphone.wav"
 
 
-def record(path: Path, samples: Samples) -> None:
-    """Put samples at 24 kHz into a WAV file."""
-    write_wav(path, samples, SPEAKING_RATE)
+def write_recording(path: Path, samples: Samples) -> None:
+    """Write samples at 24 kHz to a WAV file."""
+    write_wav(path, samples, OUTPUT_RATE)

@@ -1,4 +1,4 @@
-"""Other people's software, and the command line, against the real models."""
+"""The OpenAI client and the command line against the real models."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from tests.e2e.conftest import record, say, transcribe
+from tests.e2e.conftest import synthesize, transcribe, write_recording
 from voice.asr import Recognizer
-from voice.audio import SPEAKING_RATE, Samples, from_pcm16, to_pcm16
+from voice.audio.codec import OUTPUT_RATE, Samples, from_pcm16, to_pcm16
 from voice.tts import Voice
 
 STRICT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
-async def speak(connection: Any, sound: Samples) -> None:
-    """Send sound as a microphone would, in real time."""
-    block = SPEAKING_RATE // 50
-    for start in range(0, len(sound), block):
-        audio = base64.b64encode(to_pcm16(sound[start : start + block])).decode()
-        await connection.input_audio_buffer.append(audio=audio)
+async def speak(connection: Any, audio: Samples) -> None:
+    """Send audio in real time, as a microphone does."""
+    block = OUTPUT_RATE // 50
+    for start in range(0, len(audio), block):
+        encoded = base64.b64encode(to_pcm16(audio[start : start + block])).decode()
+        await connection.input_audio_buffer.append(audio=encoded)
         await asyncio.sleep(0.02)
 
 
@@ -41,28 +41,30 @@ async def test_the_openai_client_holds_a_spoken_conversation(server: str, voice:
             session={"type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
         )
         for question, word in questions:
-            asking = asyncio.create_task(speak(connection, say(voice, question, before=0.3, after=2.0)))
-            sound, said, heard = b"", "", ""
+            speaking = asyncio.create_task(speak(connection, synthesize(voice, question, before=0.3, after=2.0)))
+            audio, response, transcript = b"", "", ""
             async with asyncio.timeout(60):
                 async for event in connection:
                     STRICT.validate_python(event.model_dump())
                     if event.type == "conversation.item.input_audio_transcription.completed":
-                        heard = event.transcript
+                        transcript = event.transcript
                     elif event.type == "response.output_audio.delta":
-                        sound += base64.b64decode(event.delta)
+                        audio += base64.b64decode(event.delta)
                     elif event.type == "response.output_audio_transcript.done":
-                        said = event.transcript
+                        response = event.transcript
                     elif event.type == "error":
                         raise AssertionError(event.error.message)
                     elif event.type == "response.done":
                         break
-            await asking
-            assert question.split()[-1].strip("?") in heard
-            assert word in said
-            assert word in transcribe(recognizer, from_pcm16(sound), SPEAKING_RATE)
+            await speaking
+            assert question.split()[-1].strip("?") in transcript
+            assert word in response
+            assert word in transcribe(recognizer, from_pcm16(audio), OUTPUT_RATE)
             assert event.response.status == "completed"
             assert event.response.usage.output_tokens > 3
-        assert event.response.usage.input_token_details.cached_tokens > 60  # persona and first turn were kept
+        assert (
+            event.response.usage.input_token_details.cached_tokens > 60
+        )  # the instructions and the first turn were cached
 
 
 def rejoinder(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,26 +78,26 @@ def test_ask_answers_a_written_question() -> None:
 
 
 def test_ask_answers_a_spoken_question_aloud(tmp_path: Path, voice: Voice, recognizer: Recognizer) -> None:
-    question, reply = tmp_path / "question.wav", tmp_path / "reply.wav"
-    record(question, say(voice, "What is the capital of France?", before=0.3, after=0.5))
-    done = rejoinder("ask", "--wav", str(question), "--out", str(reply))
+    question, response = tmp_path / "question.wav", tmp_path / "response.wav"
+    write_recording(question, synthesize(voice, "What is the capital of France?", before=0.3, after=0.5))
+    done = rejoinder("ask", "--wav", str(question), "--out", str(response))
     assert done.returncode == 0, done.stderr
     assert "capital of France" in done.stdout and "Paris" in done.stdout
-    with wave.open(str(reply)) as file:
-        assert file.getframerate() == SPEAKING_RATE
-        sound = from_pcm16(file.readframes(file.getnframes()))
-    assert "Paris" in transcribe(recognizer, sound, SPEAKING_RATE)
+    with wave.open(str(response)) as file:
+        assert file.getframerate() == OUTPUT_RATE
+        audio = from_pcm16(file.readframes(file.getnframes()))
+    assert "Paris" in transcribe(recognizer, audio, OUTPUT_RATE)
 
 
-def test_ask_says_when_a_recording_holds_no_speech(tmp_path: Path) -> None:
+def test_ask_reports_a_recording_without_speech(tmp_path: Path) -> None:
     question = tmp_path / "silence.wav"
-    record(question, np.zeros(2 * SPEAKING_RATE, np.float32))
+    write_recording(question, np.zeros(2 * OUTPUT_RATE, np.float32))
     done = rejoinder("ask", "--wav", str(question))
     assert done.returncode == 1
     assert "no speech was found in" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_damaged_model_is_said_to_be_damaged(tmp_path: Path, language_model: Path) -> None:
+def test_a_damaged_model_is_reported(tmp_path: Path, language_model: Path) -> None:
     broken = tmp_path / "broken.gguf"
     with language_model.open("rb") as whole:
         broken.write_bytes(whole.read(8 << 20))

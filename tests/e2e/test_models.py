@@ -1,4 +1,4 @@
-"""The real weights: what the language model says, and what the ears hear."""
+"""The real weights: the output of the language model, and speech recognition and synthesis."""
 
 from __future__ import annotations
 
@@ -9,61 +9,64 @@ import numpy as np
 import pytest
 import torch
 
-from model.chat import TextMessage
-from model.engine import Engine, load_model
-from model.transformer import Decoder
-from model.weights import open_checkpoint
-from tests.e2e.conftest import say, transcribe
+from model.checkpoint.chat_template import TextMessage
+from model.checkpoint.checkpoint import open_checkpoint
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.loader import load_model
+from model.nn.decoder import Decoder
+from tests.e2e.conftest import synthesize, transcribe
 from voice.asr import Recognizer, Utterance
-from voice.audio import HEARING_RATE, SPEAKING_RATE, resample
-from voice.echo import MOSTLY, EchoGuard
-from voice.persona import INSTRUCTIONS
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE
+from voice.audio.echo import ECHO_THRESHOLD, EchoDetector
+from voice.audio.resampling import resample
+from voice.audio.vad import Silero, SpeechDetector, bundled_silero
+from voice.instructions import INSTRUCTIONS
 from voice.tts import Voice
-from voice.vad import Silero, SpeechDetector, bundled_silero
 
 PROMPT = "Explain in a few paragraphs how a bicycle stays upright, and who found that out."
 COUNT = 200
 
 
-def test_the_same_200_greedy_tokens_as_transformers(language_model: Path) -> None:
+def test_200_greedy_tokens_match_transformers(language_model: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     checkpoint = open_checkpoint(language_model)
     prompt = load_prompt(language_model)
-    theirs = AutoModelForCausalLM.from_pretrained(
+    reference = AutoModelForCausalLM.from_pretrained(
         language_model.parent, gguf_file=language_model.name, dtype=torch.float32
     )
     with torch.inference_mode():
-        whole = theirs.generate(
+        sequences = reference.generate(
             torch.tensor([prompt]), max_new_tokens=COUNT, do_sample=False, repetition_penalty=1.0, eos_token_id=None
         )
-        expected = whole[0, len(prompt) :].tolist()
-    del theirs
+        expected = sequences[0, len(prompt) :].tolist()
+    del reference
     decoder = Decoder(checkpoint, torch.device("cpu"), "float32")
     cache = decoder.new_cache()
     decoder.forward(prompt[:-1], cache, logits="none")
-    said, token = [], prompt[-1]
+    generated, token = [], prompt[-1]
     for _ in range(COUNT):
         token = int(decoder.forward([token], cache, logits="last")[-1].argmax())
-        said.append(token)
-    assert said == expected
+        generated.append(token)
+    assert generated == expected
 
 
 def load_prompt(path: Path) -> list[int]:
-    from model.chat import ChatTemplate
+    from model.checkpoint.chat_template import ChatTemplate
 
     checkpoint = open_checkpoint(path)
     tokenizer = checkpoint.tokenizer()
     return ChatTemplate(checkpoint.chat_template() or "", tokenizer).encode([TextMessage("user", PROMPT)])
 
 
-def test_the_tokenizer_is_transformers_own(language_model: Path) -> None:
+def test_the_tokenizer_matches_transformers(language_model: Path) -> None:
     from transformers import AutoTokenizer
 
-    theirs = AutoTokenizer.from_pretrained(language_model.parent, gguf_file=language_model.name)
+    reference = AutoTokenizer.from_pretrained(language_model.parent, gguf_file=language_model.name)
     ours = open_checkpoint(language_model).tokenizer()
     for text in (INSTRUCTIONS, "Don't — 12,345.67 €!\n\n  def f(x):\n\treturn x", "naïve 日本語 🙂", "I'll we've  \n"):
-        assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode(text) == reference(text, add_special_tokens=False)["input_ids"]
         assert ours.decode(ours.encode(text)) == text
 
 
@@ -71,13 +74,13 @@ def test_the_tokenizer_is_transformers_own(language_model: Path) -> None:
     ("question", "word"),
     [("What is the capital of France?", "Paris"), ("How many days are in a week?", "seven|7"), ("Say hello.", "ello")],
 )
-async def test_int8_answers_in_one_or_two_short_sentences_without_markdown(
+async def test_int8_responds_in_one_or_two_short_sentences_without_markdown(
     language_model: Path, question: str, word: str
 ) -> None:
     engine = Engine(lambda: load_model(language_model, device="cpu"))
     try:
         messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", question)]
-        text = "".join([p.committed async for p in engine.conversation().reply(messages, max_tokens=120)])
+        text = "".join([p.committed async for p in Conversation(engine).reply(messages, max_tokens=120)])
     finally:
         engine.close()
     assert any(option in text for option in word.split("|"))
@@ -94,17 +97,17 @@ SENTENCES = [
 ]
 
 
-def test_the_short_window_hears_what_the_long_one_hears(recognizer: Recognizer, voice: Voice) -> None:
-    heard = {"short": [], "long": []}
+def test_the_short_window_is_as_accurate_as_the_long_one(recognizer: Recognizer, voice: Voice) -> None:
+    transcripts = {"short": [], "long": []}
     for sentence in SENTENCES:
-        sound = resample(say(voice, sentence), SPEAKING_RATE, HEARING_RATE)
-        heard["short"].append(" ".join(segment.text for segment in recognizer.transcribe(sound)))
+        sound = resample(synthesize(voice, sentence), OUTPUT_RATE, RECOGNITION_RATE)
+        transcripts["short"].append(" ".join(segment.text for segment in recognizer.transcribe(sound)))
         segments, _ = recognizer._model.transcribe(sound, language="en", beam_size=1, temperature=0)
-        heard["long"].append(" ".join(segment.text.strip() for segment in segments))
-    plain = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.ReduceToListOfListOfWords()])
+        transcripts["long"].append(" ".join(segment.text.strip() for segment in segments))
+    normalize = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.ReduceToListOfListOfWords()])
     errors = {
-        name: jiwer.wer(SENTENCES, texts, reference_transform=plain, hypothesis_transform=plain)
-        for name, texts in heard.items()
+        name: jiwer.wer(SENTENCES, texts, reference_transform=normalize, hypothesis_transform=normalize)
+        for name, texts in transcripts.items()
     }
     assert errors["short"] <= errors["long"]
     assert errors["short"] < 0.1
@@ -112,21 +115,21 @@ def test_the_short_window_hears_what_the_long_one_hears(recognizer: Recognizer, 
 
 @pytest.mark.parametrize("seconds", [0.4, 1.0, 3.0])
 @pytest.mark.parametrize("name", ["silence", "noise", "hum"])
-def test_no_words_are_invented_where_nothing_is_said(recognizer: Recognizer, name: str, seconds: float) -> None:
-    count, rng = int(seconds * HEARING_RATE), np.random.default_rng(5)
+def test_noise_and_silence_have_an_empty_transcript(recognizer: Recognizer, name: str, seconds: float) -> None:
+    count, rng = int(seconds * RECOGNITION_RATE), np.random.default_rng(5)
     sound = {
         "silence": np.zeros(count),
         "noise": 0.02 * rng.standard_normal(count),
-        "hum": 0.1 * np.sin(2 * np.pi * 50 * np.arange(count) / HEARING_RATE),
+        "hum": 0.1 * np.sin(2 * np.pi * 50 * np.arange(count) / RECOGNITION_RATE),
     }[name]
     assert recognizer.transcribe(sound.astype(np.float32)) == []
 
 
-def test_partials_grow_into_the_sentence(recognizer: Recognizer, voice: Voice) -> None:
-    sound = resample(say(voice, SENTENCES[2], after=0.3), SPEAKING_RATE, HEARING_RATE)
+def test_interim_transcripts_grow_into_the_sentence(recognizer: Recognizer, voice: Voice) -> None:
+    sound = resample(synthesize(voice, SENTENCES[2], after=0.3), OUTPUT_RATE, RECOGNITION_RATE)
     utterance, stable = Utterance(recognizer), ""
-    for start in range(0, len(sound), HEARING_RATE // 3):
-        utterance.add(sound[start : start + HEARING_RATE // 3])
+    for start in range(0, len(sound), RECOGNITION_RATE // 3):
+        utterance.add(sound[start : start + RECOGNITION_RATE // 3])
         partial = utterance.partial()
         assert partial.stable.startswith(stable) or partial.stable.lower().startswith(stable.lower())
         stable = partial.stable
@@ -135,42 +138,44 @@ def test_partials_grow_into_the_sentence(recognizer: Recognizer, voice: Voice) -
 
 
 def test_a_long_monologue_is_transcribed_to_its_end(recognizer: Recognizer, voice: Voice) -> None:
-    sound = np.concatenate([say(voice, sentence, after=0.4) for sentence in SENTENCES * 3])
+    sound = np.concatenate([synthesize(voice, sentence, after=0.4) for sentence in SENTENCES * 3])
     utterance = Utterance(recognizer)
-    utterance.add(resample(sound, SPEAKING_RATE, HEARING_RATE))
+    utterance.add(resample(sound, OUTPUT_RATE, RECOGNITION_RATE))
     heard = utterance.final().lower()
-    assert len(sound) / SPEAKING_RATE > 40
+    assert len(sound) / OUTPUT_RATE > 40
     assert heard.count("museum") == 3 and heard.count("weather") == 3
 
 
-def test_speech_is_detected_where_it_is(voice: Voice) -> None:
-    sound = resample(say(voice, SENTENCES[0], before=2.0, after=2.0), SPEAKING_RATE, HEARING_RATE)
+def test_speech_is_detected_at_the_right_time(voice: Voice) -> None:
+    sound = resample(synthesize(voice, SENTENCES[0], before=2.0, after=2.0), OUTPUT_RATE, RECOGNITION_RATE)
     frames = SpeechDetector(Silero(bundled_silero())).push(sound)
     speech = [frame for frame in frames if frame.probability > 0.5]
-    end_ms = (len(sound) / HEARING_RATE - 2.0) * 1000
+    end_ms = (len(sound) / RECOGNITION_RATE - 2.0) * 1000
     assert 1900 <= speech[0].start_ms <= 2150
     assert end_ms - 350 <= speech[-1].end_ms <= end_ms + 100
 
 
-def test_the_voice_says_what_is_written(recognizer: Recognizer, voice: Voice) -> None:
-    heard = transcribe(recognizer, say(voice, "The museum opens at nine in the morning."), SPEAKING_RATE).lower()
+def test_synthesized_speech_can_be_transcribed(recognizer: Recognizer, voice: Voice) -> None:
+    heard = transcribe(recognizer, synthesize(voice, "The museum opens at nine in the morning."), OUTPUT_RATE).lower()
     assert "museum opens at" in heard and "morning" in heard
 
 
-def test_the_real_voice_coming_back_through_the_microphone_is_echo_and_the_user_over_it_is_not(voice: Voice) -> None:
-    answer = say(voice, "The lion walked through the tall grass, and nobody heard him coming until it was too late.")
-    spoken = say(voice, "Stop, please, I would rather hear something about the weather in London tomorrow.")
-    guard = EchoGuard()
-    for start in range(0, len(answer), SPEAKING_RATE // 10):
-        guard.play(answer[start : start + SPEAKING_RATE // 10], 100.0)
-    user = resample(spoken, SPEAKING_RATE, HEARING_RATE)
-    room = np.zeros(HEARING_RATE // 10)
+def test_the_real_voice_in_the_microphone_is_echo_and_the_user_over_it_is_not(voice: Voice) -> None:
+    answer = synthesize(
+        voice, "The lion walked through the tall grass, and nobody heard him coming until it was too late."
+    )
+    spoken = synthesize(voice, "Stop, please, I would rather hear something about the weather in London tomorrow.")
+    guard = EchoDetector()
+    for start in range(0, len(answer), OUTPUT_RATE // 10):
+        guard.add_playback(answer[start : start + OUTPUT_RATE // 10], 100.0)
+    user = resample(spoken, OUTPUT_RATE, RECOGNITION_RATE)
+    room = np.zeros(RECOGNITION_RATE // 10)
     room[[0, 300, 700, 1500]] = 1.0, -0.3, 0.2, -0.1
-    heard = resample(answer, SPEAKING_RATE, HEARING_RATE)
+    heard = resample(answer, OUTPUT_RATE, RECOGNITION_RATE)
     coloured = np.convolve(np.convolve(heard, [0.3, 0.4, 0.3]), room)
-    echo = (0.3 * np.concatenate((np.zeros(HEARING_RATE // 5), coloured))).astype(np.float32)
+    echo = (0.3 * np.concatenate((np.zeros(RECOGNITION_RATE // 5), coloured))).astype(np.float32)
     ends = np.arange(0.8, 4.0, 0.3)
-    shares = [guard.share(echo[: int(end * HEARING_RATE)], 100 + end) for end in ends]
-    assert min(shares) > MOSTLY
-    over = [guard.share(user[: int(end * HEARING_RATE)], 100 + end) for end in ends]
-    assert max(over) < MOSTLY
+    shares = [guard.echo_share(echo[: int(end * RECOGNITION_RATE)], 100 + end) for end in ends]
+    assert min(shares) > ECHO_THRESHOLD
+    over = [guard.echo_share(user[: int(end * RECOGNITION_RATE)], 100 + end) for end in ends]
+    assert max(over) < ECHO_THRESHOLD

@@ -1,4 +1,4 @@
-"""The page in a real Chromium with a WAV file for a microphone, against the real server and models."""
+"""The page in Chromium, with a WAV file as its microphone, against the real server and models."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from playwright.async_api import Page, async_playwright, expect
 
-from tests.e2e.conftest import record, say, transcribe
+from tests.e2e.conftest import synthesize, transcribe, write_recording
 from voice.asr import Recognizer
-from voice.audio import SPEAKING_RATE, Samples
+from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.tts import Voice
 
 FLAGS = [
@@ -29,17 +29,17 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
 ]
 
-# Keeps everything the server says, and taps what really leaves the page for the loudspeaker.
+# Records all server events, and the audio that the page sends to the loudspeaker.
 TAP = """
-window.said = [];
-window.heard = [];
-window.spoken = [];
-const sendSound = rejoinder.realtime.sendSound.bind(rejoinder.realtime);
-rejoinder.realtime.sendSound = (block) => {
-  spoken.push([performance.now(), Math.max(...block.map(Math.abs)) / 32768]);
-  sendSound(block);
+window.serverEvents = [];
+window.playedBlocks = [];
+window.sentBlocks = [];
+const sendAudio = rejoinder.realtime.sendAudio.bind(rejoinder.realtime);
+rejoinder.realtime.sendAudio = (block) => {
+  sentBlocks.push([performance.now(), Math.max(...block.map(Math.abs)) / 32768]);
+  sendAudio(block);
 };
-rejoinder.realtime.addEventListener('any', ({detail}) => said.push({at: performance.now(), ...detail}));
+rejoinder.realtime.addEventListener('any', ({detail}) => serverEvents.push({at: performance.now(), ...detail}));
 const open = rejoinder.loudspeaker.open.bind(rejoinder.loudspeaker);
 rejoinder.loudspeaker.open = async () => {
   await open();
@@ -48,16 +48,16 @@ rejoinder.loudspeaker.open = async () => {
     process([input]) { if (input[0]) this.port.postMessage(input[0].slice()); return true; } })`;
   await context.audioWorklet.addModule('data:text/javascript,' + encodeURIComponent(code));
   const tap = new AudioWorkletNode(context, 'tap');
-  tap.port.onmessage = ({data}) => heard.push({at: performance.now(), samples: data});
+  tap.port.onmessage = ({data}) => playedBlocks.push({at: performance.now(), samples: data});
   node.connect(tap);
 };
 """
-HEARD = """() => heard.map(({at, samples}) => {
-  let loud = 0, text = '';
+PLAYED = """() => playedBlocks.map(({at, samples}) => {
+  let peak = 0, text = '';
   const pcm = new Int16Array(samples.length);
-  samples.forEach((s, n) => { pcm[n] = s * 32767; loud = Math.max(loud, Math.abs(s)); });
+  samples.forEach((s, n) => { pcm[n] = s * 32767; peak = Math.max(peak, Math.abs(s)); });
   for (const byte of new Uint8Array(pcm.buffer)) text += String.fromCharCode(byte);
-  return [at, loud, btoa(text)];
+  return [at, peak, btoa(text)];
 })"""
 
 
@@ -68,39 +68,39 @@ async def page_with(chromium: str, microphone: Path | None, server: str) -> Asyn
         flags += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop"]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=flags)
-        context = await browser.new_context(bypass_csp=True)  # for the tap, which is no part of the page
+        context = await browser.new_context(bypass_csp=True)  # for the tap, which is not part of the page
         page = await context.new_page()
-        faults: list[str] = []
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page_errors: list[str] = []
+        page.on("pageerror", lambda error: page_errors.append(str(error)))
         await page.goto(server)
         await page.wait_for_function("window.rejoinder")
         await page.evaluate(TAP)
         yield page
         await browser.close()
-        assert faults == []
+        assert page_errors == []
 
 
 async def wait_for(page: Page, kind: str, count: int = 1, seconds: float = 60) -> list[dict[str, Any]]:
     await page.wait_for_function(
-        "([kind, count]) => said.filter((event) => event.type === kind).length >= count",
+        "([kind, count]) => serverEvents.filter((event) => event.type === kind).length >= count",
         arg=[kind, count],
         timeout=seconds * 1000,
     )
-    events: list[dict[str, Any]] = await page.evaluate(f"said.filter((event) => event.type === '{kind}')")
+    events: list[dict[str, Any]] = await page.evaluate(f"serverEvents.filter((event) => event.type === '{kind}')")
     return events
 
 
 async def played(page: Page) -> tuple[list[float], list[float], Samples]:
-    """What left the page for the loudspeaker: time and loudness of each block, and all samples."""
-    blocks = await page.evaluate(HEARD)
+    """The audio sent to the loudspeaker: time and peak of each block, and all samples."""
+    blocks = await page.evaluate(PLAYED)
     pcm = b"".join(base64.b64decode(block[2]) for block in blocks)
     return [b[0] for b in blocks], [b[1] for b in blocks], np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
 
 
-async def test_a_spoken_question_gets_a_spoken_answer_and_the_page_shows_both(
+async def test_a_spoken_question_gets_a_spoken_response_and_the_page_shows_both(
     chromium: str, server: str, microphone: Path, voice: Voice, recognizer: Recognizer
 ) -> None:
-    record(microphone, say(voice, "What is the capital of France?", before=1.0, after=20.0))
+    write_recording(microphone, synthesize(voice, "What is the capital of France?", before=1.0, after=20.0))
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         await wait_for(page, "response.done")
@@ -109,40 +109,42 @@ async def test_a_spoken_question_gets_a_spoken_answer_and_the_page_shows_both(
         await expect(page.locator("#talk .assistant .latency").first).to_contain_text("ms")
         (turn,) = await wait_for(page, "rejoinder.turn")
         await expect(page.locator("#phase")).to_have_text("Listening", timeout=20_000)
-        _, _, sound = await played(page)
-    assert "Paris" in transcribe(recognizer, sound, SPEAKING_RATE)
+        _, _, audio = await played(page)
+    assert "Paris" in transcribe(recognizer, audio, OUTPUT_RATE)
     assert turn["latency_ms"] > 0 and set(turn["stages_ms"]) >= {"end_of_turn", "transcription", "synthesis"}
 
 
-async def test_speaking_over_the_answer_silences_it_and_cuts_the_history(
+async def test_speaking_over_the_response_stops_it_and_truncates_the_history(
     chromium: str, server: str, microphone: Path, voice: Voice
 ) -> None:
-    question = say(voice, "Please tell me a long story about a dragon and a princess.", before=1.0, after=5.0)
-    record(microphone, np.concatenate((question, say(voice, "Stop, what is two plus two?", after=20.0))))
+    question = synthesize(voice, "Please tell me a long story about a dragon and a princess.", before=1.0, after=5.0)
+    write_recording(
+        microphone, np.concatenate((question, synthesize(voice, "Stop, what is two plus two?", after=20.0)))
+    )
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         (first, _) = await wait_for(page, "input_audio_buffer.speech_started", 2)
         await wait_for(page, "conversation.item.truncated")
         (retrieved,) = await wait_for(page, "conversation.item.retrieved")
         (done, _) = await wait_for(page, "response.done", 2)
-        times, loud, _ = await played(page)
-        spoken = await page.evaluate("spoken")
-        await expect(page.locator("#talk .assistant .cut")).to_be_visible()
-    # The user's first sample: the microphone's first sound after the pause behind the question.
-    voiced = [at for at, level in spoken if level > 0.02 and at > first["at"]]
+        times, peaks, _ = await played(page)
+        sent = await page.evaluate("sentBlocks")
+        await expect(page.locator("#talk .assistant .interrupted")).to_be_visible()
+    # The user's first sample: the first sound of the microphone after the pause that follows the question.
+    voiced = [at for at, level in sent if level > 0.02 and at > first["at"]]
     onset = next(b for a, b in pairwise(voiced) if b - a > 2000) - 20
-    assert any(level > 0.01 for at, level in zip(times, loud, strict=True) if onset - 1000 < at < onset)
-    silent_from = max(at for at, level in zip(times, loud, strict=True) if level > 1e-3 and at < onset + 1000)
+    assert any(level > 0.01 for at, level in zip(times, peaks, strict=True) if onset - 1000 < at < onset)
+    silent_from = max(at for at, level in zip(times, peaks, strict=True) if level > 1e-3 and at < onset + 1000)
     assert silent_from - onset < 300
-    # The page shows, and the model remembers, the part that was heard and no more.
-    heard = retrieved["item"]["content"][0]["transcript"]
+    # The page shows, and the model remembers, only the part that was heard.
+    heard_text = retrieved["item"]["content"][0]["transcript"]
     assert retrieved["item"]["id"] == done["response"]["output"][0]["id"]
-    seconds_heard = 0.01 * sum(level > 0.01 for at, level in zip(times, loud, strict=True) if at < onset) * 128 / 240
-    assert 1 <= len(heard.split()) < 5 * seconds_heard + 5
+    seconds_heard = 0.01 * sum(level > 0.01 for at, level in zip(times, peaks, strict=True) if at < onset) * 128 / 240
+    assert 1 <= len(heard_text.split()) < 5 * seconds_heard + 5
 
 
-async def test_push_to_talk_by_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
-    record(microphone, say(voice, "What is the capital of Italy?", before=1.5, after=20.0))
+async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
+    write_recording(microphone, synthesize(voice, "What is the capital of Italy?", before=1.5, after=20.0))
     async with page_with(chromium, microphone, server) as page:
         await page.click("summary")
         await page.check("#push-to-talk")
@@ -156,26 +158,32 @@ async def test_push_to_talk_by_keyboard(chromium: str, server: str, microphone: 
         await wait_for(page, "response.done")
         await expect(page.locator("#talk .user")).to_contain_text("Italy")
         await expect(page.locator("#talk .assistant")).to_contain_text("Rome")
-        assert not await page.evaluate("said.some((event) => event.type === 'input_audio_buffer.speech_started')")
+        assert not await page.evaluate(
+            "serverEvents.some((event) => event.type === 'input_audio_buffer.speech_started')"
+        )
 
 
-async def test_mute_sends_silence_and_m_is_its_key(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
-    record(microphone, say(voice, "What is the capital of France?", before=3.0, after=10.0))
+async def test_the_m_key_mutes_the_microphone_which_sends_silence(
+    chromium: str, server: str, microphone: Path, voice: Voice
+) -> None:
+    write_recording(microphone, synthesize(voice, "What is the capital of France?", before=3.0, after=10.0))
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         await wait_for(page, "session.updated")
         await page.keyboard.press("m")
         await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "true")
         await page.wait_for_timeout(6000)
-        assert not await page.evaluate("said.some((event) => event.type === 'input_audio_buffer.speech_started')")
+        assert not await page.evaluate(
+            "serverEvents.some((event) => event.type === 'input_audio_buffer.speech_started')"
+        )
         await page.keyboard.press("m")
         await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "false")
 
 
-async def test_a_lost_connection_is_said_and_comes_back_with_the_conversation(
+async def test_a_lost_connection_is_shown_and_restored_with_the_conversation(
     chromium: str, server: str, microphone: Path, voice: Voice
 ) -> None:
-    record(microphone, say(voice, "What is the capital of France?", before=1.0, after=30.0))
+    write_recording(microphone, synthesize(voice, "What is the capital of France?", before=1.0, after=30.0))
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         await wait_for(page, "response.done")
@@ -188,23 +196,23 @@ async def test_a_lost_connection_is_said_and_comes_back_with_the_conversation(
     assert "Paris" in added[1]["item"]["content"][0]["text"]
 
 
-async def test_a_machine_without_a_microphone_is_told_so(chromium: str, server: str) -> None:
+async def test_a_missing_microphone_is_shown(chromium: str, server: str) -> None:
     async with page_with(chromium, None, server) as page:
         await page.click("#start")
         await expect(page.locator("#notice")).to_contain_text("There is no microphone. Plug one in")
         await expect(page.locator("#start")).to_have_text("Start talking")
 
 
-async def test_a_refused_microphone_is_said_to_be_refused(chromium: str, server: str) -> None:
+async def test_a_denied_microphone_permission_is_shown(chromium: str, server: str) -> None:
     async with page_with(chromium, None, server) as page:
         refuse = "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError') }"
         await page.evaluate(f"() => {{ {refuse} }}")
         await page.click("#start")
-        await expect(page.locator("#notice")).to_contain_text("The microphone was refused. Allow it")
+        await expect(page.locator("#notice")).to_contain_text("Microphone access was denied. Allow it")
         await expect(page.locator("#phase")).to_have_text("Not started")
 
 
-async def test_an_insecure_page_says_that_it_gets_no_microphone(chromium: str, server: str) -> None:
+async def test_an_insecure_page_explains_that_it_has_no_microphone(chromium: str, server: str) -> None:
     async with page_with(chromium, None, server) as page:
         await page.add_init_script("Object.defineProperty(window, 'isSecureContext', {value: false})")
         await page.reload()

@@ -1,4 +1,4 @@
-"""A telephone call to the real models: the greeting, the question over the line, and the answer."""
+"""A phone call to the real models: the greeting, a question over the telephone, and the response."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 
-from server.calling.carriers import CARRIERS
-from server.calling.command import Plan, place
+from server.cli.call import CallPlan, place_call
 from server.report.corpus import bounds_ms
-from tests.e2e.conftest import say, transcribe
+from server.simulator.carriers import CARRIERS
+from tests.e2e.conftest import synthesize, transcribe
 from voice.asr import Recognizer
 from voice.tts import Voice
 
@@ -19,12 +19,12 @@ from voice.tts import Voice
 async def test_a_question_on_the_telephone_is_answered(
     carrier: str, server: str, voice: Voice, recognizer: Recognizer
 ) -> None:
-    question = say(voice, "What is the capital of France?", before=0.1, after=0.1)
+    question = synthesize(voice, "What is the capital of France?", before=0.1, after=0.1)
     parameters = {"greeting": "Good morning, this is the bakery."}
-    plan = Plan(f"{server.replace('http', 'ws')}/phone", carrier, [(question, bounds_ms(question)[1])], parameters)
-    outcome = await asyncio.wait_for(place(plan), 90)
-    assert (outcome.refused, outcome.faults) == ("", [])
+    plan = CallPlan(f"{server.replace('http', 'ws')}/phone", carrier, [(question, bounds_ms(question)[1])], parameters)
+    outcome = await asyncio.wait_for(place_call(plan), 90)
+    assert (outcome.refused, outcome.violations) == ("", [])
     assert outcome.latencies_ms[0] is not None
-    heard = transcribe(recognizer, np.concatenate(outcome.heard), CARRIERS[carrier].rate)
-    assert "bakery" in heard
-    assert "Paris" in heard
+    transcript = transcribe(recognizer, np.concatenate(outcome.received), CARRIERS[carrier].rate)
+    assert "bakery" in transcript
+    assert "Paris" in transcript

@@ -1,4 +1,4 @@
-"""Properties of the model are about values: the first call of a kernel may take a second on a busy machine."""
+"""Removes Hypothesis's deadline: the first call of a kernel may take a second on a busy machine."""
 
 from hypothesis import settings
 

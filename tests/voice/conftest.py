@@ -1,4 +1,4 @@
-"""Conversations in these tests detect speech by its loudness."""
+"""Sessions in these tests detect speech by its loudness."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from voice import session
 
 
 @pytest.fixture(autouse=True)
-def _loudness(monkeypatch: pytest.MonkeyPatch) -> None:
+def _loudness_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)

@@ -1,4 +1,4 @@
-"""Whole conversations on a virtual clock, with fakes for the stages."""
+"""Whole conversations on a virtual clock, with fake models."""
 
 from __future__ import annotations
 
@@ -8,364 +8,248 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.voice.tables import Table, table
+from tests.voice.session_harness import SessionHarness, run_session
 from voice import events
 from voice.history import Item
-from voice.session import Refused
-from voice.speaking import Settings
+from voice.playback import SessionSettings
+from voice.session import RequestError
 from voice.timing import Timing
-from voice.turn import TurnRules
+from voice.turn_machine import TurnRules
 
 
-def test_a_spoken_question_gets_a_spoken_answer() -> None:
-    t = table(lambda t: t.ask(3.0))
-    order = [
-        type(event).__name__ for _, event in t.happened if not isinstance(event, events.PhaseChanged | events.Drafted)
-    ]
-    unique = list(dict.fromkeys(order))
-    assert unique == [
+def test_a_spoken_question_gets_a_spoken_response() -> None:
+    harness = run_session(lambda harness: harness.ask_question(3.0))
+    ignored = events.PhaseChanged | events.ResponseDraft
+    order = [type(event).__name__ for _, event in harness.log if not isinstance(event, ignored)]
+    assert list(dict.fromkeys(order)) == [
         "SpeechStarted", "PartialTranscript", "SpeechStopped", "InputCommitted", "FinalTranscript",
-        "AnswerStarted", "AnswerText", "AnswerAudio", "AnswerDone",
+        "ResponseStarted", "ResponseText", "ResponseAudio", "ResponseDone",
     ]  # fmt: skip
-    assert "".join(e.text for e in t.all(events.AnswerText)) == "The capital of France is Paris."
-    assert sum(len(e.samples) for e in t.all(events.AnswerAudio)) == 6 * 2400
-    (done,) = t.all(events.AnswerDone)
+    assert "".join(e.text for e in harness.events_of(events.ResponseText)) == "The capital of France is Paris."
+    assert sum(len(e.samples) for e in harness.events_of(events.ResponseAudio)) == 6 * 2400
+    (done,) = harness.events_of(events.ResponseDone)
     assert (done.status, done.reason) == ("completed", None)
-    phases = [e.phase for e in t.all(events.PhaseChanged)]
+    phases = [e.phase for e in harness.events_of(events.PhaseChanged)]
     assert phases == ["user_speaking", "thinking", "answering", "listening"]
 
 
-def test_the_timeline_is_the_time_that_passed() -> None:
-    t = table(lambda t: t.ask(3.0))
-    (done,) = t.all(events.AnswerDone)
-    stages = done.timeline.stages_ms()
+def test_the_metrics_measure_the_elapsed_time() -> None:
+    harness = run_session(lambda harness: harness.ask_question(3.0))
+    (done,) = harness.events_of(events.ResponseDone)
+    stages = done.metrics.stages_ms()
     waited = stages.pop("end_of_turn")
     assert waited == pytest.approx(Timing.shortest_wait_ms, abs=40)
     assert stages["soft_end"] == pytest.approx(Timing.soft_end_ms, abs=40)
     assert stages["first_token"] == pytest.approx(20, abs=1)
-    assert stages["first_clause"] == pytest.approx(80, abs=1)  # the fifth word shows that the fourth is whole
-    assert done.timeline.latency_ms() == pytest.approx(sum(stages.values()), abs=0.5)
-    assert done.timeline.latency_ms() == pytest.approx(waited, abs=1)  # all the work was done within the wait
-    assert (done.timeline.guesses, done.timeline.guess_kept) == (1, True)
-    assert (done.timeline.steps, done.timeline.tokens, done.timeline.cached_tokens) == (6, 6, 20)
+    assert stages["first_clause"] == pytest.approx(80, abs=1)  # the fifth word shows that the fourth is complete
+    assert done.metrics.latency_ms() == pytest.approx(sum(stages.values()), abs=0.5)
+    assert done.metrics.latency_ms() == pytest.approx(waited, abs=1)  # all the work was done within the wait
+    assert (done.metrics.speculations, done.metrics.speculation_used) == (1, True)
+    assert (done.metrics.steps, done.metrics.tokens, done.metrics.cached_tokens) == (6, 6, 20)
 
 
-def test_only_the_speech_is_transcribed_not_the_silence_that_ended_it() -> None:
-    t = table(lambda t: t.ask())
-    assert t.recognizer.heard_s[-1] == pytest.approx(1.1, abs=0.07)
+def test_the_silence_that_ends_a_turn_is_not_transcribed() -> None:
+    harness = run_session(lambda harness: harness.ask_question())
+    assert harness.recognizer.transcribed_s[-1] == pytest.approx(1.1, abs=0.07)
 
 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 48_000])
-def test_a_microphone_may_run_at_any_usual_rate(rate: int) -> None:
-    async def work(t: Table) -> None:
-        await t.hear(1.0, 0.5, rate)
-        await t.hear(2.0, 0.0, rate)
+def test_audio_may_arrive_at_any_supported_rate(rate: int) -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        await harness.hear(1.0, 0.5, rate)
+        await harness.hear(2.0, 0.0, rate)
 
-    t = table(work)
-    assert t.recognizer.heard_s[-1] == pytest.approx(1.1, abs=0.07)
-    assert len(t.all(events.AnswerDone)) == 1
-
-
-def test_speaking_over_the_answer_stops_it_and_history_keeps_what_was_heard() -> None:
-    async def work(t: Table) -> None:
-        t.brain.words = ["One", " two", " three", " four.", *(f" word{n}" for n in range(150))]
-        t.brain.pace = 0.02
-        await t.hear(1.0, 0.5)
-        await t.hear(1.8, 0.0)  # the answer is heard from about 1 s into this
-        t.brain.words = ["Fine."]
-        await t.ask(4.0)
-
-    t = table(work)
-    first, second = t.all(events.AnswerDone)
-    assert (first.status, first.reason) == ("cancelled", "turn_detected")
-    interrupted = t.time_of(events.SpeechStarted, 1)
-    assert t.time_of(events.AnswerDone) == interrupted
-    assert t.brain.cancelled == 2  # by the interruption, and when the conversation closed
-    sent_before = [
-        at for at, e in t.happened if isinstance(e, events.AnswerAudio) and e.response_id == first.response_id
-    ]
-    assert max(sent_before) <= interrupted
-    heard = first.item.heard
-    assert heard and first.item.text.startswith(heard) and len(heard) < len(first.item.text)
-    assert [m.content for m in t.brain.prompts[1] if m.role == "assistant"] == [heard.strip()]
-    assert second.status == "completed"
+    harness = run_session(scenario)
+    assert harness.recognizer.transcribed_s[-1] == pytest.approx(1.1, abs=0.07)
+    assert len(harness.events_of(events.ResponseDone)) == 1
 
 
-def test_an_answer_that_was_sent_whole_is_still_cut_while_it_plays() -> None:
-    async def work(t: Table) -> None:
-        t.brain.words = ["Here", " are", " ten", " words", " that", " take", " one", " second", " to", " say."]
-        t.brain.pace = 0.0
-        await t.hear(1.0, 0.5)
-        await t.hear(0.9, 0.0)
-        await t.ask(3.0)
+def test_a_user_who_continues_after_a_pause_gets_one_response_to_both_parts() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.seconds_per_word = 0.5
+        await harness.hear(1.0, 0.5)
+        await harness.hear(0.7, 0.0)
+        await harness.hear(1.0, 0.5)
+        await harness.hear(6.0, 0.0)
 
-    t = table(work)
-    assert t.all(events.AnswerDone)[0].status == "completed"
-    heard = [m.content for m in t.brain.prompts[1] if m.role == "assistant"]
-    assert heard and heard[0] != "Here are ten words that take one second to say."
-
-
-def test_the_clients_own_count_of_what_was_heard_is_the_one_that_counts() -> None:
-    async def work(t: Table) -> None:
-        await t.ask(3.0)
-        t.session.truncate(t.all(events.AnswerDone)[0].item.id, 410)
-        await t.ask(3.0)
-
-    t = table(work)
-    assert [m.content for m in t.brain.prompts[1] if m.role == "assistant"] == ["The capital of France"]
+    harness = run_session(scenario)
+    first, second = harness.events_of(events.ResponseDone)
+    assert (first.status, second.status) == ("cancelled", "completed")
+    assert not [e for e in harness.events_of(events.ResponseAudio) if e.response_id == first.response_id]
+    assert [m.role for m in harness.language_model.prompts[-1]] == ["system", "user", "user"]
 
 
-def test_going_on_speaking_after_a_pause_gets_one_answer_to_both_parts() -> None:
-    async def work(t: Table) -> None:
-        t.brain.pace = 0.5
-        await t.hear(1.0, 0.5)
-        await t.hear(0.7, 0.0)
-        await t.hear(1.0, 0.5)
-        await t.hear(6.0, 0.0)
+def test_sound_without_words_gets_no_response() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.recognizer.text = ""
+        await harness.ask_question()
 
-    t = table(work)
-    assert [e.status for e in t.all(events.AnswerDone)] == ["cancelled", "completed"]
-    assert not [e for e in t.all(events.AnswerAudio) if e.response_id == t.all(events.AnswerDone)[0].response_id]
-    assert [m.role for m in t.brain.prompts[-1]] == ["system", "user", "user"]
-
-
-def test_sound_without_words_is_not_answered() -> None:
-    async def work(t: Table) -> None:
-        t.recognizer.text = ""
-        await t.ask()
-
-    t = table(work)
-    assert [e.text for e in t.all(events.FinalTranscript)] == [""]
-    assert not t.all(events.AnswerStarted)
-    assert t.session.state.phase == "listening"
+    harness = run_session(scenario)
+    assert [e.text for e in harness.events_of(events.FinalTranscript)] == [""]
+    assert not harness.events_of(events.ResponseStarted)
+    assert harness.session.state.phase == "listening"
 
 
 def test_push_to_talk_needs_no_silence() -> None:
-    async def work(t: Table) -> None:
-        await t.hear(1.0, 0.5)
-        t.session.commit()
-        t.session.respond()
+    async def scenario(harness: SessionHarness) -> None:
+        await harness.hear(1.0, 0.5)
+        harness.session.commit()
+        harness.session.respond()
         await asyncio.sleep(2)
 
-    t = table(work, Settings(detect_turns=False))
-    assert not t.all(events.SpeechStarted)
-    (done,) = t.all(events.AnswerDone)
+    harness = run_session(scenario, SessionSettings(detect_turns=False))
+    assert not harness.events_of(events.SpeechStarted)
+    (done,) = harness.events_of(events.ResponseDone)
     assert done.status == "completed"
-    assert t.recognizer.heard_s == [1.0]
-    assert [m.role for m in t.brain.prompts[0]] == ["system", "user"]
+    assert harness.recognizer.transcribed_s == [1.0]
+    assert [m.role for m in harness.language_model.prompts[0]] == ["system", "user"]
 
 
 def test_too_little_audio_cannot_be_committed() -> None:
-    async def work(t: Table) -> None:
-        await t.hear(0.06, 0.5)
-        with pytest.raises(Refused, match="holds 60 ms of audio and at least 100 ms are needed") as refused:
-            t.session.commit()
-        assert refused.value.code == "input_audio_buffer_commit_empty"
-        t.session.clear()
-        with pytest.raises(Refused, match="holds 0 ms"):
-            t.session.commit()
+    async def scenario(harness: SessionHarness) -> None:
+        await harness.hear(0.06, 0.5)
+        with pytest.raises(RequestError, match="holds 60 ms of audio and at least 100 ms are needed") as raised:
+            harness.session.commit()
+        assert raised.value.code == "input_audio_buffer_commit_empty"
+        harness.session.clear()
+        with pytest.raises(RequestError, match="holds 0 ms"):
+            harness.session.commit()
 
-    table(work, Settings(detect_turns=False))
-
-
-def test_audio_that_is_never_handed_over_is_bounded() -> None:
-    rules = TurnRules(Timing(longest_turn_ms=2000))
-
-    async def work(t: Table) -> None:
-        with pytest.raises(Refused, match="at most 2 s: commit or clear") as refused:
-            await t.hear(5.0, 0.5)
-        assert refused.value.code == "input_audio_buffer_full"
-
-    table(work, Settings(detect_turns=False, rules=rules))
+    run_session(scenario, SessionSettings(detect_turns=False))
 
 
-def test_silence_for_an_hour_holds_no_more_audio_than_for_a_minute() -> None:
-    async def work(t: Table) -> None:
+def test_uncommitted_audio_is_bounded() -> None:
+    rules = TurnRules(Timing(max_turn_ms=2000))
+
+    async def scenario(harness: SessionHarness) -> None:
+        with pytest.raises(RequestError, match="at most 2 s: commit or clear") as raised:
+            await harness.hear(5.0, 0.5)
+        assert raised.value.code == "input_audio_buffer_full"
+
+    run_session(scenario, SessionSettings(detect_turns=False, rules=rules))
+
+
+def test_an_hour_of_silence_buffers_no_more_audio_than_a_few_seconds() -> None:
+    async def scenario(harness: SessionHarness) -> None:
         for _ in range(3600):
-            t.session.append(np.zeros(16_000, np.float32), 16_000)
-        assert t.session._input.held_ms < 4000
+            harness.session.append(np.zeros(16_000, np.float32), 16_000)
+        assert harness.session._input.buffered_ms < 4000
 
-    table(work)
+    run_session(scenario)
 
 
-def test_one_answer_at_a_time() -> None:
-    async def work(t: Table) -> None:
-        t.session.history.add(Item("q", "user", "Hello", spoken=False))
-        t.session.respond()
-        with pytest.raises(Refused, match="still in progress"):
-            t.session.respond()
-        with pytest.raises(Refused, match="no such response"):
-            t.session.cancel("resp_other")
-        t.session.cancel()
-        with pytest.raises(Refused, match="no such response"):
-            t.session.cancel()
-        t.session.respond()
+def test_only_one_response_is_active_at_a_time() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.session.history.add(Item("q", "user", "Hello", spoken=False))
+        harness.session.respond()
+        with pytest.raises(RequestError, match="still in progress"):
+            harness.session.respond()
+        with pytest.raises(RequestError, match="no such response"):
+            harness.session.cancel("resp_other")
+        harness.session.cancel()
+        with pytest.raises(RequestError, match="no such response"):
+            harness.session.cancel()
+        harness.session.respond()
         await asyncio.sleep(3)
 
-    t = table(work)
-    assert [e.status for e in t.all(events.AnswerDone)] == ["cancelled", "completed"]
+    harness = run_session(scenario)
+    assert [e.status for e in harness.events_of(events.ResponseDone)] == ["cancelled", "completed"]
 
 
-def test_a_written_answer_is_not_spoken() -> None:
-    async def work(t: Table) -> None:
-        t.session.respond(Settings(speak=False, max_tokens=3))
-        await asyncio.sleep(1)
+def test_a_failed_transcription_is_reported_and_the_next_turn_works() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.recognizer.failing = True
+        await harness.ask_question()
+        harness.recognizer.failing = False
+        await harness.ask_question(3.0)
 
-    t = table(work)
-    assert [e.text for e in t.all(events.AnswerText)] == ["The", " capital", " of"]
-    assert not t.all(events.AnswerAudio)
-    (done,) = t.all(events.AnswerDone)
-    assert (done.status, done.reason, done.item.text) == ("incomplete", "max_output_tokens", "The capital of")
-
-
-def test_drafts_are_shown_and_never_remembered() -> None:
-    async def work(t: Table) -> None:
-        t.brain.pace = 0.1
-        await t.ask(3.0)
-
-    t = table(work)
-    assert {e.draft for e in t.all(events.Drafted)} == {"", "…"}
-    assert "".join(e.committed for e in t.all(events.Drafted)) == "The capital of France is Paris."
-    assert all("…" not in item.text for item in t.session.history.items)
-
-
-@pytest.mark.parametrize("broken", ["brain", "voice"])
-def test_a_stage_that_fails_fails_its_answer_and_the_next_one_works(broken: str) -> None:
-    async def work(t: Table) -> None:
-        getattr(t, broken).failing = True
-        await t.ask(3.0)
-        getattr(t, broken).failing = False
-        await t.ask(3.0)
-
-    t = table(work)
-    assert [(e.status, e.reason) for e in t.all(events.AnswerDone)] == [
-        ("failed", f"the {broken} broke"),
-        ("completed", None),
-    ]
-
-
-def test_a_turn_that_cannot_be_transcribed_is_said_and_the_next_one_works() -> None:
-    async def work(t: Table) -> None:
-        t.recognizer.failing = True
-        await t.ask()
-        t.recognizer.failing = False
-        await t.ask(3.0)
-
-    t = table(work)
-    assert [e.reason for e in t.all(events.TranscriptionFailed)] == [
+    harness = run_session(scenario)
+    assert [e.reason for e in harness.events_of(events.TranscriptionFailed)] == [
         "the turn could not be transcribed: the recognizer broke"
     ]
-    assert len(t.all(events.AnswerDone)) == 1
+    assert len(harness.events_of(events.ResponseDone)) == 1
 
 
-def test_the_instructions_are_read_ahead() -> None:
-    async def work(t: Table) -> None:
-        t.session.configure(Settings(instructions="Be brief."))
+def test_new_instructions_are_prefilled_at_once() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.session.configure(SessionSettings(instructions="Be brief."))
 
-    t = table(work)
-    assert [prepared[0].content for prepared in t.brain.prepared][-1] == "Be brief."
-
-
-def test_closing_in_the_middle_of_an_answer_leaves_nothing_running() -> None:
-    async def work(t: Table) -> None:
-        t.brain.pace = 10
-        await t.ask()
-        await t.session.close()
-        assert not t.session._tasks
-
-    table(work)
+    harness = run_session(scenario)
+    assert [prepared[0].content for prepared in harness.language_model.prepared][-1] == "Be brief."
 
 
-def test_cancelling_an_answer_before_the_words_are_known_keeps_the_words() -> None:
-    async def work(t: Table) -> None:
-        slow: asyncio.Future[None] = t.loop.create_future()
-        real = t.loop.run_in_executor
+def test_closing_during_a_response_leaves_no_task_running() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.seconds_per_word = 10
+        await harness.ask_question()
+        await harness.session.close()
+        assert not harness.session._tasks
 
-        async def later(executor: object, function: Any, *arguments: Any) -> Any:
+    run_session(scenario)
+
+
+def test_cancelling_a_response_during_transcription_keeps_the_transcript() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        transcription_allowed: asyncio.Future[None] = harness.loop.create_future()
+        run_in_executor = harness.loop.run_in_executor
+
+        async def delay_transcription(executor: object, function: Any, *arguments: Any) -> Any:
             if getattr(function, "__name__", "") == "final":
-                await slow
-            return await real(executor, function, *arguments)  # type: ignore[arg-type]
+                await transcription_allowed
+            return await run_in_executor(executor, function, *arguments)  # type: ignore[arg-type]
 
-        t.loop.run_in_executor = later  # type: ignore[assignment]
-        await t.hear(1.0, 0.5)
-        t.session.commit()
-        t.session.respond()
+        harness.loop.run_in_executor = delay_transcription  # type: ignore[assignment]
+        await harness.hear(1.0, 0.5)
+        harness.session.commit()
+        harness.session.respond()
         await asyncio.sleep(0.05)
-        t.session.cancel()
-        slow.set_result(None)
+        harness.session.cancel()
+        transcription_allowed.set_result(None)
         await asyncio.sleep(0.05)
 
-    t = table(work, Settings(detect_turns=False))
-    assert [e.text for e in t.all(events.FinalTranscript)] == ["What is the capital of France?"]
-    assert t.session.history.items[0].text == "What is the capital of France?"
+    harness = run_session(scenario, SessionSettings(detect_turns=False))
+    assert [e.text for e in harness.events_of(events.FinalTranscript)] == ["What is the capital of France?"]
+    assert harness.session.history.items[0].text == "What is the capital of France?"
 
 
-def test_after_push_to_talk_the_audio_clock_is_still_right() -> None:
-    async def work(t: Table) -> None:
-        t.session.configure(Settings(detect_turns=False))
-        await t.hear(5.0, 0.0)
-        t.session.configure(Settings())
-        await t.ask(3.0)
+def test_the_audio_clock_stays_correct_after_push_to_talk() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.session.configure(SessionSettings(detect_turns=False))
+        await harness.hear(5.0, 0.0)
+        harness.session.configure(SessionSettings())
+        await harness.ask_question(3.0)
 
-    t = table(work)
-    assert t.all(events.SpeechStarted)[0].audio_start_ms == pytest.approx(4700, abs=40)
-    assert t.all(events.SpeechStopped)[0].audio_end_ms == pytest.approx(6000, abs=40)
-    assert t.recognizer.heard_s[-1] == pytest.approx(1.4, abs=0.07)
-
-
-def test_nothing_of_a_stopped_answer_is_sent_any_more() -> None:
-    async def work(t: Table) -> None:
-        await t.hear(1.0, 0.5)
-        t.brain.pace = 0.1
-        while not t.all(events.AnswerText):
-            await t.hear(0.02, 0.0)
-        t.session.cancel()
-        t.session.respond()
-        await asyncio.sleep(3)
-
-    t = table(work)
-    (first, second) = [e.response_id for e in t.all(events.AnswerDone)]
-    kinds = [getattr(e, "response_id", None) for _, e in t.happened]
-    assert first not in kinds[kinds.index(second) :]
+    harness = run_session(scenario)
+    assert harness.events_of(events.SpeechStarted)[0].audio_start_ms == pytest.approx(4700, abs=40)
+    assert harness.events_of(events.SpeechStopped)[0].audio_end_ms == pytest.approx(6000, abs=40)
+    assert harness.recognizer.transcribed_s[-1] == pytest.approx(1.4, abs=0.07)
 
 
-def test_speech_that_goes_on_right_after_the_turn_ended_loses_nothing() -> None:
-    async def work(t: Table) -> None:
-        t.brain.pace = 5
-        await t.hear(1.0, 0.5)
-        await t.hear(0.6, 0.0)
+def test_speech_right_after_the_end_of_a_turn_is_transcribed_completely() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.seconds_per_word = 5
+        await harness.hear(1.0, 0.5)
+        await harness.hear(0.6, 0.0)
         # One large block, as some clients send: the rest of the silence, then speech.
         block = np.concatenate((np.zeros(2400), np.full(1600, 0.5))).astype(np.float32)
-        t.session.append(block, 16_000)
-        await t.hear(1.0, 0.5)
-        await t.hear(1.0, 0.0)
+        harness.session.append(block, 16_000)
+        await harness.hear(1.0, 0.5)
+        await harness.hear(1.0, 0.0)
 
-    t = table(work)
-    assert len(t.all(events.FinalTranscript)) == 2
-    assert t.recognizer.heard_s[-1] >= 1.1 + 0.3 + 0.1 - 0.07  # the speech, its prefix and its tail
-
-
-def test_an_answer_is_not_sent_minutes_ahead() -> None:
-    async def work(t: Table) -> None:
-        t.brain.words = [f" word{n}." for n in range(900)]
-        t.brain.pace = 0.0
-        await t.ask(1.0)
-        await asyncio.sleep(5)
-
-    t = table(work)
-    sent = sum(len(e.samples) for e in t.all(events.AnswerAudio)) / 24_000
-    assert 20 < sent < 45
+    harness = run_session(scenario)
+    assert len(harness.events_of(events.FinalTranscript)) == 2
+    assert harness.recognizer.transcribed_s[-1] >= 1.1 + 0.3 + 0.1 - 0.07  # the speech, its prefix and its tail
 
 
-def test_turns_that_come_faster_than_they_are_transcribed_are_held_back() -> None:
-    async def work(t: Table) -> None:
-        never: asyncio.Future[None] = t.loop.create_future()
-        t.loop.run_in_executor = lambda *_: never  # type: ignore[assignment, method-assign, return-value]
+def test_turns_faster_than_their_transcription_are_refused() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        never: asyncio.Future[None] = harness.loop.create_future()
+        harness.loop.run_in_executor = lambda *_: never  # type: ignore[assignment, method-assign, return-value]
         for _ in range(4):
-            await t.hear(0.2, 0.5)
-            t.session.commit()
-        await t.hear(0.2, 0.5)
-        with pytest.raises(Refused, match="4 turns still wait to be transcribed"):
-            t.session.commit()
+            await harness.hear(0.2, 0.5)
+            harness.session.commit()
+        await harness.hear(0.2, 0.5)
+        with pytest.raises(RequestError, match="4 turns still wait to be transcribed"):
+            harness.session.commit()
 
-    table(work, Settings(detect_turns=False))
+    run_session(scenario, SessionSettings(detect_turns=False))

@@ -1,1 +1,0 @@
-"""Adapters that are shipped with the package."""

@@ -1,0 +1,1 @@
+"""Reads a checkpoint: tensors, architecture, rotary embedding, tokenizer, chat template."""

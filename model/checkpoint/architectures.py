@@ -1,0 +1,237 @@
+"""Model families as data: which backbone computes a family, what its files call things, how it attends, and how it
+denoises. A new family is a new entry in `FAMILIES`; code from a checkpoint is never run.
+
+Sources: the published configurations and generation scripts of each family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any, Literal
+
+from model.checkpoint.gguf import BadModelFile
+
+Attention = Literal["causal", "block", "bidirectional"]
+"""What a token attends to: earlier tokens; its own block and all earlier blocks; all tokens."""
+
+
+@dataclass(frozen=True)
+class DiffusionConfig:
+    """How a family of block diffusion models denoises.
+
+    Attributes:
+        mask_token: id of the mask token, unless the checkpoint's configuration gives another.
+        block_size: tokens of a block, unless the checkpoint's configuration gives another.
+        text_attention: attention within finished text.
+        block_attention: attention within a block that is being denoised.
+        predicts_next_token: whether a row predicts the next token, as in autoregressive models, and not its own.
+        first_token_from_prefix: whether the clean row before a block predicts the block's first token.
+        aligned: whether blocks begin at multiples of their size, so that the end of a prompt is the start of the first
+            block.
+        verification: how drafts are made if the base model verifies them: `branches` (all outcomes in one forward
+            pass) or `linear` (one forward pass drafts a whole block, another verifies it); None if it cannot verify.
+        canvas: how many masks after the current block a bidirectional model expects.
+    """
+
+    mask_token: int
+    block_size: int
+    text_attention: Attention
+    block_attention: Literal["causal", "bidirectional"] = "bidirectional"
+    predicts_next_token: bool = False
+    first_token_from_prefix: bool = False
+    aligned: bool = False
+    verification: Literal["branches", "linear"] | None = None
+    canvas: int = 0
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family.
+
+    Attributes:
+        backbone: the architecture that computes it: `llama`, `qwen2` (biases on q, k, v) or `qwen3` (normalized q and
+            k).
+        architectures: the values of `architectures[0]` in its configuration, or of `model_type` if that is missing.
+        diffusion: how it denoises; None for an autoregressive family.
+        tensor_names: our tensor names to the file's, with `{n}` for the layer. A tensor that is not listed has our
+            name with `model.` in front.
+        config_keys: our configuration keys to the file's, where they differ from Llama's.
+    """
+
+    name: str
+    backbone: Literal["llama", "qwen2", "qwen3"]
+    architectures: tuple[str, ...]
+    diffusion: DiffusionConfig | None = None
+    tensor_names: Mapping[str, str] = field(default_factory=dict)
+    config_keys: Mapping[str, str] = field(default_factory=dict)
+
+
+_LLADA_NAMES = {
+    "embed_tokens.weight": "model.transformer.wte.weight",
+    "norm.weight": "model.transformer.ln_f.weight",
+    "lm_head.weight": "model.transformer.ff_out.weight",
+    "layers.{n}.input_layernorm.weight": "model.transformer.blocks.{n}.attn_norm.weight",
+    "layers.{n}.post_attention_layernorm.weight": "model.transformer.blocks.{n}.ff_norm.weight",
+    "layers.{n}.self_attn.q_proj.weight": "model.transformer.blocks.{n}.q_proj.weight",
+    "layers.{n}.self_attn.k_proj.weight": "model.transformer.blocks.{n}.k_proj.weight",
+    "layers.{n}.self_attn.v_proj.weight": "model.transformer.blocks.{n}.v_proj.weight",
+    "layers.{n}.self_attn.o_proj.weight": "model.transformer.blocks.{n}.attn_out.weight",
+    "layers.{n}.mlp.gate_proj.weight": "model.transformer.blocks.{n}.ff_proj.weight",
+    "layers.{n}.mlp.up_proj.weight": "model.transformer.blocks.{n}.up_proj.weight",
+    "layers.{n}.mlp.down_proj.weight": "model.transformer.blocks.{n}.ff_out.weight",
+}
+_LLADA_KEYS = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "mlp_hidden_size",
+    "vocab_size": "embedding_size",
+    "max_position_embeddings": "max_sequence_length",
+}
+_NEMOTRON_NAMES = {
+    "embed_tokens.weight": "encoder.embed_tokens.weight",
+    "norm.weight": "encoder.norm.weight",
+    "lm_head.weight": "diffusion_head.weight",
+    "layers.{n}.{rest}": "encoder.layers.{n}.{rest}",
+}
+
+I_DLM = "i-dlm"
+
+FAMILIES: tuple[Family, ...] = (
+    Family("llama", "llama", ("LlamaForCausalLM", "llama")),
+    Family("qwen2", "qwen2", ("Qwen2ForCausalLM", "qwen2")),
+    Family("qwen3", "qwen3", ("Qwen3ForCausalLM", "qwen3")),
+    Family("ministral", "llama", ("Ministral3ForCausalLM", "ministral3")),
+    Family(
+        name="sdar",
+        backbone="qwen3",
+        architectures=("SDARForCausalLM", "sdar"),
+        diffusion=DiffusionConfig(mask_token=151669, block_size=4, text_attention="block", aligned=True),
+    ),
+    Family(
+        name=I_DLM,
+        backbone="qwen3",
+        architectures=("IDLMForCausalLM", "idlm"),
+        diffusion=DiffusionConfig(
+            mask_token=151669,
+            block_size=3,
+            text_attention="causal",
+            block_attention="causal",
+            predicts_next_token=True,
+            first_token_from_prefix=True,
+            verification="branches",
+        ),
+    ),
+    Family(
+        name="fast-dllm-v2",
+        backbone="qwen2",
+        architectures=("Fast_dLLM_QwenForCausalLM", "Fast_dLLM_Qwen"),
+        diffusion=DiffusionConfig(
+            mask_token=151665,
+            block_size=32,
+            text_attention="block",
+            predicts_next_token=True,
+            first_token_from_prefix=True,
+            aligned=True,
+        ),
+    ),
+    Family(
+        name="llada",
+        backbone="llama",
+        architectures=("LLaDAModelLM", "llada"),
+        diffusion=DiffusionConfig(mask_token=126336, block_size=32, text_attention="bidirectional", canvas=128),
+        tensor_names=_LLADA_NAMES,
+        config_keys=_LLADA_KEYS,
+    ),
+    Family(
+        name="dream",
+        backbone="qwen2",
+        architectures=("DreamModel", "Dream"),
+        diffusion=DiffusionConfig(
+            mask_token=151666, block_size=32, text_attention="bidirectional", predicts_next_token=True, canvas=128
+        ),
+    ),
+    Family(
+        name="nemotron-labs-diffusion",
+        backbone="llama",
+        architectures=("NemotronLabsDiffusionModel", "nemotron_labs_diffusion"),
+        diffusion=DiffusionConfig(
+            mask_token=100,
+            block_size=32,
+            text_attention="causal",
+            first_token_from_prefix=True,
+            verification="linear",
+        ),
+        tensor_names=_NEMOTRON_NAMES,
+    ),
+)
+
+
+def detect_family(config: Mapping[str, Any], path: object, requested: str | None = None) -> Family:
+    """Return the family of a checkpoint, given its `config.json`.
+
+    `architectures[0]` decides if it is present. `model_type` is used only if it is not, because related models with a
+    different computation (LLaDA-MoE, classifiers) share one. I-DLM is published under SDAR's architecture name: a
+    strictly causal configuration or the checkpoint's name identifies it, or `requested` if neither does.
+
+    Args:
+        path: the checkpoint's file or folder, for its name and for error messages.
+        requested: the family that the user asked for. It must have the same backbone, if the architecture is known.
+
+    Raises:
+        BadModelFile: the family is unknown (the message lists the known ones), or `requested` does not fit.
+    """
+    names = [str(name) for name in (*(config.get("architectures") or ())[:1], config.get("model_type")) if name]
+    detected = next((family for family in FAMILIES if names and names[0] in family.architectures), None)
+    if requested is not None:
+        family = get_family(requested)
+        if detected is not None and detected.backbone != family.backbone:
+            raise BadModelFile(f"{path} is a {detected.name} model, which cannot be computed as {requested}")
+        return family
+    if detected is None:
+        raise BadModelFile(f"{path} is a {' / '.join(names) or 'nameless'} model; known families are {_known()}")
+    checkpoint_name = f"{PurePath(str(path)).name} {config.get('_name_or_path')}"
+    if detected.name == "sdar" and (config.get("use_regular_causal") or "i-dlm" in checkpoint_name.lower()):
+        return get_family(I_DLM)
+    return detected
+
+
+def uses_sliding_window(family: Family, config: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint uses sliding-window attention, which is not supported.
+
+    Qwen configurations give a window that is used only if `use_sliding_window` is true (transformers' `Qwen2Config`
+    defaults to false). The other families have no such flag: if they give a window, they use it.
+    """
+    used = config.get("use_sliding_window")
+    if used is None and family.backbone == "llama":
+        used = config.get("sliding_window") is not None
+    return bool(used) or "sliding_attention" in (config.get("layer_types") or ())
+
+
+def _known() -> str:
+    return ", ".join(family.name for family in FAMILIES)
+
+
+def get_family(name: str) -> Family:
+    """Return the family called `name`. Raises BadModelFile if there is none."""
+    for family in FAMILIES:
+        if family.name == name:
+            return family
+    raise BadModelFile(f"there is no family {name!r}; known families are {_known()}")
+
+
+def diffusion_config(family: Family, config: Mapping[str, Any]) -> DiffusionConfig | None:
+    """The family's diffusion settings, with those that the checkpoint's `config.json` overrides."""
+    default = family.diffusion
+    if default is None:
+        return None
+    mask = config.get("mask_token_id")
+    block = config.get("block_size") or config.get("bd_size")
+    return replace(
+        default,
+        mask_token=default.mask_token if mask is None else int(mask),
+        block_size=int(block or default.block_size),
+    )

@@ -1,0 +1,121 @@
+"""The output of a response: committed tokens, when it ends, and the progress reported to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from model.checkpoint.tokenizer import TextTokenizer
+from model.decode.draft import Draft
+
+_CLAUSE_ENDS = tuple(".!?;:,…")
+"""Characters that end a clause."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one step changed.
+
+    Attributes:
+        committed: text that is now final, to be appended to what was committed before.
+        draft: text that may follow and may still change.
+        step: forward passes of this response so far, without those that read the prompt.
+        tokens: tokens committed so far.
+        finished: why the response ended; only in its last progress.
+        prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
+        confidence: probability of each draft token.
+    """
+
+    committed: str
+    draft: str
+    step: int
+    tokens: int
+    finished: Literal["stop", "length"] | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    confidence: tuple[float, ...] = ()
+
+
+class GenerationOutput:
+    """Collects what a decoder commits.
+
+    Args:
+        stop_tokens: ids that end the response.
+        max_tokens: maximum number of tokens.
+        prompt_tokens, cached_tokens: reported in every progress.
+        on_progress: called with every progress.
+
+    Attributes:
+        tokens: committed so far, without the stop token.
+        finished: why the response ended; None while it is being generated.
+        has_clause: whether a speakable clause has been committed.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        stop_tokens: frozenset[int],
+        max_tokens: int,
+        prompt_tokens: int,
+        cached_tokens: int,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.tokens: list[int] = []
+        self.finished: Literal["stop", "length"] | None = None
+        self.has_clause = False
+        self._tokenizer, self._stop_tokens = tokenizer, stop_tokens
+        self._max_tokens, self._on_progress = max_tokens, on_progress
+        self._prompt_tokens, self._cached_tokens = prompt_tokens, cached_tokens
+        self._detokenizer = tokenizer.detokenizer()
+        self._steps = self._num_committed = 0
+
+    @property
+    def remaining(self) -> int:
+        """Number of tokens that may still be committed."""
+        return self._max_tokens - self._num_committed
+
+    def add(self, committed: Sequence[int], draft: Draft) -> None:
+        """Add the result of a step. Tokens after the end of the response are dropped."""
+        committed = committed[: self.remaining]
+        stop = next((n for n, token in enumerate(committed) if token in self._stop_tokens), None)
+        new_tokens = committed if stop is None else committed[:stop]
+        self._steps += 1
+        self._num_committed += len(new_tokens) + (stop is not None)
+        self.tokens += new_tokens
+        if stop is not None:
+            self.finished = "stop"
+        elif self._num_committed == self._max_tokens:
+            self.finished = "length"
+        text = "".join(map(self._detokenizer.push, new_tokens))
+        self.has_clause = self.has_clause or any(mark in text for mark in _CLAUSE_ENDS)
+        draft = self._until_stop(draft) if self.finished is None else Draft()
+        draft_text = self._tokenizer.decode(draft.tokens)
+        self._on_progress(
+            Progress(
+                text, draft_text, self._steps, self._num_committed, self.finished,
+                self._prompt_tokens, self._cached_tokens, draft.confidence,
+            )
+        )  # fmt: skip
+
+    def is_stop_token(self, token: int) -> bool:
+        """Whether this token ends the response."""
+        return token in self._stop_tokens
+
+    def ends_clause(self, token: int) -> bool:
+        """Whether a clause may end after this token."""
+        if token not in self._ends_clause:
+            self._ends_clause[token] = self._tokenizer.decode([token]).rstrip().endswith(_CLAUSE_ENDS)
+        return self._ends_clause[token]
+
+    @cached_property
+    def _ends_clause(self) -> dict[int, bool]:
+        return {}
+
+    def _until_stop(self, draft: Draft) -> Draft:
+        """A draft up to its first stop token."""
+        for n, token in enumerate(draft.tokens):
+            if token in self._stop_tokens:
+                return Draft(draft.tokens[:n], None, draft.confidence[:n])
+        return draft

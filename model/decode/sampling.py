@@ -1,0 +1,114 @@
+"""Sampling: chooses the next token, either the most likely one or a random one from the likely ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling parameters.
+
+    Attributes:
+        temperature: 0 takes the most likely token; 1 samples from the model's own distribution.
+        top_k: sample only among this many most likely tokens; 0 for all.
+        top_p: sample only among the most likely tokens that together have this probability.
+        seed: makes sampling repeatable; None chooses a new seed each time.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 2:
+            raise ValueError(f"temperature is {self.temperature} and must be between 0 and 2")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k} and must be 0 (all) or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p} and must be above 0 and at most 1")
+
+    def generator(self) -> torch.Generator:
+        """A random generator for one response."""
+        generator = torch.Generator()
+        if self.seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(self.seed)
+        return generator
+
+
+def greedy_tokens(logits: Tensor) -> Tensor:
+    """The most likely token of each distribution, the first one among equals: [..., vocabulary] → [...] int64."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return torch.as_tensor(logits.numpy().argmax(-1))  # a tenth of the time that torch takes
+    return logits.argmax(-1)
+
+
+def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The distribution to sample from: [vocabulary] → [vocabulary] float32, summing to 1. Temperature above 0."""
+    scaled = logits / sampling.temperature
+    if sampling.top_k:
+        floor = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[-1]
+        scaled = scaled.masked_fill(scaled < floor, -torch.inf)
+    distribution = scaled.softmax(-1)
+    if sampling.top_p < 1:
+        ordered, order = distribution.sort(descending=True)
+        before = ordered.cumsum(-1) - ordered
+        distribution = distribution.index_fill(0, order[before >= sampling.top_p], 0.0)
+        distribution = distribution / distribution.sum()
+    return distribution
+
+
+def logsumexp_float32(logits: Tensor) -> Tensor:
+    """log Σ exp over the vocabulary: [..., vocabulary] → [...] float32. Terms of lower precision keep their dtype and
+    are summed in float32, so that no float32 copy of all logits is made."""
+    if logits.dtype == torch.float32:
+        return logits.logsumexp(-1)
+    top = logits.amax(-1, keepdim=True)
+    return (logits - top).exp_().sum(-1, dtype=torch.float32).log_() + top[..., 0]
+
+
+def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
+    """The probability of one token in each distribution: [rows, vocabulary], [rows] → [rows] float32."""
+    return (logits.gather(-1, tokens[:, None])[:, 0] - logsumexp_float32(logits)).exp_()
+
+
+def entropy_of(logits: Tensor) -> Tensor:
+    """Entropy in nats: [..., vocabulary] → [...] float32, summed as in `logsumexp_float32`."""
+    below = logits - logits.amax(-1, keepdim=True)
+    weight = below.exp()
+    total = weight.sum(-1, dtype=torch.float32)
+    mean = weight.mul_(below.clamp_(min=_MIN_LOGIT)).sum(-1, dtype=torch.float32)  # impossible tokens contribute 0
+    return total.log() - mean / total
+
+
+_MIN_LOGIT = -1e4
+"""Replaces a logit of -∞, so that its product with a weight of 0 is 0."""
+
+
+@dataclass
+class Sampler:
+    """Chooses tokens: greedily at temperature 0, otherwise randomly with `generator`."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    generator: torch.Generator = field(default_factory=torch.Generator)
+
+    def distribution(self, logits: Tensor) -> Tensor:
+        """The distribution that the base model alone would sample from: [vocabulary]."""
+        if self.sampling.temperature == 0:
+            return torch.nn.functional.one_hot(greedy_tokens(logits), logits.shape[-1]).float()
+        return probabilities(logits.cpu().float(), self.sampling)
+
+    def sample(self, logits: Tensor) -> int:
+        """A token as the base model alone would choose it: [vocabulary]."""
+        if self.sampling.temperature == 0:
+            return int(greedy_tokens(logits))
+        return int(torch.multinomial(self.distribution(logits), 1, generator=self.generator))

@@ -1,1 +1,0 @@
-"""Ending classifiers that are shipped with the package."""

@@ -1,0 +1,1 @@
+"""The engine: one thread that runs the forward passes of all conversations."""

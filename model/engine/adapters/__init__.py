@@ -1,0 +1,1 @@
+"""Drafting adapters bundled with the package."""

@@ -1,0 +1,85 @@
+"""Adapters and turn-completion classifiers that are bundled with this package, found by the checksum of the weights
+they were made for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from model.checkpoint.checkpoint import DecoderConfig
+from model.checkpoint.gguf import BadModelFile
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
+from model.hub.store import verified_checksum
+from model.nn.adapter import Adapter, load_adapter
+
+BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
+BUNDLED_CLASSIFIERS = Path(__file__).parent / "classifiers"
+
+_CHUNK = 8 << 20
+
+
+def weights_size(path: Path) -> int:
+    """Bytes of a checkpoint's weights."""
+    return sum(file.stat().st_size for file in _weight_files(path))
+
+
+def weights_checksum(path: Path) -> str:
+    """sha256 of a GGUF file, or of a folder's safetensors files in order of their names.
+
+    Half a gigabyte takes 0.3 s to read, and 1.2 s from a cold disk. So a file that the store has verified is not read
+    again, and no other file is read twice.
+    """
+    files = _weight_files(path)
+    verified = verified_checksum(files[0]) if len(files) == 1 else None
+    return verified or _checksum(tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=8)
+def _checksum(files: tuple[tuple[Path, int], ...]) -> str:
+    """sha256 of some files. Their modification times (ns) are part of the cache key."""
+    digest = hashlib.sha256()
+    for file, _ in files:
+        with file.open("rb") as opened:
+            while chunk := opened.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def bundled_adapter(path: Path, config: DecoderConfig, folder: Path = BUNDLED_ADAPTERS) -> Adapter | None:
+    """The bundled adapter for these weights, or None."""
+    file = _file_for(path, folder)
+    return None if file is None else load_adapter(file, config, weights_checksum(path))
+
+
+def bundled_turn_completion_classifier(
+    path: Path, config: DecoderConfig, folder: Path = BUNDLED_CLASSIFIERS
+) -> TurnCompletionClassifier | None:
+    """The bundled turn-completion classifier for these weights, or None."""
+    file = _file_for(path, folder)
+    return None if file is None else load_turn_completion_classifier(file, config, weights_checksum(path))
+
+
+def _file_for(path: Path, folder: Path) -> Path | None:
+    """The file in `folder` that was made for these weights.
+
+    The weights are read for their checksum only if some file was made for weights of the same size.
+    """
+    for candidate in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(candidate, "pt") as file:
+                metadata = file.metadata() or {}
+        except (SafetensorError, OSError) as error:
+            raise BadModelFile(f"{candidate} cannot be read ({error}): install rejoinder again") from None
+        if metadata.get("base_bytes") != str(weights_size(path)):
+            continue
+        if metadata.get("base_sha256") == weights_checksum(path):
+            return candidate
+    return None
+
+
+def _weight_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]

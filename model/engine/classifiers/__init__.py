@@ -1,0 +1,1 @@
+"""Turn-completion classifiers bundled with the package."""

@@ -1,0 +1,334 @@
+"""One conversation with the engine: it keeps the cache of what it has read, and generates responses.
+
+Each request is a generator of forward passes. The engine's thread runs it; its output is delivered on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from model.checkpoint.chat_template import Message, TextMessage
+from model.decode.decoding import DecodingStrategy, generate
+from model.decode.diffusion import DiffusionDecoder, prefill_length
+from model.decode.effort import DenoisingSchedule, Effort, schedule_for_effort
+from model.decode.output import GenerationOutput, Progress
+from model.decode.sampling import Sampler, Sampling
+from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.engine import Engine
+from model.engine.scheduler import Request, RequestSteps
+from model.engine.turn_completion_reader import TurnCompletionReader
+from model.nn.forward_batch import PREFILL_CHUNK, prefill
+from model.nn.kv_cache import KeyValueCache
+
+_log = logging.getLogger("rejoinder.model")
+
+_MAX_CHARACTERS_PER_TOKEN = 16
+"""No text of any length has more characters per token. A longer conversation is shortened before it is encoded."""
+
+
+_MAX_STEPS_WITH_ADAPTER = 4
+"""Maximum steps of a block with an adapter that we trained: more steps do not improve it
+(docs/benchmarks/language-model.md)."""
+
+
+class PromptTooLong(ValueError):
+    """The newest message and the instructions alone do not fit into the context."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of one request."""
+
+    max_tokens: int | None
+    deadline: float | None
+    schedule: DenoisingSchedule
+
+
+class Conversation:
+    """One conversation. It keeps its key-value cache, so that each turn reads only new tokens.
+
+    At most one request runs at a time; a new request cancels the active one.
+    """
+
+    def __init__(self, engine: Engine, *, drafting: bool = True) -> None:
+        self._engine, self._drafting = engine, drafting
+        self._cache = engine.model.decoder.new_cache()
+        self._forked_from: KeyValueCache | None = None
+        self._request: Request | None = None
+        self._num_dropped = 0
+        self._turn_completion = TurnCompletionReader(engine)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        deadline: float | None = None,
+        effort: Effort | None = None,
+        max_steps: int | None = None,
+    ) -> AsyncIterator[Progress]:
+        """Respond to the conversation so far. Yields progress after every step.
+
+        Leaving the iterator early cancels the response. When the conversation has outgrown the context, its oldest
+        messages are dropped; the instructions and the newest message never are.
+
+        Args:
+            messages: the conversation, instructions first.
+            tools: functions that may be called, in the chat template's form.
+            max_tokens: maximum length of the response; what the context leaves when not given.
+            sampling: the engine's own when not given.
+            deadline: when a speakable clause is needed, on `time.monotonic`. Blocks get fewer steps until one is ready.
+                Has no effect when drafts are verified.
+            effort: how confident a token must be in block denoising; the engine's own when neither it nor `max_steps`
+                is given. With verified drafts the output is always as good as the model's.
+            max_steps: maximum steps of a block, in place of the effort's own.
+
+        Raises:
+            PromptTooLong: the newest message does not fit.
+            ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
+            RuntimeError: the request failed, or the engine was closed.
+        """
+        loop = asyncio.get_running_loop()
+        output: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
+
+        def deliver(item: Progress | Exception | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(output.put_nowait, item)
+
+        if max_tokens is not None and max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
+        schedule = self._engine.denoising_schedule
+        if effort is not None or max_steps is not None:
+            default = schedule
+            schedule = schedule_for_effort(effort or "medium", max_steps, default.rule, default.in_flight, default.edit)
+        options = _Options(max_tokens, deadline, schedule)
+        steps = self._steps(list(messages), tools, options, sampling or self._engine.sampling, deliver)
+        request = self._submit(steps, deliver, lambda: deliver(None))
+        try:
+            while (item := await output.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            request.cancelled.set()
+
+    def prepare(self, messages: Sequence[Message]) -> None:
+        """Prefill the cache with `messages` while the user is still speaking. Returns at once.
+
+        If the conversation does not fit, or the template refuses it, `reply` reports that later.
+        """
+
+        def steps() -> RequestSteps:
+            ids, _ = self._encode(list(messages), (), add_generation_prompt=False)
+            diffusion = self._engine.diffusion
+            length = len(ids) if diffusion is None else prefill_length(diffusion, ids)
+            ids = ids[: min(length, self._engine.context)]
+            self._truncate_to(ids)
+            yield from self._read_instructions(messages, (), ids)
+            yield from self._read(ids)
+
+        self._submit(steps(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
+
+    async def turn_completion(self, text: str) -> float | None:
+        """The probability (0 to 1) that `text`, what the user has said so far, is a complete turn. It depends on the
+        last 40 words only, and not on punctuation. This neither cancels nor delays the active request.
+
+        Returns None if it is unknown: no classifier was trained for these weights, the forward pass failed, or a newer
+        call replaced this one.
+        """
+        return await self._turn_completion.probability(text)
+
+    def pause(self, seconds: float) -> None:
+        """Pause the active request for this long; 0 resumes it at once."""
+        if self._request is not None:
+            self._engine.pause(self._request, seconds)
+
+    def cancel(self) -> None:
+        """Drop the active request. Takes effect between two forward passes and leaves the cache usable."""
+        if self._request is not None:
+            self._request.cancelled.set()
+
+    def fork(self) -> Conversation:
+        """A conversation that starts with what this one has read by the time of the fork's first request. It is
+        independent: dropping it leaves this one unchanged."""
+        fork = Conversation(self._engine, drafting=self._drafting)
+        fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
+        return fork
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that need not be read again."""
+        return len(self._cache.tokens)
+
+    def _submit(
+        self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
+    ) -> Request:
+        self.cancel()
+        self._request = self._engine.submit(steps, on_error, on_done)
+        return self._request
+
+    def _steps(
+        self,
+        messages: list[Message],
+        tools: Sequence[Mapping[str, Any]],
+        options: _Options,
+        sampling: Sampling,
+        deliver: Callable[[Progress], None],
+    ) -> RequestSteps:
+        """Read the new part of the prompt, then decode until the response ends."""
+        engine = self._engine
+        ids, max_length = self._encode(messages, tools, add_generation_prompt=True)
+        budget = max_length if options.max_tokens is None else min(max_length, options.max_tokens)
+        sampler, diffusion = Sampler(sampling, sampling.generator()), engine.diffusion
+        # Verified drafts need the logits of the last token, so it is read again.
+        start = len(ids) - 1 if diffusion is None else prefill_length(diffusion, ids)
+        num_cached = self._truncate_to(ids[:start])
+
+        num_committed = 0
+
+        def on_progress(progress: Progress) -> None:
+            nonlocal num_committed
+            if progress.tokens > num_committed:
+                num_committed = progress.tokens
+                engine.record_commit()
+            deliver(progress)
+
+        output = GenerationOutput(
+            engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), num_cached, on_progress
+        )
+        yield from self._read_instructions(messages, tools, ids[:start])
+        if diffusion is None:  # the forward pass that generates the first token reads the rest
+            start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // PREFILL_CHUNK * PREFILL_CHUNK
+        yield from self._read(ids[:start])
+        context = engine.model.decoder.config.context_length
+        decoding: DecodingStrategy
+        if diffusion is None:
+            decoding = SpeculativeDecoder(
+                self._cache, ids, self._draft_settings, sampler, context, engine.draft_length, self._cuda_graph_runner
+            )
+        else:
+            # A diffusion model's own adapter is for drafting, not for its denoising.
+            gated = engine.model.adapter is not None and engine.model.decoder.config.diffusion is None
+            schedule = options.schedule
+            if gated:
+                schedule = replace(schedule, max_steps=min(schedule.max_steps, _MAX_STEPS_WITH_ADAPTER))
+            decoding = DiffusionDecoder(
+                self._cache, ids, diffusion, schedule, sampler, output, context, gated=gated, deadline=options.deadline
+            )
+        yield from generate(decoding, output)
+
+    def _instruction_tokens(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
+    ) -> int:
+        """How many of the first tokens are instructions and tools, which other conversations may share."""
+        instructions = list(messages[: _num_instructions(messages)])
+        if tools and not instructions:
+            instructions = [TextMessage("user", "")]  # the template puts the tools before the first user message
+        if not instructions:
+            return 0
+        try:
+            prefix = self._engine.model.template.encode(instructions, tools=tools, add_generation_prompt=False)
+        except ValueError:
+            return 0  # some templates refuse a conversation without a user message
+        pairs = zip(prefix, ids, strict=False)
+        count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(prefix))
+        return min(count, len(ids)) // self._engine.block_size * self._engine.block_size
+
+    def _cuda_graph_runner(self) -> CUDAGraphRunner | None:
+        return self._engine.cuda_graph_runner(self._drafting)
+
+    def _draft_settings(self) -> DraftSettings:
+        return self._engine.drafting() if self._drafting else DraftSettings()
+
+    def _truncate_to(self, ids: list[int]) -> int:
+        """Truncate the cache to what it has in common with `ids`; returns how many tokens remain. With block attention
+        the keys are valid for whole blocks only."""
+        if self._forked_from is not None:
+            self._cache, self._forked_from = self._forked_from.fork(), None
+        self._engine.prefix_cache.fill(self._cache, ids)
+        common = self._cache.truncate_to_common_prefix(ids)
+        if self._engine.attention == "block":
+            self._cache.truncate(common // self._engine.block_size * self._engine.block_size)
+        return len(self._cache.tokens)
+
+    def _read_instructions(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
+    ) -> RequestSteps:
+        """Read instructions and tools that the cache does not hold yet, and share them. They are read in forward passes
+        of their own, so that the result is the same whether they were read here or copied from the prefix cache."""
+        count = self._instruction_tokens(messages, tools, ids)
+        if len(self._cache.tokens) < count:
+            yield from self._read(ids[:count])
+        self._engine.prefix_cache.add(self._cache, count)
+
+    def _read(self, ids: list[int]) -> RequestSteps:
+        """Bring the cache to hold exactly `ids`, one chunk per forward pass. Copies what other conversations have read
+        of them in the meantime."""
+        self._truncate_to(ids)
+        engine, cache = self._engine, self._cache
+        yield from prefill(
+            cache, ids, engine.attention, engine.block_size, lambda: engine.prefix_cache.fill(cache, ids)
+        )
+
+    def _encode(
+        self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool
+    ) -> tuple[list[int], int]:
+        """Token ids of the prompt, and how many tokens the context leaves for a response. Messages that were dropped
+        from one prompt stay dropped from the next, so that the cache can be reused."""
+        engine = self._engine
+        if self._num_dropped >= _num_droppable(messages):
+            self._num_dropped = 0  # this is another, shorter conversation
+        max_characters = engine.context * _MAX_CHARACTERS_PER_TOKEN
+        while (
+            _num_droppable(messages) > self._num_dropped
+            and _num_characters(_without_oldest(messages, self._num_dropped)) > max_characters
+        ):
+            self._num_dropped += 1  # it cannot fit, so it is not worth encoding
+        while True:
+            remaining = _without_oldest(messages, self._num_dropped)
+            ids = engine.model.template.encode(remaining, tools=tools, add_generation_prompt=add_generation_prompt)
+            free = engine.context - len(ids)
+            if free >= engine.context // 8:  # enough for a response of some length
+                return ids, free
+            droppable = _num_droppable(messages) - self._num_dropped
+            if droppable == 0:
+                if free > 0:
+                    return ids, free
+                raise PromptTooLong(
+                    f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
+                    f"context holds {engine.context}: shorten the message or the instructions"
+                )
+            # Half of them at once, so that this does not happen again at the next turn.
+            self._num_dropped += (droppable + 1) // 2
+            _log.info(
+                "a conversation has outgrown %d tokens: its oldest %d messages are dropped",
+                engine.context,
+                self._num_dropped,
+            )
+
+
+def _num_instructions(messages: Sequence[Message]) -> int:
+    """How many messages at the beginning are instructions, which are never dropped."""
+    return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
+
+
+def _num_droppable(messages: list[Message]) -> int:
+    """How many messages may be dropped: all but the instructions and the newest."""
+    return max(0, len(messages) - _num_instructions(messages) - 1)
+
+
+def _without_oldest(messages: list[Message], count: int) -> list[Message]:
+    """The conversation without the `count` oldest messages that follow its instructions."""
+    start = _num_instructions(messages)
+    return messages[:start] + messages[start + count :]
+
+
+def _num_characters(messages: list[Message]) -> int:
+    return sum(len(message.content) for message in messages)

@@ -1,0 +1,363 @@
+"""The engine: one thread that owns the model and runs the forward passes that conversations request.
+
+Every request is a generator: it yields its input for the next forward pass and is sent the logits. The thread combines
+the inputs of all active requests into one forward pass. So a request can be dropped between any two forward passes,
+and a long request delays a short one by at most one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.architectures import Attention, DiffusionConfig
+from model.decode.draft import Draft
+from model.decode.draft_length import DraftLengthController
+from model.decode.effort import DenoisingSchedule, schedule_for_effort
+from model.decode.sampling import Sampling
+from model.decode.speculative import DraftSettings
+from model.decode.verify import VerificationResult, VerificationStep
+from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.loader import LoadedModel
+from model.engine.prefix_cache import PrefixCache
+from model.engine.scheduler import Request, RequestSteps, schedule
+from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
+
+T = TypeVar("T")
+
+_log = logging.getLogger("rejoinder.model")
+
+DEFAULT_CONTEXT = 4096
+"""Tokens that a conversation may span, unless the model was trained on fewer. A spoken turn is about 60 tokens, and
+the fp32 cache of the 0.5B takes 24 kB per token: an hour of talk in 100 MB."""
+
+
+DecodingMode = Literal["verified", "blocks"]
+
+_MAX_COPIED = 8
+"""Maximum tokens copied from the conversation at a time (n-gram look-up)."""
+
+_MAX_ROWS = {"cpu": 64, "cuda": 295}
+"""Maximum rows of a forward pass, not counting one prompt chunk. On a CPU that many take about three times as long as
+a single row. On an H100 it is the ridge point: above it, reading the weights no longer takes longest."""
+
+_MAX_DRAFTS = 8
+"""Maximum drafts of a branch, whatever a configuration says: (8 + 1)² rows."""
+
+_OUT_OF_MEMORY = (
+    "the GPU's memory holds the model, but not what its forward passes need in addition: choose a smaller model, or "
+    "stop what else runs on that GPU"
+)
+
+_WARM_UP_RUNS = 3
+"""Times that each shape is run at the start; the quickest run counts."""
+
+
+class Engine:
+    """A model and the one thread that loads and runs it.
+
+    The model is loaded on that thread too. GNU OpenMP keeps a team of threads for each thread that ever ran a parallel
+    loop. Once the teams outnumber the cores it stops spinning between loops, which nearly doubled the time of a forward
+    pass on two cores (25 → 45 ms).
+
+    Args:
+        load: loads the model; called on the engine's thread. The constructor raises whatever it raises.
+        context: tokens that a conversation may span.
+        sampling: used where a request has no sampling of its own; greedy when not given.
+        decoding: `verified` (drafts are verified: the base model's own output) or `blocks` (blocks are denoised and not
+            verified); what the model was made for when not given.
+        denoising_schedule: how blocks are denoised where a request does not say.
+        cuda_graphs: whether a conversation that is alone runs whole steps on the device, with `CUDAGraphRunner`; on a
+            GPU when not given.
+
+    Attributes:
+        diffusion: how blocks are denoised, or None when drafts are verified.
+        draft_length: decides how many tokens are drafted.
+        attention, block_size: the attention of finished text, and the size of its blocks.
+        prefix_cache: prompt prefixes that conversations share.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], LoadedModel],
+        context: int = DEFAULT_CONTEXT,
+        sampling: Sampling | None = None,
+        decoding: DecodingMode | None = None,
+        denoising_schedule: DenoisingSchedule | None = None,
+        cuda_graphs: bool | None = None,
+    ) -> None:
+        self.sampling = sampling or Sampling()
+        self.denoising_schedule = denoising_schedule or schedule_for_effort("medium")
+        self.prefix_cache = PrefixCache()
+        self._requested_mode = decoding
+        self._active_generations = 1
+        self._step_count = 0
+        self._single_request = False
+        self._current_request: Request | None = None
+        self._cuda_graphs = cuda_graphs
+        self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
+        self._waiting: deque[Request] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._ready: Future[LoadedModel] = Future()
+        self._thread = threading.Thread(target=self._run, args=(load, context), name="rejoinder-engine", daemon=True)
+        self._thread.start()
+        self.model = self._ready.result()
+        config = self.model.decoder.config
+        self.context = min(context, config.context_length)
+        self._max_rows = _MAX_ROWS[self.model.decoder.device.type]
+        self.attention: Attention = config.diffusion.text_attention if config.diffusion else "causal"
+        self.block_size = config.diffusion.block_size if config.diffusion and self.attention == "block" else 1
+
+    def close(self) -> None:
+        """Stop the thread; active requests are dropped."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout=10)
+
+    def drafting(self) -> DraftSettings:
+        """How the next step of a conversation drafts: as many tokens as are worth their rows, given how many
+        conversations currently share a forward pass."""
+        family = self.model.decoder.config.diffusion
+        if family is not None and family.verification == "linear":
+            return DraftSettings(family.block_size - 1, linear=True)
+        single = self._active_generations == 1
+        max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
+        return DraftSettings(self.draft_length.num_drafts(self._active_generations), max_copied=max_copied)
+
+    def pause(self, request: Request, seconds: float) -> None:
+        """Leave a request out for this long, because other work needs its processor. No effect on a GPU, which nothing
+        else uses."""
+        if self.model.decoder.device.type == "cpu":
+            with self._wake:
+                request.paused_until = time.monotonic() + seconds
+                self._wake.notify()
+
+    def call(self, work: Callable[[LoadedModel], T]) -> T:
+        """Run `work` on the engine's thread, between two forward passes, and wait for it. For measurements."""
+        result: Future[T] = Future()
+
+        def steps() -> RequestSteps:
+            result.set_result(work(self.model))
+            yield from ()
+
+        self.submit(steps(), result.set_exception, lambda: None)
+        return result.result()
+
+    def submit(
+        self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
+    ) -> Request:
+        """Queue a request. `on_error` and `on_done` are called on the engine's thread.
+
+        Raises:
+            RuntimeError: the engine was closed.
+        """
+        request = Request(steps, on_error, on_done, last_progress_step=self._step_count)
+        with self._wake:
+            if self._closing:
+                raise RuntimeError("the engine was closed")
+            self._waiting.append(request)
+            self._wake.notify()
+        return request
+
+    def record_commit(self) -> None:
+        """The current request has committed tokens, so other requests come before it now."""
+        if self._current_request is not None:
+            self._current_request.last_progress_step = self._step_count
+
+    def cuda_graph_runner(self, drafting: bool) -> CUDAGraphRunner | None:
+        """Runs whole steps on the device, for a conversation that has the engine to itself; None for any other."""
+        return self._cuda_graph_runners.get(drafting) if self._single_request else None
+
+    def _run(self, load: Callable[[], LoadedModel], context: int) -> None:
+        try:
+            model = load()
+            self._start(model, context)
+        except torch.OutOfMemoryError:
+            self._ready.set_exception(ValueError(_OUT_OF_MEMORY))
+            return
+        except BaseException as error:
+            self._ready.set_exception(error)
+            return
+        self._ready.set_result(model)
+        active: list[Request] = []
+        while True:
+            with self._wake:
+                while not (self._waiting or active or self._closing):
+                    self._wake.wait()
+                if self._closing:
+                    for request in (*active, *self._waiting):
+                        self._end(request, RuntimeError("the engine was closed"))
+                    return
+                arrived = list(self._waiting)
+                self._waiting.clear()
+            # Active requests first: a request that replaces another must find that one closed.
+            active = [request for request in active if self._still_active(request)]
+            self._single_request = len(active) + len(arrived) == 1
+            active += [request for request in arrived if self._still_active(request) and self._advance(request, None)]
+            self._single_request = len(active) == 1
+            ready = [request for request in active if request.paused_until <= time.monotonic()]
+            if active and not ready:
+                with self._wake:
+                    self._wake.wait(max(0.0, min(request.paused_until for request in active) - time.monotonic()))
+            if ready:
+                results = self._forward(model, self._select(ready))
+                ended = [request for request, logits in results if not self._advance(request, logits)]
+                active = [request for request in active if request.next_input is not None and request not in ended]
+
+    def _start(self, model: LoadedModel, context: int) -> None:
+        on_gpu = model.decoder.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(model.decoder.device)  # graphs are captured on the current device
+        self.diffusion = _diffusion_config(model, self._requested_mode)
+        self.draft_length = _warm_up(model)
+        family = model.decoder.config.diffusion
+        linear = family is not None and family.verification == "linear"
+        if self.diffusion is None and not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
+            capacity = min(context, model.decoder.config.context_length)
+            for drafting, drafts in ((True, _max_drafts(model)), (False, 0)):
+                adapter, copies = model.adapter if drafts else None, _MAX_COPIED if drafting else 0
+                self._cuda_graph_runners[drafting] = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, copies)
+                self._cuda_graph_runners[drafting].warm_up()
+
+    def _select(self, ready: list[Request]) -> list[Request]:
+        self._active_generations = max(1, sum(request.is_generating for request in ready))
+        self._step_count += 1
+        chosen = schedule(ready, self._max_rows)
+        for request in chosen:
+            if request.is_prefill:
+                request.last_progress_step = self._step_count
+        return chosen
+
+    def _forward(self, model: LoadedModel, chosen: list[Request]) -> list[tuple[Request, Tensor | VerificationResult]]:
+        """One forward pass over some requests. If it fails, each request is tried alone, and only the one that fails is
+        dropped."""
+        inputs = [(request, request.next_input) for request in chosen]
+        runners = [(request, runner) for request, runner in inputs if isinstance(runner, CUDAGraphRunner)]
+        others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
+        results: list[tuple[Request, Tensor | VerificationResult]] = []
+        try:
+            results += [(request, runner.step()) for request, runner in runners]
+            if others:
+                start = time.perf_counter()
+                logits = model.decoder.run([rows for _, rows in others], model.adapter)
+                if len(others) == 1 and others[0][0].is_generating and model.decoder.device.type == "cpu":
+                    self.draft_length.record_time(others[0][0].num_rows, time.perf_counter() - start)
+                results += zip((request for request, _ in others), logits, strict=True)
+            return results
+        except Exception as error:
+            failure = error
+        if isinstance(failure, torch.OutOfMemoryError):
+            failure.with_traceback(None)  # it references the tensors of the forward pass; the retries need that memory
+            if model.decoder.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if len(chosen) == 1:
+            self._end(chosen[0], _request_error(failure))
+            return []
+        remaining = [request for request in chosen if all(request is not finished for finished, _ in results)]
+        return results + [result for request in remaining for result in self._forward(model, [request])]
+
+    def _still_active(self, request: Request) -> bool:
+        """Whether a request continues. Ends it if it was cancelled."""
+        if request.cancelled.is_set():
+            self._end(request, None)
+            return False
+        return True
+
+    def _advance(self, request: Request, logits: Tensor | VerificationResult | None) -> bool:
+        """Send a request its logits. Returns whether it needs another forward pass."""
+        self._current_request = request
+        try:
+            request.next_input = next(request.steps) if logits is None else request.steps.send(logits)
+            return True
+        except StopIteration:
+            self._end(request, None)
+        except Exception as error:
+            self._end(request, error if isinstance(error, ValueError) else _request_error(error))
+        return False
+
+    @staticmethod
+    def _end(request: Request, error: Exception | None) -> None:
+        request.next_input = None
+        try:
+            request.steps.close()
+        except Exception as close_error:  # copying keys and values back to the conversation may run out of memory
+            error = error or _request_error(close_error)
+        try:
+            if error is not None:
+                request.on_error(error)
+            request.on_done()
+        except Exception:
+            _log.exception("a request could not be ended properly; other requests continue")
+
+
+def _warm_up(model: LoadedModel) -> DraftLengthController:
+    """Run the shapes that a turn uses once, so that the first user does not wait for them, and time them."""
+    decoder, max_drafts = model.decoder, _max_drafts(model)
+    cache = decoder.new_cache()
+    prompt_tokens = min(PREFILL_CHUNK, decoder.config.context_length - 2 * max_drafts - 1)
+    decoder.forward([0] * max(1, prompt_tokens), cache, logits="last")
+    seconds: dict[int, float] = {}
+    for _ in range(_WARM_UP_RUNS):
+        for drafts in range(max_drafts + 1):
+            rows = VerificationStep(0, Draft((0,) * drafts), (), drafts).forward_input(cache)
+            start = time.perf_counter()
+            decoder.run([rows], model.adapter)[0][0, 0].item()
+            elapsed = time.perf_counter() - start
+            num_rows = len(rows.tokens)
+            seconds[num_rows] = min(seconds.get(num_rows, elapsed), elapsed)
+    return DraftLengthController(seconds, max_drafts, model.adapter.acceptance if model.adapter else ())
+
+
+def _max_drafts(model: LoadedModel) -> int:
+    """How many drafts a branch may hold."""
+    family = model.decoder.config.diffusion
+    if family is not None:
+        trained = model.adapter.num_drafts if model.adapter else family.block_size
+        return min(trained, _MAX_DRAFTS) if family.verification == "branches" else 0
+    return model.adapter.num_drafts if model.adapter else 0
+
+
+def _diffusion_config(model: LoadedModel, mode: DecodingMode | None) -> DiffusionConfig | None:
+    """How blocks are denoised; None where drafts are verified."""
+    family = model.decoder.config.diffusion
+    if mode is None:
+        mode = "verified" if family is None or family.verification else "blocks"
+    if mode == "verified":
+        if family is not None and family.verification is None:
+            name = model.decoder.config.family
+            raise ValueError(f"a {name} model cannot verify its own drafts: choose the decoding `blocks`")
+        return None
+    if family is not None:
+        return family
+    if model.adapter is None:
+        raise ValueError("this model was not trained to denoise: run `rejoinder convert`, or choose `verified`")
+    # The clean row predicts a block's first token, and each noise row predicts the token after its own.
+    return DiffusionConfig(
+        -1,
+        model.adapter.num_drafts + 1,
+        "causal",
+        block_attention="causal",
+        predicts_next_token=True,
+        first_token_from_prefix=True,
+    )
+
+
+def _request_error(error: Exception) -> Exception:
+    """The error that is reported to the owner of a failed request."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return RuntimeError(
+            "the GPU ran out of memory for this request; other requests continue: shorten the conversation, or allow "
+            "fewer conversations at a time"
+        )
+    _log.error("a request failed; other requests continue", exc_info=error)
+    return error

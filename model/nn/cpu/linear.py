@@ -1,0 +1,139 @@
+"""Linear layers and embeddings with block-quantized weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
+from model.nn.cpu.codegen import SEGMENT, SUMS
+from model.nn.cpu.row_kernels import quantize
+from model.nn.cpu.team import Team, shared_team
+
+_MIN_CHUNK_BYTES, _MAX_CHUNK_BYTES = 64 << 10, 512 << 10
+"""Bytes of weights in a chunk: at least about 5 µs of work for a core, which is long compared with claiming it; at most
+40 µs, which the other cores may have to wait for at the end."""
+
+_CHUNKS_PER_THREAD = 6
+
+
+@dataclass(frozen=True)
+class PackedMatrix:
+    """A matrix [outputs, inputs] in the layout of `block_formats`.
+
+    Attributes:
+        packed: its bytes, at an address that is a multiple of 64.
+    """
+
+    form: BlockFormat
+    outputs: int
+    inputs: int
+    packed: Bytes
+
+
+class QuantizedActivations:
+    """Activations as int8, quantized in blocks of 32 with a scale each.
+
+    Attributes:
+        levels: [rows, inputs] int8, the inputs rounded up to whole pairs of blocks.
+        scale: [rows, blocks] float32.
+        sums: [rows, SUMS × blocks] float32: of each block minus the sum of its activations, and of each half.
+    """
+
+    def __init__(self, rows: int, inputs: int) -> None:
+        blocks = -(-inputs // (2 * BLOCK)) * 2
+        self.levels: NDArray[np.int8] = np.zeros((rows, blocks * BLOCK), np.int8)
+        self.scale: NDArray[np.float32] = np.zeros((rows, blocks), np.float32)
+        self.sums: NDArray[np.float32] = np.zeros((rows, SUMS * blocks), np.float32)
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
+        """Levels, scales and sums, as the kernels take them."""
+        return self.levels, self.scale, self.sums
+
+
+class Operands:
+    """The activations and the result of a multiplication, as the kernels take them. Built once for several layers.
+
+    Args:
+        x: the activations.
+        out: [rows, outputs] float32.
+    """
+
+    def __init__(self, x: QuantizedActivations, out: NDArray[np.float32]) -> None:
+        self.x, self.out = x, out
+        self._call = np.array(
+            [
+                x.levels.ctypes.data, x.scale.ctypes.data, x.sums.ctypes.data, out.ctypes.data,
+                len(x.levels), x.levels.shape[1], x.scale.shape[1], out.shape[1],
+            ]
+        )  # fmt: skip
+        self.address = self._call.ctypes.data
+
+
+class BlockLinear:
+    """y = x Wᵀ + b for matrices of the same input next to each other.
+
+    Args:
+        matrices: at least one.
+        bias: [out_features] float32, or None; `multiply` leaves it to the caller.
+        team: whose threads multiply; the process's own when not given.
+
+    Attributes:
+        out_features: columns of the result.
+        nbytes: bytes of weights that a multiplication reads.
+        num_weights: how many weights there are.
+    """
+
+    def __init__(self, matrices: Sequence[PackedMatrix], bias: Tensor | None = None, team: Team | None = None) -> None:
+        self._matrices, self._team, self.bias = tuple(matrices), team or shared_team(), bias
+        self._in_features = matrices[0].inputs
+        self.out_features = sum(one.outputs for one in matrices)
+        self.nbytes = sum(one.packed.nbytes for one in matrices)
+        self.num_weights = sum(one.outputs * one.inputs for one in matrices)
+        self._segments = np.zeros((len(matrices) + 1, len(SEGMENT)), np.int64)
+        first = self._chunks = 0
+        for row, one in zip(self._segments, matrices, strict=False):
+            groups, count = -(-one.outputs // ROWS), records(one.form, one.inputs)
+            chunk_bytes = one.packed.nbytes // (_CHUNKS_PER_THREAD * self._team.threads)
+            chunk_bytes = min(max(chunk_bytes, _MIN_CHUNK_BYTES), _MAX_CHUNK_BYTES)
+            size = max(1, chunk_bytes // (count * one.form.record_bytes))
+            kernel = self._team.kernel(one.form.name)
+            row[:] = (kernel, one.packed.ctypes.data, count, one.outputs, first, groups, size, self._chunks)
+            first += one.outputs
+            self._chunks += -(-groups // size)
+        self._segments[-1, -1] = np.iinfo(np.int64).max
+        self._address = self._segments.ctypes.data
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, in] float32 → [rows, out] float32."""
+        quantized = QuantizedActivations(len(x), self._in_features)
+        quantize(x.contiguous().numpy(), *quantized.arrays)
+        out = torch.empty(len(x), self.out_features)
+        self.multiply(Operands(quantized, out.numpy()))
+        return out if self.bias is None else out.add_(self.bias)
+
+    def multiply(self, operands: Operands) -> None:
+        """Multiply the activations into the result, without the bias."""
+        self._team.multiply(self._address, operands.address, self._chunks)
+
+
+class BlockEmbedding:
+    """Token embeddings, dequantized when they are looked up.
+
+    Args:
+        form: how the table is stored.
+        blocks: its rows as GGUF stores them.
+    """
+
+    def __init__(self, form: BlockFormat, blocks: Bytes) -> None:
+        self._form, self._blocks, self.nbytes = form, blocks, blocks.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[rows] int64 → [rows, hidden] float32."""
+        return torch.from_numpy(dequantize(self._form, self._blocks[ids.numpy()]))

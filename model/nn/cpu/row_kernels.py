@@ -1,0 +1,377 @@
+"""The operations between the matrix multiplications of a forward pass with block-quantized weights, compiled by Numba.
+
+A one-row forward pass of a small model has about 1,500 operations on a few hundred numbers each, where torch's overhead
+exceeds the arithmetic. Here they are a handful of kernels. Each works row by row and always in the same order, so a
+row's result is bit-identical whatever else is in the batch: drafts can share a forward pass with the text they are
+verified against. This requires arrays that do not overlap; callers ensure it.
+
+Activations are quantized to int8 in blocks of 32, each with its own scale and sums (`linear.QuantizedActivations`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pickle import UnpicklingError
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import config, njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from model.hub.store import cache_folder
+
+_log = logging.getLogger("rejoinder.model")
+
+Floats = NDArray[np.float32]
+Signed = NDArray[np.int8]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+# Allows vectorized sums; infinities keep their IEEE behaviour.
+_NJIT_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "nnan", "nsz", "arcp", "contract"},
+}
+
+_ARRAY_TYPES = {"F": "f4[{}::1]", "I": "i1[{}::1]", "B": "b1[{}::1]", "P": "i8[{}::1]"}
+
+
+def _compiled(arguments: str) -> Callable[[_Function], _Function]:
+    """Compile a kernel for contiguous arrays and cache it next to the models: compiling all takes some seconds.
+
+    Args:
+        arguments: the argument types. A letter and a digit is an array with that many dimensions of float32 (F), int8
+            (I), bool (B) or int64 (P); f4 and i8 are numbers.
+    """
+    kinds = [
+        _ARRAY_TYPES[kind[0]].format(":," * (int(kind[1]) - 1)) if kind[0] in _ARRAY_TYPES else kind
+        for kind in arguments.split()
+    ]
+    signature = f"void({', '.join(kinds)})"
+
+    def compile_(function: _Function) -> _Function:
+        default = config.CACHE_DIR  # type: ignore[attr-defined]
+        config.CACHE_DIR = str(cache_folder() / "kernels")  # type: ignore[attr-defined]
+        try:
+            return cast(_Function, njit(signature, cache=True, **_NJIT_OPTIONS)(function))
+        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+            _log.warning("compiled kernels cannot be cached (%s): every start will take a few seconds longer", error)
+            return cast(_Function, njit(signature, **_NJIT_OPTIONS)(function))
+        finally:
+            config.CACHE_DIR = default  # type: ignore[attr-defined]
+
+    return compile_
+
+
+_ONE, _HALF = np.float32(1), np.float32(0.5)
+_MAX_LEVEL, _MIN_LARGEST = np.float32(127), np.float32(1e-12)
+_SHIFT = np.float32(128.5)
+"""Added before the fraction is dropped, which rounds to the nearest integer above -128."""
+_LOG2_E = np.float32(1.4426950408889634)
+_MAX_EXPONENT = np.float32(87)
+"""e^±87 is a normal float32."""
+
+_C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.24022650695910072), np.float32(0.05550410866482158)
+_C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
+"""ln(2)ⁿ / n!: coefficients of the series of 2^f, whose remainder is 1.2e-7 for |f| ≤ ½."""
+
+
+def _bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 with the bits of an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
+_as_float = cast("Callable[[np.int32], np.float32]", intrinsic(_bits))
+
+
+@njit(inline="always")
+def _exp(x: np.float32) -> np.float32:
+    """e^x for |x| up to 87, with a relative error of 4e-6 (4e-7 up to 5), in a form that the compiler can vectorize."""
+    power = min(max(x, -_MAX_EXPONENT), _MAX_EXPONENT) * _LOG2_E
+    whole = np.floor(power + _HALF)
+    f = power - whole
+    series = _ONE + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6)))))
+    value: np.float32 = series * _as_float((np.int32(whole) + np.int32(127)) << np.int32(23))
+    return value
+
+
+@njit(inline="always")
+def _quantize_row(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
+    """Quantize one row in blocks of 32; the last block may be shorter. Loops of a fixed length are vectorized."""
+    whole = len(x) // 32
+    for block in range(whole):
+        start, top = 32 * block, _MIN_LARGEST
+        for i in range(32):
+            value = abs(x[start + i])
+            top = value if value > top else top
+        by, first, second = _MAX_LEVEL / top, np.int32(0), np.int32(0)
+        for i in range(32):
+            levels[start + i] = np.int8(np.int32(x[start + i] * by + _SHIFT) - np.int32(128))
+        for i in range(16):
+            first += np.int32(levels[start + i])
+        for i in range(16):
+            second += np.int32(levels[start + 16 + i])
+        size = top / _MAX_LEVEL
+        scale[block] = size
+        sums[3 * block] = -size * np.float32(first + second)
+        sums[3 * block + 1], sums[3 * block + 2] = -size * np.float32(first), -size * np.float32(second)
+    for block in range(whole, len(scale)):
+        top, first, second = _MIN_LARGEST, np.int32(0), np.int32(0)
+        for i in range(32 * block, len(x)):
+            top = max(top, abs(x[i]))
+        by = _MAX_LEVEL / top
+        for i in range(32 * block, len(x)):
+            levels[i] = np.int8(np.int32(x[i] * by + _SHIFT) - np.int32(128))
+            if i < 32 * block + 16:
+                first += np.int32(levels[i])
+            else:
+                second += np.int32(levels[i])
+        size = top / _MAX_LEVEL
+        scale[block] = size
+        sums[3 * block] = -size * np.float32(first + second)
+        sums[3 * block + 1], sums[3 * block + 2] = -size * np.float32(first), -size * np.float32(second)
+
+
+@_compiled("F2 I2 F2 F2")
+def quantize(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
+    """Quantize x [rows, n] to levels [rows, ≥ n], scales [rows, blocks] and sums (`codegen.SUMS`)."""
+    for row in range(x.shape[0]):
+        _quantize_row(x[row], levels[row], scale[row], sums[row])
+
+
+@_compiled("F2 F2 F1 F1 f4 F2 I2 F2 F2")
+def add_and_normalize(
+    x: Floats,
+    product: Floats,
+    bias: Floats,
+    weight: Floats,
+    eps: np.float32,
+    normal: Floats,
+    levels: Signed,
+    scale: Floats,
+    sums: Floats,
+) -> None:
+    """x += product + bias, then RMS-normalize x and quantize the result.
+
+    Args:
+        x, product, normal: [rows, n]; bias, weight: [n]; levels, scale, sums: as in `quantize`.
+    """
+    rows, n = x.shape
+    for row in range(rows):
+        squares = np.float32(0)
+        for i in range(n):
+            value = x[row, i] + (product[row, i] + bias[i])
+            x[row, i] = value
+            squares += value * value
+        by = _ONE / np.sqrt(squares / np.float32(n) + eps)
+        for i in range(n):
+            normal[row, i] = x[row, i] * by * weight[i]
+        _quantize_row(normal[row], levels[row], scale[row], sums[row])
+
+
+@_compiled("F2 F1 F2 I2 F2 F2")
+def swiglu(product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
+    """SwiGLU: `inner` = silu(first half) · second half of product + bias, and quantize it.
+
+    Args:
+        product: [rows, 2n]; bias: [2n]; inner: [rows, n]; levels, scale, sums: as in `quantize`.
+    """
+    rows, n = inner.shape
+    for row in range(rows):
+        half, up, out = product[row, :n], product[row, n:], inner[row]
+        for i in range(n):
+            value = half[i] + bias[i]
+            out[i] = value / (_ONE + _exp(-value)) * (up[i] + bias[n + i])
+        _quantize_row(out, levels[row], scale[row], sums[row])
+
+
+@_compiled("F2 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")
+def split_heads(
+    product: Floats,
+    bias: Floats,
+    norm: Floats,
+    eps: np.float32,
+    cos: Floats,
+    sin: Floats,
+    query_scale: Floats,
+    past: int,
+    query: Floats,
+    keys: Floats,
+    values: Floats,
+) -> None:
+    """Split product + bias into queries, keys and values. Queries and keys are rotated by the angles of their
+    positions; keys and values are written after the `past` ones in the cache.
+
+    Args:
+        product: [rows, (heads + 2 kv_heads) · head_dim]; query_scale: [rows]; bias: one row's size.
+        norm: [heads + kv_heads, head_dim], weights of the heads' RMS normalization; empty for none.
+        cos, sin: [rows, head_dim], the first half of `sin` negated.
+        query: [rows, heads, head_dim]; keys, values: [kv_heads, capacity, head_dim].
+    """
+    rows, heads, size = query.shape
+    kv_heads, half = keys.shape[0], size // 2
+    head = np.empty(size, np.float32)
+    for row in range(rows):
+        for n in range(heads + kv_heads):
+            squares = np.float32(0)
+            for i in range(size):
+                value = product[row, n * size + i] + bias[n * size + i]
+                head[i] = value
+                squares += value * value
+            if len(norm):
+                by_head = _ONE / np.sqrt(squares / np.float32(size) + eps)
+                for i in range(size):
+                    head[i] = head[i] * by_head * norm[n, i]
+            to = query[row, n] if n < heads else keys[n - heads, past + row]
+            factor = query_scale[row] if n < heads else _ONE
+            for i in range(half):
+                low, high = head[i], head[half + i]
+                to[i] = (low * cos[row, i] + high * sin[row, i]) * factor
+                to[half + i] = (high * cos[row, half + i] + low * sin[row, half + i]) * factor
+        for n in range(kv_heads):
+            start = (heads + kv_heads + n) * size
+            for i in range(size):
+                values[n, past + row, i] = product[row, start + i] + bias[start + i]
+
+
+@_compiled("F2 F2 P1 F2")
+def _attention_weights(query: Floats, keys: Floats, seen: Indices, weights: Floats) -> None:
+    """weights[g, n] = softmax over n of query[g] · keys[seen[n]] / √head_dim, for [group, head_dim] queries. Takes
+    four keys at a time, so that a query is loaded once for all four."""
+    group, size = query.shape
+    scale, fours = _ONE / np.sqrt(np.float32(size)), len(seen) // 4 * 4
+    for n in range(0, fours, 4):
+        k0, k1, k2, k3 = keys[seen[n]], keys[seen[n + 1]], keys[seen[n + 2]], keys[seen[n + 3]]
+        for g in range(group):
+            one = query[g]
+            s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for i in range(size):
+                s0 += one[i] * k0[i]
+                s1 += one[i] * k1[i]
+                s2 += one[i] * k2[i]
+                s3 += one[i] * k3[i]
+            weights[g, n], weights[g, n + 1], weights[g, n + 2], weights[g, n + 3] = s0, s1, s2, s3
+    for n in range(fours, len(seen)):
+        key = keys[seen[n]]
+        for g in range(group):
+            score = np.float32(0)
+            for i in range(size):
+                score += query[g, i] * key[i]
+            weights[g, n] = score
+    for g in range(group):
+        scores, top, total = weights[g, : len(seen)], weights[g, 0], np.float32(0)
+        for n in range(len(scores)):
+            top = max(top, scores[n])
+        for n in range(len(scores)):
+            scores[n] = _exp((scores[n] - top) * scale)
+            total += scores[n]
+        for n in range(len(scores)):
+            scores[n] /= total
+
+
+@_compiled("F2 P1 F2 F2")
+def _weighted_sum(values: Floats, seen: Indices, weights: Floats, mixed: Floats) -> None:
+    """mixed[g] = Σ weights[g, n] · values[seen[n]], [group, head_dim]. Takes four values at a time, so that a sum is
+    loaded and stored once for all four."""
+    group, size = mixed.shape
+    fours = len(seen) // 4 * 4
+    mixed[:] = 0
+    for n in range(0, fours, 4):
+        v0, v1, v2, v3 = values[seen[n]], values[seen[n + 1]], values[seen[n + 2]], values[seen[n + 3]]
+        for g in range(group):
+            w0, w1, w2, w3, out = weights[g, n], weights[g, n + 1], weights[g, n + 2], weights[g, n + 3], mixed[g]
+            for i in range(size):
+                out[i] += (w0 * v0[i] + w1 * v1[i]) + (w2 * v2[i] + w3 * v3[i])
+    for n in range(fours, len(seen)):
+        value = values[seen[n]]
+        for g in range(group):
+            weight = weights[g, n]
+            for i in range(size):
+                mixed[g, i] += weight * value[i]
+
+
+@_compiled("F3 F3 F3 i8 B2 F2")
+def attend_rows(query: Floats, keys: Floats, values: Floats, past: int, new: Bools, out: Floats) -> None:
+    """Grouped-query attention, row by row, each over exactly the keys it attends to, in order.
+
+    Args:
+        query: [rows, heads, head_dim]; keys, values: [kv_heads, capacity, head_dim].
+        past: number of cached keys, which every row attends to.
+        new: [rows, rows], which new rows each row attends to, including itself.
+        out: [rows, heads · head_dim].
+    """
+    rows, heads, size = query.shape
+    kv_heads = keys.shape[0]
+    group = heads // kv_heads
+    seen, weights = np.arange(past + rows), np.empty((group, past + rows), np.float32)
+    for row in range(rows):
+        count = past
+        for other in range(rows):
+            if new[row, other]:
+                seen[count] = past + other
+                count += 1
+        mixed = out[row].reshape(kv_heads, group, size)
+        for kv in range(kv_heads):
+            _attention_weights(query[row, kv * group : (kv + 1) * group], keys[kv], seen[:count], weights)
+            _weighted_sum(values[kv], seen[:count], weights, mixed[kv])
+
+
+@_compiled("F2 P1 I2 F1 I2 F1 P1 F2")
+def add_low_rank(
+    x: Floats,
+    rows: Indices,
+    a: Signed,
+    a_scale: Floats,
+    b: Signed,
+    b_scale: Floats,
+    ends: Indices,
+    product: Floats,
+) -> None:
+    """product[row] += (x[row] Aᵀ) Bᵀ for some rows: adds an adapter's delta. Fused projections have their A's stacked,
+    and each has its own B.
+
+    Args:
+        x: [all rows, in]; product: [all rows, out].
+        a: [projections · rank, in], b: [rank, out] (the Bᵀ concatenated), from -127 to 127; a_scale, b_scale: their
+            scales, [projections · rank], [out].
+        ends: the end of each projection's outputs.
+    """
+    rank = b.shape[0]
+    low = np.empty((len(rows), a.shape[0]), np.float32)
+    for k in range(a.shape[0]):
+        for n in range(len(rows)):
+            dot, one, weights = np.float32(0), x[rows[n]], a[k]
+            for i in range(len(one)):
+                dot += one[i] * np.float32(weights[i])
+            low[n, k] = dot * a_scale[k]
+    mixed = np.empty(b.shape[1], np.float32)
+    for n in range(len(rows)):
+        mixed[:] = 0
+        start = 0
+        for part in range(len(ends)):
+            out = mixed[start : ends[part]]
+            for k in range(0, rank - 3, 4):
+                l0, l1, l2, l3 = low[n, part * rank + k : part * rank + k + 4]
+                b0, b1 = b[k, start : ends[part]], b[k + 1, start : ends[part]]
+                b2, b3 = b[k + 2, start : ends[part]], b[k + 3, start : ends[part]]
+                for i in range(len(out)):
+                    out[i] += (l0 * np.float32(b0[i]) + l1 * np.float32(b1[i])) + (
+                        l2 * np.float32(b2[i]) + l3 * np.float32(b3[i])
+                    )
+            for k in range(rank // 4 * 4, rank):
+                one_low, weights = low[n, part * rank + k], b[k, start : ends[part]]
+                for i in range(len(out)):
+                    out[i] += one_low * np.float32(weights[i])
+            start = ends[part]
+        to = product[rows[n]]
+        for i in range(len(mixed)):
+            to[i] += mixed[i] * b_scale[i]

@@ -1,0 +1,356 @@
+"""The worker threads that share matrix multiplications, and the compiled kernels they run.
+
+One team serves a process. A multiplication is divided into chunks of output groups. Every thread, the caller included,
+claims one chunk after another until none is left, so losing a core for a moment delays one chunk and not half of the
+work. Between multiplications the workers spin for a fraction of a millisecond, then sleep until they are woken.
+
+The workers' loop is LLVM IR like the kernels, so it runs without the interpreter and its lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from model.nn.cpu.codegen import TARGETS, Isa, module_text
+
+_log = logging.getLogger("rejoinder.model")
+
+_SPIN_S = 250e-6
+"""How long a waiting thread spins before it sleeps (a worker) or yields its core (the caller): longer than the
+operations between two multiplications of a forward pass, about 0.1 ms. Waking a sleeping thread takes about 50 µs."""
+
+_CALIBRATION_SPINS = 20_000
+
+
+def _team_text() -> str:
+    """The IR of `multiply` (the caller), `work` (a worker), `stop`, and `spin`, which measures how long spinning takes.
+
+    The job counter packs the job's number (24 bits), its number of chunks and the next chunk (20 bits each), so that
+    one atomic addition claims a chunk and tells which job it belongs to. A job ends when all its chunks are done, so a
+    thread that has claimed a chunk can read the job's description.
+    """
+    pause = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
+    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    return _TEAM.replace("PAUSE", pause.get(machine, ""))
+
+
+_TEAM = """
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare void @llvm.x86.sse2.pause()
+declare void @llvm.aarch64.hint(i32)
+
+define internal i1 @claimable(i64 %counter) {
+  %next = and i64 %counter, 1048575
+  %shifted = lshr i64 %counter, 20
+  %total = and i64 %shifted, 1048575
+  %open = icmp ult i64 %next, %total
+  ret i1 %open
+}
+
+define internal void @drain(ptr %state) {
+entry:
+  %done = getelementptr i8, ptr %state, i64 64
+  %segments.at = getelementptr i8, ptr %state, i64 128
+  %call.at = getelementptr i8, ptr %state, i64 136
+  br label %look
+look:
+  %seen = load atomic i64, ptr %state acquire, align 8
+  %open = call i1 @claimable(i64 %seen)
+  br i1 %open, label %claim, label %end
+claim:
+  %counter = atomicrmw add ptr %state, i64 1 acq_rel
+  %mine = call i1 @claimable(i64 %counter)
+  br i1 %mine, label %work, label %end
+work:
+  %chunk = and i64 %counter, 1048575
+  %segments = load ptr, ptr %segments.at
+  %call = load ptr, ptr %call.at
+  br label %find
+find:
+  %segment = phi ptr [%segments, %work], [%following, %further]
+  %following = getelementptr i8, ptr %segment, i64 64
+  %next.first.at = getelementptr i8, ptr %following, i64 56
+  %next.first = load i64, ptr %next.first.at
+  %beyond = icmp uge i64 %chunk, %next.first
+  br i1 %beyond, label %further, label %found
+further:
+  br label %find
+found:
+  %kernel = load ptr, ptr %segment
+  %groups.at = getelementptr i8, ptr %segment, i64 40
+  %groups = load i64, ptr %groups.at
+  %each.at = getelementptr i8, ptr %segment, i64 48
+  %each = load i64, ptr %each.at
+  %first.at = getelementptr i8, ptr %segment, i64 56
+  %first = load i64, ptr %first.at
+  %number = sub i64 %chunk, %first
+  %begin = mul i64 %number, %each
+  %full = add i64 %begin, %each
+  %over = icmp ugt i64 %full, %groups
+  %until = select i1 %over, i64 %groups, i64 %full
+  call void %kernel(ptr %segment, ptr %call, i64 %begin, i64 %until)
+  %before = atomicrmw add ptr %done, i64 1 acq_rel
+  br label %look
+end:
+  ret void
+}
+
+define void @multiply(ptr %state, ptr %segments, ptr %call, i64 %chunks) {
+entry:
+  %done = getelementptr i8, ptr %state, i64 64
+  %segments.at = getelementptr i8, ptr %state, i64 128
+  %call.at = getelementptr i8, ptr %state, i64 136
+  %parked.at = getelementptr i8, ptr %state, i64 192
+  %limit.at = getelementptr i8, ptr %state, i64 264
+  %limit = load i64, ptr %limit.at
+  store ptr %segments, ptr %segments.at
+  store ptr %call, ptr %call.at
+  store atomic i64 0, ptr %done seq_cst, align 8
+  %old = load atomic i64, ptr %state seq_cst, align 8
+  %job = lshr i64 %old, 40
+  %job.next = add i64 %job, 1
+  %high = shl i64 %job.next, 40
+  %middle = shl i64 %chunks, 20
+  %counter = or i64 %high, %middle
+  store atomic i64 %counter, ptr %state seq_cst, align 8
+  %parked = load atomic i64, ptr %parked.at seq_cst, align 8
+  %asleep = icmp ne i64 %parked, 0
+  br i1 %asleep, label %wake, label %share
+wake:
+  %mutex = getelementptr i8, ptr %state, i64 320
+  %condition = getelementptr i8, ptr %state, i64 448
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %share
+share:
+  call void @drain(ptr %state)
+  br label %wait
+wait:
+  %spins = phi i64 [0, %share], [%spins.next, %again]
+  %ready = load atomic i64, ptr %done acquire, align 8
+  %all = icmp eq i64 %ready, %chunks
+  br i1 %all, label %end, label %pause
+pause:
+  %spins.next = add i64 %spins, 1
+  %long = icmp ugt i64 %spins, %limit
+  br i1 %long, label %yield, label %short
+yield:
+  %y = call i32 @sched_yield()
+  br label %again
+short:
+  PAUSE
+  br label %again
+again:
+  br label %wait
+end:
+  ret void
+}
+
+define void @work(ptr %state) {
+entry:
+  %parked.at = getelementptr i8, ptr %state, i64 192
+  %stop.at = getelementptr i8, ptr %state, i64 256
+  %limit.at = getelementptr i8, ptr %state, i64 264
+  %limit = load i64, ptr %limit.at
+  %mutex = getelementptr i8, ptr %state, i64 320
+  %condition = getelementptr i8, ptr %state, i64 448
+  br label %look
+look:
+  %spins = phi i64 [0, %entry], [0, %busy], [%spins.next, %spin], [0, %awake]
+  %stop = load atomic i64, ptr %stop.at acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %end, label %see
+see:
+  %counter = load atomic i64, ptr %state acquire, align 8
+  %open = call i1 @claimable(i64 %counter)
+  br i1 %open, label %busy, label %idle
+busy:
+  call void @drain(ptr %state)
+  br label %look
+idle:
+  %spins.next = add i64 %spins, 1
+  %long = icmp ugt i64 %spins, %limit
+  br i1 %long, label %park, label %spin
+spin:
+  PAUSE
+  br label %look
+park:
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %p = atomicrmw add ptr %parked.at, i64 1 seq_cst
+  br label %check
+check:
+  %counter.again = load atomic i64, ptr %state seq_cst, align 8
+  %open.again = call i1 @claimable(i64 %counter.again)
+  %stop.again = load atomic i64, ptr %stop.at seq_cst, align 8
+  %stopped.again = icmp ne i64 %stop.again, 0
+  %leave = or i1 %open.again, %stopped.again
+  br i1 %leave, label %awake, label %sleep
+sleep:
+  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %check
+awake:
+  %m = atomicrmw sub ptr %parked.at, i64 1 seq_cst
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %look
+end:
+  ret void
+}
+
+define void @spin(ptr %state, i64 %count) {
+entry:
+  br label %again
+again:
+  %n = phi i64 [0, %entry], [%n.next, %again]
+  %counter = load atomic i64, ptr %state acquire, align 8
+  PAUSE
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, %count
+  br i1 %more, label %again, label %end
+end:
+  ret void
+}
+
+define void @stop(ptr %state) {
+  %stop.at = getelementptr i8, ptr %state, i64 256
+  %mutex = getelementptr i8, ptr %state, i64 320
+  %condition = getelementptr i8, ptr %state, i64 448
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  store atomic i64 1, ptr %stop.at seq_cst, align 8
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+"""
+
+_STATE_BYTES = 640
+_SPIN_LIMIT, _MUTEX, _CONDITION = 264, 320, 448
+
+
+def detect_isa() -> Isa:
+    """The best instruction set of this processor that there are kernels for."""
+    features = {name for name, present in llvm.get_host_cpu_features().items() if present}
+    if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"} <= features:
+        return "avx512vnni"
+    if {"avx2", "avxvnni", "fma", "f16c"} <= features:
+        return "avxvnni"
+    if {"avx2", "fma", "f16c"} <= features:
+        return "avx2"
+    if {"neon", "dotprod", "fullfp16"} <= features:
+        return "sdot"
+    return "portable"
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def aligned(size: int, alignment: int = 64) -> NDArray[np.uint8]:
+    """`size` zero bytes at an aligned address."""
+    room = np.zeros(size + alignment, np.uint8)
+    start = -room.ctypes.data % alignment
+    return room[start : start + size]
+
+
+def _compile(text: str) -> llvm.ExecutionEngine:
+    """Compile IR for this processor. The code lives as long as what is returned."""
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    module = llvm.parse_assembly(text)
+    module.verify()
+    compiled = llvm.create_mcjit_compiler(module, machine)
+    compiled.finalize_object()
+    return compiled
+
+
+class Team:
+    """Compiled kernels and the threads that run them.
+
+    Args:
+        isa: the instruction set; this processor's best when not given.
+        threads: how many share a multiplication, the caller included; one a core when not given.
+    """
+
+    def __init__(self, isa: Isa | None = None, threads: int | None = None) -> None:
+        self.isa: Isa = isa or detect_isa()
+        self.threads = threads or available_cores()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._compiled = _compile(_team_text())
+        self._kernels: dict[str, llvm.ExecutionEngine] = {}
+        self._multiply = self._function("multiply", 4)
+        self._state = aligned(_STATE_BYTES)
+        self._address = self._state.ctypes.data
+        libc = ctypes.CDLL(None)
+        libc.pthread_mutex_init(ctypes.c_void_p(self._address + _MUTEX), None)
+        libc.pthread_cond_init(ctypes.c_void_p(self._address + _CONDITION), None)
+        spin, began = self._function("spin", 2), time.perf_counter()
+        spin(self._address, _CALIBRATION_SPINS)
+        per_spin = (time.perf_counter() - began) / _CALIBRATION_SPINS
+        self._state[_SPIN_LIMIT : _SPIN_LIMIT + 8].view(np.int64)[0] = _SPIN_S / per_spin
+        self._lock = threading.Lock()
+        self._workers = [
+            threading.Thread(target=self._work, name=f"rejoinder-matmul-{n}", daemon=True)
+            for n in range(1, self.threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def _work(self) -> None:
+        """Run a worker. The thread keeps the team, and so its code and state, alive until `close`."""
+        self._function("work", 1)(self._address)
+
+    def _function(self, name: str, arguments: int) -> Callable[..., None]:
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)
+        return kind(self._compiled.get_function_address(name))
+
+    def kernel(self, name: str) -> int:
+        """Address of the kernel for a format, compiled when it is first asked for: models use two or three of them."""
+        if name not in self._kernels:
+            self._kernels[name] = _compile(module_text(TARGETS[self.isa], (name,)))
+        return int(self._kernels[name].get_function_address(f"run_{name}"))
+
+    def multiply(self, segments: int, call: int, chunks: int) -> None:
+        """Run one multiplication and wait for it.
+
+        Args:
+            segments: address of int64 [matrices + 1, fields of SEGMENT]; the last row ends the list with the largest
+                `first_chunk`.
+            call: address of the fields of CALL.
+            chunks: chunks of all matrices.
+        """
+        with self._lock:
+            self._multiply(self._address, segments, call, chunks)
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self._function("stop", 1)(self._address)
+        for worker in self._workers:
+            worker.join()
+
+
+@cache
+def shared_team() -> Team:
+    """The team of this process, started at the first call."""
+    team = Team()
+    _log.debug("matrix multiplication on %d threads with %s", team.threads, team.isa)
+    atexit.register(team.close)
+    return team

@@ -1,0 +1,319 @@
+"""A dense decoder in plain torch for Llama, Qwen2, Qwen3, Ministral and their diffusion variants: token ids and a
+key-value cache in, logits out.
+
+Sources: Llama (arXiv 2302.13971), Qwen2 (arXiv 2407.10671), Qwen3 (arXiv 2505.09388); tested against transformers on
+random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
+from model.nn.adapter import Adapter
+from model.nn.attention import attend, attend_split, supports_attend_split
+from model.nn.forward_batch import MASK, ForwardInput, text_input
+from model.nn.kv_cache import KeyValueCache
+from model.nn.layer import Layer
+from model.nn.linear import Embedding, FloatEmbedding, FloatLinear, Linear, cpu_kernels_installed
+from model.nn.rotary import RotaryEmbedding, rotate
+
+Precision = Literal["int8", "float32", "bfloat16"]
+
+
+AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(query [..., heads, head_dim], key, value [..., kv_heads, head_dim]) → [..., heads × head_dim]."""
+
+AdapterHook = Callable[[Tensor, str, Tensor], Tensor]
+"""(output of a group of projections, their names, their input) → the output including an adapter's delta."""
+
+
+@dataclass(frozen=True)
+class AttentionMask:
+    """Which keys the new rows of one conversation attend to.
+
+    Attributes:
+        past: number of cached keys, which all rows attend to.
+        mask: [rows, past + rows] bool; None for a single row, which attends to everything.
+    """
+
+    past: int
+    mask: Tensor | None
+
+    @staticmethod
+    def of(inputs: ForwardInput, device: torch.device) -> AttentionMask:
+        """The mask of a conversation's new rows."""
+        count, past = len(inputs.tokens), len(inputs.cache.tokens)
+        if count == 1:
+            return AttentionMask(past, None)
+        mask = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), dim=1)
+        return AttentionMask(past, mask.to(device))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[rows, heads, head_dim] → [rows, heads × head_dim]."""
+        if self.mask is not None and self.past and supports_attend_split(query):
+            return attend_split(query, key, value, self.past, self.mask[:, self.past :])
+        return attend(query, key, value, self.mask)
+
+
+@dataclass(frozen=True)
+class GatedAdapter:
+    """Applies the adapter to noise rows only."""
+
+    adapter: Adapter
+    noise: Tensor | slice
+
+    def hook(self, layer: int) -> AdapterHook:
+        """The hook for `Decoder.run_layer`."""
+
+        def add_delta(out: Tensor, names: str, x: Tensor) -> Tensor:
+            out[self.noise] += self.adapter.delta(layer, names, x[self.noise])
+            return out
+
+        return add_delta
+
+
+def _no_adapter(out: Tensor, names: str, x: Tensor) -> Tensor:
+    return out
+
+
+def _noise_rows(batch: Sequence[ForwardInput], device: torch.device) -> Tensor | slice | None:
+    """The noise rows of a batch: a slice if they are contiguous, as in a batch of one conversation."""
+    index = [n for n, flag in enumerate(flag for inputs in batch for flag in inputs.noise) if flag]
+    if not index:
+        return None
+    first, last = index[0], index[-1]
+    return slice(first, last + 1) if last - first + 1 == len(index) else torch.tensor(index, device=device)
+
+
+class Decoder:
+    """A decoder with its weights on one device.
+
+    Attributes:
+        embedding, layers, norm, head: its weights, for code that runs them in another order (`convert`).
+
+    Args:
+        checkpoint: the weights to load.
+        device: the device to run on.
+        precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
+            `float32` or `bfloat16`.
+
+    Raises:
+        BadModelFile: the checkpoint lacks a tensor.
+        RuntimeError: a tensor's shape does not match the configuration.
+        ValueError: int8 is not supported here.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, device: torch.device, precision: Precision) -> None:
+        if precision == "int8" and device.type != "cpu":
+            raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
+        if precision == "int8" and not cpu_kernels_installed():
+            raise ValueError("int8 needs Numba, which is not installed: choose float32")
+        self.config: DecoderConfig = checkpoint.config
+        self.device = device
+        self.precision = precision
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        diffusion = self.config.diffusion
+        self.mask_token = None if diffusion is None else diffusion.mask_token
+        self._checkpoint: Checkpoint | None = checkpoint
+        self._packed = None
+        if precision == "int8":
+            from model.nn.cpu.weights import PackedWeights  # late: conversion runs on machines without Numba
+
+            self._packed = PackedWeights(checkpoint)
+        self.embedding = self._embed("embed_tokens.weight")
+        self.layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
+        self.norm = self._vector("norm.weight")
+        head = "lm_head.weight" if checkpoint.has_tensor("lm_head.weight") else "embed_tokens.weight"
+        self.head = self._linear([head])
+        self.rotary = RotaryEmbedding.of(checkpoint.rope(), self.config.context_length, device, self.dtype)
+        self._block_layers = None
+        if self._packed is not None:
+            from model.nn.cpu.layers import BlockQuantizedLayers
+
+            self._block_layers = BlockQuantizedLayers(self.config, self.layers, self.norm)
+            self._packed.save()
+        self._checkpoint = self._packed = None
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for this decoder."""
+        return KeyValueCache(self.config, self.dtype, self.device)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The output head's float weight [vocabulary, hidden], for training, which uses slices of it.
+
+        Raises:
+            ValueError: the weights are int8.
+        """
+        if not isinstance(self.head, FloatLinear):
+            raise ValueError("int8 weights cannot be trained: load them as bfloat16 or float32")
+        return self.head.weight
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights that one forward pass reads. The embedding table is not included: it is only indexed."""
+        return sum(linear.nbytes for linear in self._linears())
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights that one forward pass multiplies every row by."""
+        return sum(linear.num_weights for linear in self._linears())
+
+    def _linears(self) -> list[Linear]:
+        layers = [
+            linear
+            for layer in self.layers
+            for linear in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
+        ]
+        return [*layers, self.head]
+
+    def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
+        """Run `tokens` after those that `cache` holds, and commit them to it.
+
+        Args:
+            tokens: ids of the new tokens, at least one.
+            logits: the tokens to return logits for; `none` only fills the cache.
+
+        Returns:
+            [rows, vocabulary]: every row, the last one, or none.
+        """
+        num_outputs = {"all": len(tokens), "last": 1, "none": 0}[logits]
+        (out,) = self.run([text_input(cache, tokens, num_outputs)])
+        cache.commit(tokens)
+        return out
+
+    @torch.inference_mode()
+    def run(self, batch: Sequence[ForwardInput], adapter: Adapter | None = None) -> list[Tensor]:
+        """One forward pass over the new rows of several conversations. It writes their keys and values after what each
+        cache holds; the caller commits them (`KeyValueCache.commit`, `.keep`).
+
+        Args:
+            adapter: the adapter for noise rows; without one they run through the base weights.
+
+        Returns:
+            For each conversation the logits of its last `num_outputs` rows, [num_outputs, vocabulary] in the head's own
+            dtype, or their hidden states [num_outputs, hidden] if it asks for those.
+        """
+        sizes = [len(inputs.tokens) for inputs in batch]
+        tokens = torch.tensor([token for inputs in batch for token in inputs.tokens], device=self.device)
+        positions = torch.tensor([position for inputs in batch for position in inputs.positions], device=self.device)
+        x = self.embedding(torch.where(tokens == MASK, self.mask_token or 0, tokens))
+        if adapter is not None and any(any(inputs.noise) for inputs in batch):
+            x = torch.where((tokens == MASK)[:, None], adapter.mask, x)
+        rotary = self.rotary.at(positions)
+        for inputs in batch:
+            inputs.cache.reserve(len(inputs.tokens))
+        run_layers = self._run_layers if self._block_layers is None else self._block_layers.run
+        states = run_layers(x, batch, rotary, adapter).split_with_sizes(sizes)
+        outputs = [part[len(part) - inputs.num_outputs :] for part, inputs in zip(states, batch, strict=True)]
+        pairs = list(zip(outputs, batch, strict=True))
+        logits = iter(self._logits([part for part, inputs in pairs if not inputs.return_hidden_states]))
+        return [part if inputs.return_hidden_states else next(logits) for part, inputs in pairs]
+
+    def _run_layers(
+        self, x: Tensor, batch: Sequence[ForwardInput], rotary: RotaryEmbedding, adapter: Adapter | None
+    ) -> Tensor:
+        """Normalized states after the last layer [rows, hidden]."""
+        noise = _noise_rows(batch, self.device)
+        gated = GatedAdapter(adapter, noise) if adapter is not None and noise is not None else None
+        sizes = [len(inputs.tokens) for inputs in batch]
+        masks = [AttentionMask.of(inputs, self.device) for inputs in batch]
+        for number, layer in enumerate(self.layers):
+
+            def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
+                parts = (part.split_with_sizes(sizes) for part in (query, key, value))
+                out = [
+                    mask.attend(q, *inputs.cache.write(number, k, v))
+                    for inputs, mask, q, k, v in zip(batch, masks, *parts, strict=True)
+                ]
+                return out[0] if len(out) == 1 else torch.cat(out)
+
+            x = self.run_layer(layer, x, rotary, attention, None if gated is None else gated.hook(number))
+        return self.normalize(x, self.norm)
+
+    def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """[rows, hidden] of each conversation → [rows, vocabulary] of each. Runs the head at most once."""
+        sizes = [len(part) for part in states]
+        if not any(sizes):
+            return [torch.empty(0, self.config.vocab_size) for _ in states]
+        logits = self.head(torch.cat(list(states)))
+        if self.mask_token is not None:
+            logits[:, self.mask_token] = -torch.inf  # the model must never output a mask
+        return list(logits.split_with_sizes(sizes))
+
+    def run_layer(
+        self,
+        layer: Layer,
+        x: Tensor,
+        rotary: RotaryEmbedding,
+        attention: AttentionFunction,
+        hook: AdapterHook | None = None,
+    ) -> Tensor:
+        """One layer over rows of any shape [..., hidden]."""
+        hook = hook or _no_adapter
+        normed = self.normalize(x, layer.attention_norm)
+        query, key, value = self.split_heads(layer, hook(layer.query_key_value(normed), "q k v", normed), rotary)
+        attended = attention(query, key, value)
+        x = x + hook(layer.output(attended), "o", attended)
+        normed = self.normalize(x, layer.mlp_norm)
+        gate, up = hook(layer.gate_up(normed), "gate up", normed).chunk(2, dim=-1)
+        inner = torch.nn.functional.silu(gate) * up
+        return x + hook(layer.down(inner), "down", inner)
+
+    def split_heads(self, layer: Layer, fused: Tensor, rotary: RotaryEmbedding) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [..., heads, head_dim] from the output of `layer.query_key_value`. Queries and keys
+        are rotated."""
+        c = self.config
+        split = fused.view(*fused.shape[:-1], -1, c.head_dim)
+        query_key, value = split.split_with_sizes((c.heads + c.kv_heads, c.kv_heads), dim=-2)
+        if layer.head_norm is not None:
+            query_key = torch.nn.functional.rms_norm(query_key, (c.head_dim,), None, c.norm_eps) * layer.head_norm
+        query, key = rotate(query_key, rotary.cos, rotary.sin).split_with_sizes((c.heads, c.kv_heads), dim=-2)
+        return query if rotary.query_scale is None else query * rotary.query_scale, key, value
+
+    def normalize(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMS normalization over the last dimension."""
+        return torch.nn.functional.rms_norm(x, (self.config.hidden,), weight, self.config.norm_eps)
+
+    def _layer(self, name: str) -> Layer:
+        return Layer(
+            attention_norm=self._vector(f"{name}.input_layernorm.weight"),
+            query_key_value=self._linear([f"{name}.self_attn.{part}_proj.weight" for part in "qkv"]),
+            head_norm=self._head_norm(f"{name}.self_attn") if self.config.backbone == "qwen3" else None,
+            output=self._linear([f"{name}.self_attn.o_proj.weight"]),
+            mlp_norm=self._vector(f"{name}.post_attention_layernorm.weight"),
+            gate_up=self._linear([f"{name}.mlp.gate_proj.weight", f"{name}.mlp.up_proj.weight"]),
+            down=self._linear([f"{name}.mlp.down_proj.weight"]),
+        )
+
+    def _head_norm(self, name: str) -> Tensor:
+        query, key = self._vector(f"{name}.q_norm.weight"), self._vector(f"{name}.k_norm.weight")
+        return torch.cat((query.expand(self.config.heads, -1), key.expand(self.config.kv_heads, -1)))
+
+    def _linear(self, names: list[str]) -> Linear:
+        """Projections of the same input, fused into one matrix."""
+        assert self._checkpoint is not None
+        biases = [name.removesuffix("weight") + "bias" for name in names]
+        bias = None
+        if self._checkpoint.has_tensor(biases[0]):
+            bias = torch.cat([self._checkpoint.tensor(name) for name in biases]).to(self.device, self.dtype)
+        if self._packed is not None:
+            return self._packed.linear(names, bias)
+        weight = torch.cat([self._checkpoint.tensor(name) for name in names])
+        return FloatLinear(weight.to(self.device, self.dtype), bias)
+
+    def _embed(self, name: str) -> Embedding:
+        assert self._checkpoint is not None
+        if self._packed is not None:
+            return self._packed.embedding(name)
+        return FloatEmbedding(self._checkpoint.tensor(name).to(self.device, self.dtype))
+
+    def _vector(self, name: str) -> Tensor:
+        assert self._checkpoint is not None
+        return self._checkpoint.tensor(name).to(self.device, self.dtype)

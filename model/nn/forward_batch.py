@@ -1,0 +1,91 @@
+"""Inputs of a forward pass: the new tokens of every conversation in the batch, and prefill in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from model.checkpoint.architectures import Attention
+from model.nn.attention import text_mask
+from model.nn.kv_cache import KeyValueCache
+
+MASK = -1
+"""Token id of a masked position. Its embedding is the adapter's own, or that of the model's mask token."""
+
+
+PREFILL_CHUNK = 64
+"""Prompt tokens per forward pass. On two CPU cores such a pass takes about as long as two or three single tokens. That
+is the longest delay it adds to another conversation's next token."""
+
+
+@dataclass(frozen=True)
+class ForwardInput:
+    """The new tokens of one conversation in a forward pass, one row each.
+
+    Attributes:
+        cache: the conversation's key-value cache. Every row attends to all of it.
+        tokens: an id per row, or MASK.
+        positions: position of each row in the text.
+        attention_mask: [rows, rows] bool, which new rows each row attends to.
+        noise: whether each row goes through the adapter.
+        num_outputs: the number of rows, counted from the end, to return logits for.
+        batch_invariant: whether the results must be bit-identical whatever else is in the batch. This matters for int8
+            weights, where rounding differences would carry over into other words.
+        return_hidden_states: return the normalized states of the last layer instead of logits.
+        is_prefill: whether the rows are a chunk of a prompt. This includes its last chunk, which has outputs.
+    """
+
+    cache: KeyValueCache
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    attention_mask: Tensor
+    noise: Sequence[bool]
+    num_outputs: int
+    batch_invariant: bool = False
+    return_hidden_states: bool = False
+    is_prefill: bool = False
+
+
+def text_input(
+    cache: KeyValueCache,
+    tokens: Sequence[int],
+    num_outputs: int,
+    attention: Attention = "causal",
+    block: int = 1,
+    *,
+    return_hidden_states: bool = False,
+) -> ForwardInput:
+    """Input for plain text that follows the cached tokens.
+
+    Args:
+        block: block size of families with block attention.
+    """
+    count, past = len(tokens), len(cache.tokens)
+    mask = text_mask(attention, count, past, block)[:, past:]
+    return ForwardInput(
+        cache, tokens, range(past, past + count), mask, [False] * count, num_outputs,
+        batch_invariant=num_outputs > 0, return_hidden_states=return_hidden_states, is_prefill=num_outputs == 0,
+    )  # fmt: skip
+
+
+def prefill(
+    cache: KeyValueCache,
+    ids: Sequence[int],
+    attention: Attention = "causal",
+    block: int = 1,
+    on_chunk: Callable[[], object] = lambda: None,
+) -> Iterator[ForwardInput]:
+    """Extend a cache to all of `ids`, one chunk per forward pass. The cached tokens must be a prefix of `ids`.
+
+    Args:
+        on_chunk: called after each chunk. It may add more of `ids` to the cache.
+    """
+    size = max(1, PREFILL_CHUNK // block) * block
+    while len(cache.tokens) < len(ids):
+        start = len(cache.tokens)
+        chunk = ids[start : start + size]
+        yield text_input(cache, chunk, 0, attention, block)
+        cache.commit(chunk)
+        on_chunk()

@@ -1,0 +1,136 @@
+"""The key-value cache of one conversation: append, truncate, copy, and which tokens it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.checkpoint import DecoderConfig
+
+_INITIAL_CAPACITY = 512
+"""Tokens that a new cache has room for: the instructions and a few turns. The capacity doubles when it is full."""
+
+
+class KeyValueCache:
+    """Keys and values of a conversation's tokens.
+
+    Attributes:
+        tokens: the ids whose keys and values are held, in order. `len(tokens)` is the position of the next one.
+        attached_from: while the cache is attached to a CUDA graph runner, the first position whose keys and values
+            only the runner holds; otherwise None.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
+        self.tokens: list[int] = []
+        self.attached_from: int | None = None
+        self._config, self._dtype, self._device = config, dtype, device
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._capacity = 0
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` more tokens."""
+        needed = len(self.tokens) + count
+        if needed <= self._capacity:
+            return
+        capacity = max(_INITIAL_CAPACITY, self._capacity)
+        while capacity < needed:
+            capacity *= 2
+        empty: list[Tensor | None] = [None] * self._config.layers
+        self._keys = [self._resized(old, capacity) for old in self._keys or empty]
+        self._values = [self._resized(old, capacity) for old in self._values or empty]
+        self._capacity = capacity
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values of new tokens after the committed ones, for one layer.
+
+        Args:
+            key, value: [rows, kv_heads, head_dim]. Room for them must be reserved.
+
+        Returns:
+            All keys and values up to and including the new ones: [kv_heads, keys, head_dim] each.
+        """
+        start, end = len(self.tokens), len(self.tokens) + key.shape[0]
+        self._keys[layer][:, start:end] = key.transpose(0, 1)
+        self._values[layer][:, start:end] = value.transpose(0, 1)
+        return self._keys[layer][:, :end], self._values[layer][:, :end]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Record which tokens were written, after every layer has written them."""
+        self.tokens.extend(tokens)
+
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        """Commit the written rows `rows`, in this order, as `tokens`, and discard the others."""
+        start = len(self.tokens)
+        if list(rows) != list(range(len(rows))):
+            index = torch.tensor(rows, device=self._device) + start
+            for tensor in (*self._keys, *self._values):
+                tensor[:, start : start + len(rows)] = tensor[:, index]
+        self.commit(tokens)
+
+    def tensors(self) -> list[Tensor]:
+        """The keys of all layers, then the values of all layers: [kv_heads, capacity, head_dim] each."""
+        return [*self._keys, *self._values]
+
+    @torch.inference_mode()
+    def overwrite(self, start: int, end: int, tensors: Sequence[Tensor]) -> None:
+        """Set the keys and values of positions `start` to `end` to ones computed elsewhere, in the order of
+        `tensors()`."""
+        if end > self._capacity:
+            tokens, self.tokens = self.tokens, self.tokens[:start]
+            self.reserve(end - start)
+            self.tokens = tokens
+        for own, new in zip(self.tensors(), tensors, strict=True):
+            own[:, start:end] = new
+
+    def truncate(self, length: int) -> None:
+        """Discard every token from position `length` on."""
+        del self.tokens[length:]
+
+    @torch.inference_mode()
+    def fork(self) -> KeyValueCache:
+        """An independent copy."""
+        copy = KeyValueCache(self._config, self._dtype, self._device)
+        copy.copy_from(self)
+        return copy
+
+    def common_prefix_length(self, tokens: Sequence[int]) -> int:
+        """Length of the longest common prefix of `tokens` and the cached tokens."""
+        pairs = zip(self.tokens, tokens, strict=False)
+        return next((n for n, (own, other) in enumerate(pairs) if own != other), min(len(self.tokens), len(tokens)))
+
+    def truncate_to_common_prefix(self, tokens: Sequence[int]) -> int:
+        """Discard what is not a prefix of `tokens`; returns the number of tokens that remain."""
+        length = self.common_prefix_length(tokens)
+        self.truncate(length)
+        return length
+
+    @torch.inference_mode()
+    def copy_prefix(self, count: int) -> KeyValueCache:
+        """A copy of the first `count` tokens, with no spare capacity."""
+        copy = KeyValueCache(self._config, self._dtype, self._device)
+        copy.tokens, copy._capacity = self.tokens[:count], count
+        copy._keys = [keys[:, :count].clone() for keys in self._keys]
+        copy._values = [values[:, :count].clone() for values in self._values]
+        return copy
+
+    @torch.inference_mode()
+    def copy_from(self, other: KeyValueCache) -> None:
+        """Replace the contents with those of `other`, up to what an attached CUDA graph runner holds of them."""
+        self.truncate(0)
+        tokens = other.tokens[: other.attached_from]
+        count = len(tokens)
+        self.reserve(count)
+        for own, new in zip(self.tensors(), other.tensors(), strict=True):
+            own[:, :count] = new[:, :count]
+        self.commit(tokens)
+
+    def _resized(self, old: Tensor | None, capacity: int) -> Tensor:
+        shape = (self._config.kv_heads, capacity, self._config.head_dim)
+        resized = torch.empty(shape, dtype=self._dtype, device=self._device)
+        if old is not None:
+            resized[:, : len(self.tokens)] = old[:, : len(self.tokens)]
+        return resized

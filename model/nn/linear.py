@@ -1,0 +1,77 @@
+"""Linear layers and embeddings: their protocols, and those with float weights. `cpu/linear.py` has the block-quantized
+ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Linear(Protocol):
+    """y = x Wᵀ + b."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, in] → [rows, out]."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        ...
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights."""
+        ...
+
+
+class Embedding(Protocol):
+    """A table of token embeddings."""
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[rows] int64 → [rows, hidden]."""
+        ...
+
+
+def cpu_kernels_installed() -> bool:
+    """Whether Numba is installed, which brings the compiler that the CPU's int8 kernels need."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 with one scale per row: [rows, columns] float32 → ([rows, columns] int8, [rows] float32)."""
+    scale = (weight.abs().amax(dim=1) / 127).clamp_(min=1e-12)
+    return (weight / scale[:, None]).round_().to(torch.int8), scale
+
+
+class FloatLinear:
+    """A linear layer in the dtype of its weights [out, in]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self.weight, self._bias)
+
+    @property
+    def nbytes(self) -> int:
+        return self.weight.nbytes
+
+    @property
+    def num_weights(self) -> int:
+        return self.weight.numel()
+
+
+class FloatEmbedding:
+    """Token embeddings in the dtype of their table [vocabulary, hidden]."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+        self.nbytes = table.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[rows] int64 → [rows, hidden]."""
+        return self._table[ids]

@@ -1,0 +1,117 @@
+"""`rejoinder ask`: one turn without a server, through the same session that the server uses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from model.engine.conversation import Conversation
+from server.cli.errors import user_errors
+from server.cli.options import with_model_options
+from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from voice import events
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio
+from voice.audio.wav import read_wav, write_wav
+from voice.history import Item
+from voice.playback import SessionSettings
+from voice.session import Session
+
+_BLOCK_S = 1.0
+"""Length of the audio blocks that the session receives."""
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as text or as a WAV file, and where the response goes."""
+
+    text: str | None
+    wav: Path | None
+    out: Path | None
+    as_json: bool
+
+
+async def run(question: Question, model_options: ModelOptions, out: Console, err: Console) -> None:
+    """Ask the question and print the response.
+
+    Raises:
+        BadAudio: the WAV file cannot be read or contains no speech.
+        ValueError: the transcription or the response failed.
+    """
+    recording = read_wav(question.wav) if question.wav else None
+    speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
+    session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
+    settings = SessionSettings(detect_turns=False, speak=question.out is not None)
+    session = Session(Conversation(engine), speech_models, session_events.put_nowait, settings)
+    try:
+        if recording is None:
+            session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
+        else:
+            for start in range(0, len(recording), int(_BLOCK_S * RECOGNITION_RATE)):
+                session.append(recording[start : start + int(_BLOCK_S * RECOGNITION_RATE)], RECOGNITION_RATE)
+            session.commit()
+        session.respond()
+        await _print_response(question, session_events, out)
+    finally:
+        await session.close()
+        engine.close()
+
+
+async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent], out: Console) -> None:
+    transcript, audio = question.text or "", [events.NO_SAMPLES]
+    while True:
+        match await session_events.get():
+            case events.FinalTranscript(text=text):
+                if not text:
+                    raise BadAudio(f"no speech was found in {question.wav}")
+                transcript = text
+                if not question.as_json:
+                    out.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            case events.TranscriptionFailed(reason=reason):
+                raise ValueError(reason)
+            case events.ResponseText(text=text) if not question.as_json:
+                out.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+            case events.ResponseAudio(samples=samples):
+                audio.append(samples)
+            case events.ResponseDone() as done:
+                break
+    if done.status == "failed":
+        raise ValueError(f"the response failed: {done.reason}")
+    if question.out is not None:
+        write_wav(question.out, np.concatenate(audio), OUTPUT_RATE)
+    if question.as_json:
+        result = {
+            "question": transcript,
+            "answer": done.item.text.strip(),
+            "stages_ms": done.metrics.stages_ms(),
+            "steps": done.metrics.steps,
+            "tokens": done.metrics.tokens,
+        }
+        out.print_json(json.dumps(result))
+    else:
+        out.print()
+
+
+@with_model_options
+def ask_command(
+    text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,
+    wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    model_options: ModelOptions,
+) -> None:
+    """Ask one question without a server."""
+    if (text is None) == (wav is None):
+        raise typer.BadParameter("give the question either as text or with --wav FILE")
+    with user_errors():
+        asyncio.run(run(Question(text, wav, out, as_json), model_options, _out, _err))

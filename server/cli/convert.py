@@ -1,0 +1,223 @@
+"""`rejoinder convert`: a model writes its own training text, an adapter is trained to draft for it, and evaluated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from model.convert.corpus import load_corpus
+from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
+from model.convert.generate_data import CorpusConfig, generate_corpus
+from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_turn_completion import train_classifier
+from model.engine.bundled import weights_checksum, weights_size
+from model.engine.loader import LoadedModel, load_model
+from server.cli.errors import user_errors
+from server.cli.options import Command, DeviceOption, ModelOption
+from server.deploy.runtime import DEFAULT_MODEL, ModelOptions, load_engine, locate_model
+from voice.instructions import INSTRUCTIONS
+
+convert_app = typer.Typer(
+    help="Train a drafting adapter or a turn completion classifier for a model.", no_args_is_help=True
+)
+
+_out = Console()
+_err = Console(stderr=True)
+
+FolderOption = Annotated[
+    Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
+]
+_FOLDER = Path("conversion")
+
+
+@convert_app.command("data", cls=Command)
+def data(
+    folder: FolderOption = _FOLDER,
+    tokens: Annotated[int, typer.Option(min=100, help="Response tokens to generate.")] = 300_000,
+    extra_conversations: Annotated[
+        Path | None,
+        typer.Option(help="Folder of your own conversations (JSONL with messages), whose user messages are added."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed generates the same text on the same device.")] = 1,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts generated in parallel.")] = None,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Generate training text with the model itself."""
+    with user_errors():
+        loaded, path = _load(model, device)
+        batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
+        config = CorpusConfig(
+            tokens, seed, batch_size, instructions=(INSTRUCTIONS,), own_conversations=extra_conversations
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
+        with Progress(*columns, console=_err) as progress:
+            task = progress.add_task("starting", total=tokens)
+            corpus = generate_corpus(
+                loaded,
+                weights_checksum(path),
+                config,
+                forbidden=[prompt.text for prompt in evaluation_prompts()],
+                on_progress=lambda phase, done, total: progress.update(
+                    task, description=phase, completed=min(done, total)
+                ),
+            )
+        corpus.save(folder / "text.safetensors")
+    _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
+
+
+@convert_app.command("train", cls=Command)
+def train_command(
+    folder: FolderOption = _FOLDER,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Train for this long; default: 90, unless --steps is set.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Train for this many steps instead, which is reproducible.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter's low-rank updates.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 12,
+    positions_per_text: Annotated[int, typer.Option(min=8, help="Draft positions per text and step.")] = 96,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a drafting adapter. If interrupted, run the command again to resume."""
+    if minutes is not None and steps is not None:
+        raise typer.BadParameter("give either --minutes or --steps")
+    with user_errors():
+        loaded, path = _load(model, device)
+        corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
+        budget = None if steps else minutes or 90.0
+        config = TrainingConfig(budget, steps, seed, rank, batch_size, positions_per_text)
+        columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        with Progress(*columns, console=_err) as progress:
+            task = progress.add_task("starting", total=1.0)
+            acceptance = ""
+
+            def report(state: TrainingProgress) -> None:
+                nonlocal acceptance
+                if state.acceptance:
+                    acceptance = " accepted " + " ".join(f"{rate:.2f}" for rate in state.acceptance)
+                description = (
+                    f"step {state.step} loss {state.loss:.3f} {state.tokens_per_second:.0f} tokens/s{acceptance}"
+                )
+                progress.update(task, description=description, completed=state.done)
+
+            train(loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report)
+    _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+
+
+@convert_app.command("ending", cls=Command, hidden=True)  # the old name
+@convert_app.command("turn-completion", cls=Command)
+def turn_completion_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a classifier of the model's hidden state that predicts whether the user has finished; takes minutes."""
+    with user_errors():
+        path = locate_model(model, _err)
+        loaded = load_model(
+            path, device=device, adapter="none", turn_completion="none"
+        )  # default precision, as in the server
+        corpus_file = folder / "text.safetensors"
+        corpus = load_corpus(corpus_file, weights_checksum(path)) if corpus_file.exists() else None
+        with Progress(console=_err, transient=True) as progress:
+            task = progress.add_task("reading", total=1.0)
+            classifier, metrics = train_classifier(
+                loaded,
+                corpus,
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        classifier.save(folder / "ending.safetensors")
+    _out.print(
+        f"{folder / 'ending.safetensors'}: detects {metrics.recall:.0%} of complete held-out turns at a false positive "
+        f"rate of 5 % (AUC {metrics.auc:.3f}); use it with `--turn-completion {folder / 'ending.safetensors'}`",
+        soft_wrap=True,
+    )
+
+
+@convert_app.command("eval", cls=Command)
+def eval_command(
+    folder: FolderOption = _FOLDER,
+    adapter: Annotated[
+        Path | None, typer.Option(help="Adapter file; default: adapter.safetensors in the folder.")
+    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Evaluate the adapter bundled for these weights.")] = False,
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="Evaluate only this many prompts, spread over all kinds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Evaluate an adapter on conversations that it was not trained on."""
+    with user_errors():
+        selected = evaluation_prompts()
+        if prompts:
+            selected = selected[:: max(1, len(selected) // prompts)][:prompts]
+        adapter_option: Path | Literal["auto", "none"] = (
+            "auto" if bundled else adapter or folder / "adapter.safetensors"
+        )
+        engine = load_engine(ModelOptions(model, device=device, adapter=adapter_option), _err)
+        try:
+            if engine.model.adapter is None:
+                raise ValueError("no adapter is bundled for these weights: run `rejoinder convert train`")
+            with Progress(console=_err, transient=True) as progress:
+                task = progress.add_task("generating", total=len(selected))
+
+                def report(done: int, total: int) -> None:
+                    progress.update(task, completed=done)
+
+                num_drafts = engine.draft_length.num_drafts
+                results = engine.call(
+                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, num_drafts, on_progress=report)
+                )
+        finally:
+            engine.close()
+    overall = results["all"]
+    if as_json:
+        payload = {
+            "model": model,
+            "slot_acceptance": overall.slot_acceptance,
+            "tokens_per_forward": overall.tokens_per_forward,
+            "identical_to_autoregressive": overall.identical == overall.prompts,
+            "kinds": {kind: asdict(metrics) for kind, metrics in results.items()},
+        }
+        _out.print_json(json.dumps(payload))
+    else:
+        _out.print(_results_table(results))
+
+
+def _results_table(results: dict[str, KindMetrics]) -> Table:
+    table = Table(
+        "kind", "prompts", "loops", "acceptance by draft position", "tokens per forward pass",
+        "with adaptive draft length", "tokens/s", "autoregressive tokens/s", "identical",
+    )  # fmt: skip
+    for kind, row in results.items():
+        table.add_row(
+            kind, str(row.prompts), str(row.loops), " ".join(f"{rate:.2f}" for rate in row.slot_acceptance),
+            f"{row.tokens_per_forward:.2f}", f"{row.paced_tokens_per_forward:.2f}", f"{row.tokens_per_second:.1f}",
+            f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
+        )  # fmt: skip
+    return table
+
+
+def _load(model: str, device: str) -> tuple[LoadedModel, Path]:
+    """A base model with float weights, and its path."""
+    path = locate_model(model, _err)
+    return load_model(path, device=device, precision="bfloat16", adapter="none"), path

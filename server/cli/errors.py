@@ -1,0 +1,29 @@
+"""Errors that the user can fix are printed as one sentence, without a traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+from model.checkpoint.gguf import BadModelFile
+from model.hub.store import ModelUnavailable
+
+
+class UserError(Exception):
+    """An error that the user can fix; the message says how."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Print expected errors and exit with 1. With `REJOINDER_TRACEBACK` set, raise them with their traceback."""
+    try:
+        yield
+    except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
+        Console(stderr=True).print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+        if os.environ.get("REJOINDER_TRACEBACK"):
+            raise
+        raise typer.Exit(1) from None

@@ -1,0 +1,65 @@
+"""The `rejoinder` command. Expected errors print one sentence and exit with 1; wrong usage exits with 2."""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
+import logging
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from server.cli.ask import ask_command
+from server.cli.bench import bench_app
+from server.cli.call import call
+from server.cli.convert import convert_app
+from server.cli.models import models_app
+from server.cli.options import Command
+from server.cli.report import report
+from server.cli.serve import serve
+from server.cli.talk import talk
+
+app = typer.Typer(
+    help="A self-hosted voice assistant.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("serve", cls=Command)(serve)
+app.command("ask", cls=Command)(ask_command)
+app.command("talk", cls=Command)(talk)
+app.command("report", cls=Command)(report)
+app.command("call")(call)
+app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
+app.add_typer(convert_app, name="convert")
+
+_err = Console(stderr=True)
+
+
+def log_handler(console: Console) -> logging.Handler:
+    """Log records with timestamps: formatted for people on a terminal; elsewhere one line each, as log collectors
+    expect."""
+    if console.is_terminal:
+        rich_handler = RichHandler(console=console, show_path=False, rich_tracebacks=False, omit_repeated_times=False)
+        rich_handler.setFormatter(logging.Formatter("%(message)s", datefmt="[%X]"))
+        return rich_handler
+    plain_handler = logging.StreamHandler(console.file)
+    plain_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return plain_handler
+
+
+@app.callback()
+def _configure_logging(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug log messages.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, handlers=[log_handler(_err)])
+    logging.getLogger("rejoinder").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+def main() -> None:
+    """Entry point of the `rejoinder` command."""
+    app()

@@ -1,0 +1,79 @@
+"""`rejoinder models`: lists, installs and verifies models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from model.hub import catalog
+from model.hub.store import ModelStore
+from server.cli.errors import UserError, user_errors
+from server.deploy.progress import ProgressBars
+
+models_app = typer.Typer(help="List, install and verify models.", no_args_is_help=True)
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """List the models with size, licence, authors and whether they are installed."""
+    store = ModelStore()
+    rows = [
+        (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, store.availability(model))
+        for model in catalog.MODELS
+    ]
+    header = ("name", "size", "licence", "status")
+    name, size, licence, _ = (max(len(row[column]) for row in (header, *rows)) for column in range(len(header)))
+
+    def line(row: tuple[str, str, str, str], style: str) -> Text:
+        return Text(f"{row[0]:<{name}}  {row[1]:>{size}}  {row[2]:<{licence}}  {row[3]}", style)
+
+    _out.print(line(header, "dim"))
+    for model, row in zip(catalog.MODELS, rows, strict=True):
+        _out.print(line(row, "bold"))
+        _out.print(Padding(Text(f"{model.title} · {model.authors}"), (0, 0, 0, 4), expand=False))
+
+
+@models_app.command("pull")
+def models_pull(name: Annotated[str, typer.Argument(help="A name from `rejoinder models list`.")]) -> None:
+    """Install a model into the cache and verify it."""
+    with user_errors(), ProgressBars(_err) as report_progress:
+        folder = ModelStore().pull(_find(name), report_progress)
+    _out.print(f"{name} is in {folder}")
+
+
+@models_app.command("verify")
+def models_verify(
+    name: Annotated[str | None, typer.Argument(help="Verify only this model; default: all installed ones.")] = None,
+) -> None:
+    """Verify the checksums of installed models."""
+    store, failed = ModelStore(), False
+    with user_errors():
+        chosen = (
+            [_find(name)]
+            if name
+            else [m for m in catalog.MODELS if store.availability(m) == "ready" or (store.folder / m.name).exists()]
+        )
+    if not chosen:
+        _out.print("no model is installed yet: run `rejoinder models pull NAME`")
+    for model in chosen:
+        with ProgressBars(_err) as report_progress:
+            checks = store.check(model, report_progress)
+        for check in checks:
+            failed = failed or check.state != "ok"
+            _out.print(f"{model.name}/{check.file.name}: {check.state}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _find(name: str) -> catalog.ModelEntry:
+    try:
+        return catalog.find_model(name)
+    except LookupError as error:
+        raise UserError(str(error)) from None

@@ -1,0 +1,192 @@
+"""The options that select models and how they run, shared by every command that loads models; options that have been
+renamed keep working under their old names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from model.decode.effort import schedule_for_effort
+from server.deploy.runtime import DEFAULT_MODEL, DEFAULT_VOICE, ModelOptions
+
+RENAMED_OPTIONS = {
+    "--call-minutes": "--max-call-minutes",
+    "--edit": "--edit-threshold",
+    "--ending": "--turn-completion",
+    "--lanes": "--batch-size",
+    "--live": "--turn-log",
+    "--own": "--extra-conversations",
+    "--rows": "--positions-per-text",
+    "--shipped": "--bundled",
+    "--texts": "--batch-size",
+    "--timelines": "--turn-log",
+}
+"""Old name: current name. Commands accept both; their help shows only the current one."""
+
+
+class Command(TyperCommand):
+    """A command that accepts the old names of its options, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {name for parameter in self.params for name in parameter.opts}
+
+        def current_name(argument: str) -> str:
+            name, equals, value = argument.partition("=")
+            renamed = RENAMED_OPTIONS.get(name)
+            return f"{renamed}{equals}{value}" if renamed in own and name not in own else argument
+
+        return super().parse_args(ctx, [current_name(argument) for argument in args])
+
+
+class Precision(StrEnum):
+    """Number format of the language model's weights."""
+
+    int8 = "int8"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class Decoding(StrEnum):
+    """Whether the base model verifies drafted tokens."""
+
+    verified = "verified"
+    blocks = "blocks"
+
+
+class Effort(StrEnum):
+    """How confident diffusion decoding must be to accept a token."""
+
+    instant = "instant"
+    low = "low"
+    medium = "medium"
+    high = "high"
+
+
+class Rule(StrEnum):
+    """How diffusion decoding selects the tokens of a block that a step accepts."""
+
+    threshold = "threshold"
+    factor = "factor"
+    entropy = "entropy"
+
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="A name from `rejoinder models list`, a GGUF file or a safetensors folder.")
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+
+
+def _model_options(
+    model: ModelOption = DEFAULT_MODEL,
+    voice: Annotated[
+        str, typer.Option("--voice", help="A name from `rejoinder models list`, or a Piper .onnx file.")
+    ] = DEFAULT_VOICE,
+    device: DeviceOption = "auto",
+    precision: Annotated[
+        Precision | None, typer.Option("--precision", help="Default: int8 on the CPU, bfloat16 on a GPU.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0, max=2, help="0 is greedy decoding; higher values sample.")
+    ] = 0.0,
+    adapter: Annotated[
+        str,
+        typer.Option(
+            "--adapter", help="Drafting adapter: a file from `rejoinder convert`, auto (the bundled one) or none."
+        ),
+    ] = "auto",
+    turn_completion: Annotated[
+        str,
+        typer.Option(
+            "--turn-completion",
+            help="Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none.",
+        ),
+    ] = "auto",
+    decoding: Annotated[
+        Decoding | None,
+        typer.Option(
+            "--decoding",
+            help="verified: speculative decoding, with the base model's exact output. blocks: diffusion decoding of "
+            "whole blocks, unverified.",
+        ),
+    ] = None,
+    effort: Annotated[
+        Effort, typer.Option("--effort", help="Confidence that diffusion decoding requires of a token.")
+    ] = Effort.medium,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", min=1, max=64, help="Maximum diffusion steps per block.")
+    ] = None,
+    rule: Annotated[
+        Rule, typer.Option("--rule", help="How diffusion decoding selects the tokens that a step accepts.")
+    ] = Rule.threshold,
+    blocks_in_flight: Annotated[
+        int, typer.Option("--blocks-in-flight", min=1, max=8, help="Blocks that diffusion decoding works on at once.")
+    ] = 1,
+    edit_threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--edit-threshold",
+            min=0,
+            max=1,
+            help="Diffusion decoding replaces an accepted token when another one's probability exceeds this.",
+        ),
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            "--family", help="Architecture of a model folder (list: docs/design); default: from its config.json."
+        ),
+    ] = None,
+) -> ModelOptions:
+    return ModelOptions(
+        model,
+        voice,
+        device,
+        precision.value if precision else None,
+        temperature,
+        _path_or_keyword(adapter),
+        decoding.value if decoding else None,
+        schedule_for_effort(effort.value, max_steps, rule.value, blocks_in_flight, edit_threshold),
+        _path_or_keyword(turn_completion),
+        family,
+    )
+
+
+def _path_or_keyword(value: str) -> Path | Literal["auto", "none"]:
+    return "auto" if value == "auto" else "none" if value == "none" else Path(value)
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the model options to a command, which receives them as `model_options`."""
+    options = inspect.signature(_model_options, eval_str=True).parameters
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        model_arguments = {name: arguments.pop(name) for name in options}
+        command(**arguments, model_options=_model_options(**model_arguments))
+
+    own = [parameter for name, parameter in signature.parameters.items() if name != "model_options"]
+    combined = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *options.values())]
+    run.__signature__ = signature.replace(parameters=combined)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in combined}
+    return run
+
+
+def explicit_model_options(context: typer.Context) -> list[str]:
+    """The model options that the user set, as arguments for another command."""
+    names = inspect.signature(_model_options).parameters
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source is not None and source.name != "DEFAULT":
+            value = context.params[name]
+            arguments += [parameter.opts[0], str(value.value if isinstance(value, StrEnum) else value)]
+    return arguments

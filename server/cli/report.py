@@ -1,0 +1,221 @@
+"""`rejoinder report`: measures the response latency of a Realtime server, as a user hears it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import onnxruntime
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from model.hub.store import cache_folder
+from server.cli.call import CarrierName
+from server.cli.errors import UserError, user_errors
+from server.cli.options import explicit_model_options, with_model_options
+from server.deploy.runtime import DEFAULT_VOICE, TRANSCRIPTION_MODEL, ModelOptions, locate_model
+from server.report.corpus import SpokenTurn, built_in, from_folder, select_turns
+from server.report.html import write_page
+from server.report.limits import Limit, exceeded_limits, parse_limit
+from server.report.logged_turns import logged_turns
+from server.report.measure import Measurement
+from server.report.own_server import own_server
+from server.report.phone_client import TURNS_PER_CALL, connect_phone
+from server.report.realtime_client import TURNS_PER_CONNECTION, RealtimeClient, connect_realtime, speak_turns
+from server.report.run import Run, read_run
+from server.report.terminal import print_report
+from server.simulator.errors import ServerUnavailable
+from voice.tts import Voice
+
+_LIMIT_EXCEEDED = 3
+"""Exit status when a limit is exceeded."""
+
+_CORPUS_VOICE = DEFAULT_VOICE
+"""The built-in corpus always uses this voice, so that reports can be compared."""
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """What to measure.
+
+    Attributes:
+        url: of a running server; None starts one.
+        options: model options for the server that is started.
+        phone: the carrier whose protocol is used, or None for the Realtime protocol.
+        eagerness: requested from the server; None for its default.
+    """
+
+    url: str | None
+    api_key: str | None
+    corpus: Path | None
+    turns: int | None
+    kinds: list[str]
+    seed: int
+    options: list[str]
+    phone: str | None = None
+    eagerness: str | None = None
+
+
+class Eagerness(StrEnum):
+    """How soon the server takes a turn to be over."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@with_model_options
+def report(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="REJOINDER_API_KEY", help="API key of the server, if it requires one.")
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of WAV files, each with a .txt file of the same name; default: the built-in corpus."
+        ),
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Number of turns; default: the whole corpus.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only turns of this kind; repeatable.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write metrics and turns to this JSON file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page to this file.")] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Compare with the JSON file of another run; repeatable, for the trade-off chart of the page."
+        ),
+    ] = None,
+    turn_log: Annotated[
+        Path | None,
+        typer.Option(help="Report on the turns that `rejoinder serve --turn-log FILE` recorded; measure nothing."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(help="Exit with status 3 if a metric exceeds its limit, like p95=1000; repeatable."),
+    ] = None,
+    phone: Annotated[
+        CarrierName | None, typer.Option(help="Use the protocol of this phone carrier, with one call per turn.")
+    ] = None,
+    eagerness: Annotated[
+        Eagerness | None,
+        typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the order of turns and of the bootstrap.")] = 0,
+    *,
+    model_options: ModelOptions,
+) -> None:
+    """Measure how fast a server responds."""
+    with user_errors():
+        limits = [parse_limit(argument) for argument in limit or ()]
+        others = [read_run(path) for path in compare or ()]
+        for path in (json, html):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise UserError(f"there is no folder {path.absolute().parent} for {path.name}: create it first")
+        if turn_log is not None:
+            run = Run.now(
+                logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
+            )
+        else:
+            if phone is not None and eagerness is not None:
+                raise UserError(
+                    "--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two"
+                )
+            settings = ReportSettings(
+                url,
+                api_key,
+                corpus,
+                turns,
+                kind or [],
+                seed,
+                explicit_model_options(context),
+                phone and phone.value,
+                eagerness,
+            )
+            run = _measure(settings, model_options)
+        print_report(run, _out, others[0] if others else None)
+        if json is not None:
+            run.write(json)
+        if html is not None:
+            write_page(html, run, others)
+    _check_limits(limits, run)
+
+
+def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
+    turns = select_turns(_corpus(settings), settings.kinds, settings.turns, settings.seed)
+    try:
+        measurements = asyncio.run(_measure_turns(settings, turns))
+    except ServerUnavailable as error:
+        raise UserError(str(error)) from None
+    models = {}
+    if settings.url is None:
+        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": model_options.voice}
+    name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
+    server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
+    server += f" over {settings.phone}" if settings.phone else ""
+    server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
+    return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
+
+
+def _corpus(settings: ReportSettings) -> list[SpokenTurn]:
+    if settings.corpus is not None:
+        return from_folder(settings.corpus)
+
+    def load_voice() -> Voice:
+        _err.print("Synthesizing the corpus, which takes about a minute the first time.")
+        onnxruntime.set_seed(1)  # Piper samples its prosody; the corpus should be the same on every machine
+        return Voice(locate_model(_CORPUS_VOICE, _err))
+
+    return built_in(load_voice, cache_folder() / "report", _CORPUS_VOICE)
+
+
+async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) -> list[Measurement]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_err, transient=True, refresh_per_second=1) as progress:
+        task = progress.add_task("starting the server" if settings.url is None else "turns", total=len(turns))
+
+        def show_turn(turn: Measurement) -> None:
+            latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
+            progress.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else latency}")
+
+        def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
+            if settings.phone is not None:
+                return partial(connect_phone, url, settings.phone)
+            return partial(connect_realtime, url, settings.api_key, settings.eagerness)
+
+        turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
+        if settings.url is not None:
+            return await speak_turns(
+                client_factory(settings.url), turns, turns_per_connection=turns_per_connection, on_turn=show_turn
+            )
+        async with own_server(settings.options, phone=settings.phone) as url:
+            progress.update(task, description="turns")
+            return await speak_turns(
+                client_factory(url), turns, turns_per_connection=turns_per_connection, on_turn=show_turn
+            )
+
+
+def _check_limits(limits: list[Limit], run: Run) -> None:
+    messages = exceeded_limits(limits, run.metrics)
+    for message in messages:
+        _err.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
+    if messages:
+        raise typer.Exit(_LIMIT_EXCEEDED)

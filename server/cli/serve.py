@@ -1,0 +1,113 @@
+"""`rejoinder serve`: the web page, the Realtime protocol and phone calls on one port."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from server.cli.errors import user_errors
+from server.cli.options import with_model_options
+from server.deploy.runtime import ModelOptions
+from server.telephony.settings import CallSettings
+
+_GREETING = CallSettings().greeting
+
+_err = Console(stderr=True)
+
+
+@with_model_options
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free one.")] = 8000,
+    tls_cert: Annotated[Path | None, typer.Option(help="TLS certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="TLS private key (PEM).")] = None,
+    tls_self_signed: Annotated[
+        bool, typer.Option(help="Create a self-signed certificate, to try the page from another device.")
+    ] = False,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(envvar="REJOINDER_API_KEY", help="Require clients to send this key; repeatable."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Allow pages of another origin, like https://example.org; repeatable.")
+    ] = None,
+    max_conversations: Annotated[
+        int, typer.Option(min=1, max=1024, help="Refuse connections above this number of concurrent conversations.")
+    ] = 16,
+    turn_log: Annotated[
+        Path | None, typer.Option(help="Record every turn in this SQLite file, for `rejoinder report --turn-log`.")
+    ] = None,
+    keep_days: Annotated[
+        float, typer.Option(min=0, help="Delete turns that are older than this from the turn log.")
+    ] = 30,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Leave transcripts out of the turn log.")] = False,
+    audiosocket: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for AudioSocket calls (Asterisk); 0 selects a free one.")
+    ] = None,
+    phone_secret: Annotated[
+        str, typer.Option(envvar="REJOINDER_PHONE_SECRET", help="Accept phone calls with ?token=SECRET.")
+    ] = "",
+    twilio_token: Annotated[
+        str, typer.Option(envvar="TWILIO_AUTH_TOKEN", help="Twilio Auth Token: accept calls that are signed with it.")
+    ] = "",
+    plivo_token: Annotated[
+        str, typer.Option(envvar="PLIVO_AUTH_TOKEN", help="Plivo Auth Token: accept calls that are signed with it.")
+    ] = "",
+    telnyx_key: Annotated[
+        str,
+        typer.Option(
+            envvar="TELNYX_PUBLIC_KEY", help="Telnyx public key: accept calls whose webhooks are signed with it."
+        ),
+    ] = "",
+    public_url: Annotated[
+        str, typer.Option(help="Public URL of this server, https://HOST, if it is behind a proxy.")
+    ] = "",
+    max_call_minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Maximum length of a phone call.")] = 60,
+    greeting: Annotated[
+        str, typer.Option(help="Spoken at the start of a call; empty to let the caller speak first.")
+    ] = _GREETING,
+    *,
+    model_options: ModelOptions,
+) -> None:
+    """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
+    from server.deploy.run import ServeSettings, run
+    from server.telephony.auth import CarrierAuth
+    from server.telephony.routes import TelephonySettings
+
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
+    for key in api_key or ():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", key):
+            raise typer.BadParameter(
+                "an API key may contain only letters, digits and !#$%&'*+.^_`|~-: browsers cannot send others"
+            )
+    if tls_cert is not None and tls_self_signed:
+        raise typer.BadParameter("give either a certificate or --tls-self-signed")
+    if public_url and not re.fullmatch(r"(https?|wss?)://[^/\s]+/?", public_url):
+        raise typer.BadParameter("--public-url looks like https://phone.example.org, without a path")
+    shared_secrets = (phone_secret,) if phone_secret else tuple(api_key or ())
+    with user_errors():
+        carrier_auth = CarrierAuth(twilio_token, plivo_token, telnyx_key, shared_secrets)
+    settings = ServeSettings(
+        host,
+        port,
+        tls_cert,
+        tls_key,
+        tls_self_signed,
+        frozenset(api_key or ()),
+        frozenset(allow_origin or ()),
+        max_conversations,
+        turn_log,
+        keep_days,
+        not no_text,
+        TelephonySettings(
+            CallSettings(greeting=greeting, max_duration_s=60 * max_call_minutes), carrier_auth, public_url
+        ),
+        audiosocket,
+    )
+    with user_errors():
+        run(model_options, settings, _err)

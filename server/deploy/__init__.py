@@ -1,0 +1,1 @@
+"""Starting the server: loads models, binds ports, sets up TLS."""

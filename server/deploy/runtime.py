@@ -1,0 +1,86 @@
+"""Loads the models that a command needs, with progress bars for those that must be assembled first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from model.checkpoint.gguf import BadModelFile
+from model.decode.effort import EFFORTS, DenoisingSchedule
+from model.decode.sampling import Sampling
+from model.engine.engine import DecodingMode, Engine
+from model.engine.loader import load_model
+from model.hub import catalog
+from model.hub.store import ModelStore
+from model.nn.decoder import Precision
+from server.deploy.progress import ProgressBars
+from voice import speech_models
+
+TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
+DEFAULT_MODEL = catalog.QWEN_05B.name
+DEFAULT_VOICE = catalog.PIPER_JOE.name
+
+TOP_P = 0.9
+"""Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models to load, and how they run.
+
+    Attributes:
+        model, voice: names in the catalog, or paths.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        precision: None for the device's default.
+        adapter, turn_completion: a file, the bundled one (`auto`) or none.
+        decoding: None for the model's default.
+        schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
+        family: architecture of a model folder; None reads its config.json.
+    """
+
+    model: str = DEFAULT_MODEL
+    voice: str = DEFAULT_VOICE
+    device: str = "auto"
+    precision: Precision | None = None
+    temperature: float = 0.0
+    adapter: Path | Literal["auto", "none"] = "auto"
+    decoding: DecodingMode | None = None
+    schedule: DenoisingSchedule = EFFORTS["medium"]
+    turn_completion: Path | Literal["auto", "none"] = "auto"
+    family: str | None = None
+
+
+def locate_model(name: str, console: Console, store: ModelStore | None = None) -> Path:
+    """Path of a model's files, which are assembled if necessary. Raises ModelUnavailable."""
+    with ProgressBars(console) as report:
+        return (store or ModelStore()).locate(name, report)
+
+
+def load_engine(model_options: ModelOptions, console: Console) -> Engine:
+    """Load and warm up the language model. Raises ModelUnavailable, BadModelFile, ValueError."""
+    path = locate_model(model_options.model, console)
+    return Engine(
+        lambda: load_model(
+            path,
+            device=model_options.device,
+            precision=model_options.precision,
+            adapter=model_options.adapter,
+            turn_completion=model_options.turn_completion,
+            family=model_options.family,
+        ),
+        sampling=Sampling(temperature=model_options.temperature, top_p=TOP_P),
+        decoding=model_options.decoding,
+        denoising_schedule=model_options.schedule,
+    )
+
+
+def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
+    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile."""
+    recognizer, voice = locate_model(TRANSCRIPTION_MODEL, console), locate_model(model_options.voice, console)
+    try:
+        return speech_models.load_speech_models(recognizer, voice)
+    except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
+        raise BadModelFile(f"cannot read a speech model ({error}): run `rejoinder models verify`") from error

@@ -1,0 +1,1 @@
+"""Observability: the turn log."""

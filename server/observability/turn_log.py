@@ -1,0 +1,178 @@
+"""The turn log: an SQLite file that `rejoinder serve --turn-log` writes and `rejoinder report --turn-log` reads. It is
+written by a thread of its own, so that conversations never wait for the disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from voice.history import Item
+
+_log = logging.getLogger("rejoinder.server")
+
+_DAY_S = 86_400.0
+
+_MAX_QUEUED_TURNS = 1000
+"""Turns that may queue for a slow disk. Further ones are dropped, with one log message."""
+
+_SCHEMA = """
+create table if not exists turns (
+    turn_id text not null,
+    at real not null,
+    latency_ms real,
+    stages_ms text not null,
+    told text not null,
+    status text not null,
+    transcript text,
+    answer text
+);
+create index if not exists turns_at on turns (at);
+"""
+
+_EXCLUDED_FIELDS = frozenset(["type", "event_id", "turn_id", "response_id", "item_id", "latency_ms", "stages_ms"])
+"""Fields of a `rejoinder.turn` event that are columns of their own, or meaningless after the conversation."""
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """One turn of a real conversation.
+
+    Attributes:
+        ended_at: Unix time in seconds.
+        latency_ms: as measured by the server; None when the response was not spoken.
+        details: the remaining fields of the `rejoinder.turn` event: tokens, speculations, waiting times.
+        status: of the response: completed, cancelled, incomplete or failed.
+        transcript: what the user said; None if the log keeps no text.
+        response: the part of the response that was heard; None if the log keeps no text.
+    """
+
+    turn_id: str
+    ended_at: float
+    latency_ms: float | None
+    stages_ms: dict[str, float]
+    details: dict[str, Any] = field(default_factory=dict)
+    status: str = "completed"
+    transcript: str | None = None
+    response: str | None = None
+
+    @classmethod
+    def from_event(cls, event: Mapping[str, Any], status: str, transcript: str, response: str) -> TurnRecord:
+        """The record of a turn that ends now, from its `rejoinder.turn` event."""
+        details = {name: value for name, value in event.items() if name not in _EXCLUDED_FIELDS and value is not None}
+        return cls(
+            str(event["turn_id"]),
+            time.time(),
+            event["latency_ms"],
+            dict(event["stages_ms"]),
+            details,
+            status,
+            transcript,
+            response,
+        )
+
+
+class TurnLog:
+    """Records turns. Turns older than `keep_days` are deleted at the start and once a day.
+
+    Args:
+        path: the SQLite file, created if missing.
+        keep_text: whether to record transcripts and the text of responses.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path, *, keep_days: float = 30.0, keep_text: bool = True) -> None:
+        self._path, self._keep_s, self._keep_text = path, keep_days * _DAY_S, keep_text
+        self._queue: queue.Queue[TurnRecord | None] = queue.Queue(_MAX_QUEUED_TURNS)
+        self._error_logged = False
+        try:
+            with closing(_connect(path)) as file, file:
+                file.executescript(_SCHEMA)
+                self._prune(file)
+        except sqlite3.Error as error:
+            raise OSError(f"cannot use the turn log {path} ({error}): choose another file") from None
+        self._thread = threading.Thread(target=self._write, name="turn-log", daemon=True)
+        self._thread.start()
+
+    def record(self, record: TurnRecord) -> None:
+        """Queue a turn for writing; returns immediately and never fails."""
+        try:
+            self._queue.put_nowait(record)
+        except queue.Full:
+            self._log_error_once("the disk is too slow")
+
+    def close(self) -> None:
+        """Write the queued turns and stop the thread."""
+        try:
+            self._queue.put(None, timeout=5)
+        except queue.Full:
+            return  # the disk hangs; the thread is a daemon, so that the process can end
+        self._thread.join(5)
+
+    def _write(self) -> None:
+        pruned_at = time.monotonic()
+        while (record := self._queue.get()) is not None:
+            try:
+                with closing(_connect(self._path)) as file, file:
+                    file.executescript(_SCHEMA)  # the file may have been deleted meanwhile
+                    file.execute("insert into turns values (?, ?, ?, ?, ?, ?, ?, ?)", self._row(record))
+                    if time.monotonic() - pruned_at > _DAY_S:
+                        self._prune(file)
+                        pruned_at = time.monotonic()
+            except sqlite3.Error as error:
+                self._log_error_once(str(error))
+
+    def _row(self, record: TurnRecord) -> tuple[str | float | None, ...]:
+        texts = (record.transcript, record.response) if self._keep_text else (None, None)
+        stages, details = json.dumps(record.stages_ms), json.dumps(record.details)
+        return (record.turn_id, record.ended_at, record.latency_ms, stages, details, record.status, *texts)
+
+    def _prune(self, file: sqlite3.Connection) -> None:
+        file.execute("delete from turns where at < ?", (time.time() - self._keep_s,))
+
+    def _log_error_once(self, reason: str) -> None:
+        if not self._error_logged:
+            self._error_logged = True
+            _log.error("cannot record turns in %s (%s); conversations are not affected", self._path, reason)
+
+
+def last_user_text(items: Sequence[Item], response: Item) -> str:
+    """The last user text before a response; empty if there is none."""
+    positions = [n for n, item in enumerate(items) if item is response]
+    earlier = items[: positions[0]] if positions else ()
+    return next((item.text for item in reversed(earlier) if item.role == "user"), "")
+
+
+def read_turn_log(path: Path) -> list[TurnRecord]:
+    """The recorded turns, oldest first.
+
+    Raises:
+        OSError: the file is missing or not a turn log.
+    """
+    if not path.is_file():
+        raise OSError(f"there is no turn log {path}: `rejoinder serve --turn-log {path}` writes one")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+            rows = file.execute("select * from turns order by at").fetchall()
+        return [
+            TurnRecord(
+                turn_id, ended_at, latency, json.loads(stages), json.loads(details), status, transcript, response
+            )
+            for turn_id, ended_at, latency, stages, details, status, transcript, response in rows
+        ]
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise OSError(f"{path} is not a turn log ({error})") from None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=5)

@@ -1,1 +1,0 @@
-"""Phone calls: any carrier's media stream as a Realtime conversation."""

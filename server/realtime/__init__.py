@@ -1,0 +1,1 @@
+"""The OpenAI Realtime protocol: its events, a conversation, and the websocket that carries it."""

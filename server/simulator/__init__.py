@@ -1,0 +1,1 @@
+"""Simulated clients and phone carriers, shared by the report, the tests and `rejoinder call`."""

@@ -1,0 +1,1 @@
+"""Phone calls: a carrier's media stream becomes a Realtime conversation."""

@@ -1,0 +1,1 @@
+"""The carriers' media-stream protocols, one file per carrier."""

@@ -1,0 +1,87 @@
+"""Vonage's websocket endpoint: audio as binary frames, everything else as JSON.
+
+Source: developer.vonage.com/en/voice/voice-api/concepts/websockets. Our marks are its notifications, which it returns
+when all audio sent before them has been played.
+"""
+
+from __future__ import annotations
+
+import json
+
+from server.telephony.dialect import (
+    BadCall,
+    BadMessage,
+    CallEnded,
+    CallerAudio,
+    CallStarted,
+    CarrierEvent,
+    Dialect,
+    Frame,
+    MarkPlayed,
+    parse_dtmf,
+    parse_json,
+    parse_parameters,
+)
+
+_PROTOCOL_FIELDS = ("event", "content-type")
+"""Fields of the first message that are not call parameters."""
+
+
+class Vonage(Dialect):
+    """16-bit linear at 8, 16 or 24 kHz. Vonage buffers up to about 60 s; we send far less ahead."""
+
+    name = "vonage"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoding, self.rate = "pcm", 16_000
+        self._started = False
+
+    def parse(self, frame: Frame) -> CarrierEvent | None:
+        """See `Dialect.parse`."""
+        if isinstance(frame, bytes):
+            if not self._started:
+                raise BadMessage("audio before the call began")
+            if len(frame) % 2:
+                raise BadMessage(f"{len(frame)} bytes of audio, which are not 16-bit samples")
+            return CallerAudio(frame)
+        message = parse_json(frame)
+        match message.get("event"):
+            case "websocket:connected":
+                return self._start(message)
+            case "websocket:dtmf":
+                dtmf = message.get("dtmf")
+                return parse_dtmf(dtmf if isinstance(dtmf, dict) else message)
+            case "websocket:notify":
+                payload = message.get("payload")
+                return MarkPlayed(str(payload.get("mark", ""))[:100]) if isinstance(payload, dict) else None
+            case "websocket:cleared":
+                return None
+            case "websocket:disconnected":
+                return CallEnded("the caller hung up")
+            case kind:
+                raise BadMessage(f"an unknown event {str(kind)[:40]!r}")
+
+    def _start(self, message: dict[str, object]) -> CallStarted:
+        if self._started:
+            raise BadMessage("a second start")
+        encoding, _, rate = str(message.get("content-type", "")).partition(";rate=")
+        self._set_audio_format(encoding.strip().lower(), rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
+        self._started = True
+        parameters = parse_parameters({name: value for name, value in message.items() if name not in _PROTOCOL_FIELDS})
+        call_id = parameters.get("uuid", parameters.get("call_uuid", ""))
+        return CallStarted(call_id, parameters.get("from", ""), parameters.get("to", ""), parameters)
+
+    def audio(self, data: bytes) -> Frame:
+        """See `Dialect.audio`."""
+        if self.encoding != "pcm":
+            raise BadCall("vonage accepts only linear audio", 1011)
+        return data
+
+    def mark(self, name: str) -> Frame:
+        """See `Dialect.mark`."""
+        return json.dumps({"action": "notify", "payload": {"mark": name}})
+
+    def clear(self) -> Frame:
+        """See `Dialect.clear`."""
+        return json.dumps({"action": "clear"})

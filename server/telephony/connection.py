@@ -1,0 +1,260 @@
+"""One call's connection: the socket, the clock and the conversation that `call.py` works with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from server.realtime.conversation import RealtimeConversation
+from server.realtime.events import ServerEvent
+from server.telephony.announcements import Announcements
+from server.telephony.call import Call
+from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
+from server.telephony.settings import CallSettings
+from voice.audio.codec import OUTPUT_RATE, decode
+from voice.audio.resampling import resample
+
+_log = logging.getLogger("rejoinder.phone")
+
+START_TIMEOUT_S = 10.0
+"""How long a carrier may take to identify the call. Carriers do so in the first message."""
+
+_MAX_UNREAD_FRAMES = 512
+"""Frames queued for a carrier that does not read, before the server hangs up: several seconds of audio with marks."""
+
+_MAX_BAD_MESSAGES = 200
+"""Consecutive invalid messages before a call is closed: a few seconds of audio of an unknown stream. A single one,
+which a carrier may have added to its protocol since, ends no call."""
+
+NORMAL_CLOSURE, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1000, 1008, 1011, 1013
+"""Websocket close codes, as registered with IANA."""
+
+
+class Transport(Protocol):
+    """The socket of a call."""
+
+    async def receive(self) -> Frame | None:
+        """The next frame; None once the peer has disconnected."""
+
+    async def send(self, frame: Frame) -> None:
+        """Send a frame; waits while the peer does not read. Raises OSError once it has disconnected."""
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the connection."""
+
+
+OpenConversation = Callable[[Callable[[ServerEvent], None]], RealtimeConversation]
+"""Opens a conversation that sends its events to a function."""
+
+_Feed = Callable[[], Awaitable[None]]
+
+
+class BadMessageCounter:
+    """Counts a call's invalid messages. Each kind is logged once, and too many in a row end the call."""
+
+    def __init__(self, call_name: str) -> None:
+        self._call_name = call_name
+        self._logged: set[str] = set()
+        self._in_a_row = 0
+
+    def reset(self) -> None:
+        """A valid message came."""
+        self._in_a_row = 0
+
+    def add(self, error: BadMessage) -> None:
+        """Count one. Raises BadCall if there are too many."""
+        self._in_a_row += 1
+        if self._in_a_row > _MAX_BAD_MESSAGES:
+            raise BadCall(f"{self._in_a_row} messages in a row were invalid, the last: {error}", POLICY_VIOLATION)
+        kind = str(error)
+        if kind not in self._logged and len(self._logged) < 8:
+            self._logged.add(kind)
+            _log.warning("the call %s continues, ignoring %s", self._call_name, kind)
+
+
+class Connection:
+    """One call from its first frame to its last.
+
+    Args:
+        transport: its socket.
+        name: the call's name in the log until the carrier sends one.
+        settings: of all calls; the call's own parameters are applied to them.
+        announcements: cache that all calls share.
+        open_conversation: opens the call's conversation.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        name: str,
+        settings: CallSettings,
+        announcements: Announcements,
+        open_conversation: OpenConversation,
+    ) -> None:
+        self._transport, self._name, self._settings = transport, name, settings
+        self._announcements, self._open_conversation = announcements, open_conversation
+        self._bad_messages = BadMessageCounter(name)
+        self._loop = asyncio.get_running_loop()
+        self._wake, self._has_client_events = asyncio.Event(), asyncio.Event()
+        self._outgoing: asyncio.Queue[Frame] = asyncio.Queue(_MAX_UNREAD_FRAMES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._feed_lock = asyncio.Lock()
+
+    async def run(self, detect: Callable[[Frame], Dialect | None]) -> None:
+        """Carry the call until one side ends it. Any failure is logged in one line.
+
+        Args:
+            detect: finds the dialect from the first frames, None while it is undecided. Raises BadCall.
+        """
+        code, reason = NORMAL_CLOSURE, ""
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                dialect, started = await self._start(detect)
+        except TimeoutError:
+            code, reason = POLICY_VIOLATION, f"no start message came within {START_TIMEOUT_S:.0f} s"
+        except BadCall as error:
+            code, reason = error.code, str(error)
+        except ConnectionError:
+            reason = "the carrier disconnected before the call started"
+        if reason:
+            _log.warning("the call %s was refused: %s", self._name, reason)
+            await self._transport.close(code, reason)
+            return
+        await self._carry(dialect, started)
+
+    async def _start(self, detect: Callable[[Frame], Dialect | None]) -> tuple[Dialect, CallStarted]:
+        dialect: Dialect | None = None
+        while (frame := await self._transport.receive()) is not None:
+            try:
+                dialect = dialect or detect(frame)
+                event = dialect.parse(frame) if dialect is not None else None
+            except BadMessage as error:
+                self._bad_messages.add(error)
+                continue
+            if dialect is not None and isinstance(event, CallStarted):
+                return dialect, event
+        raise ConnectionError
+
+    async def _carry(self, dialect: Dialect, started: CallStarted) -> None:
+        settings, errors = self._settings.with_parameters(started.parameters)
+        self._name = f"{dialect.name} {started.call_id[:64]!r}"
+        _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
+        for message in errors:
+            _log.warning("the call %s uses the default for an invalid parameter: %s", self._name, message)
+        call = Call(dialect, started, settings, self._loop.time())
+
+        def on_server_event(event: ServerEvent) -> None:
+            call.on_server_event(event, self._loop.time())
+            self._wake.set()
+
+        conversation = self._open_conversation(on_server_event)
+        code, reason = NORMAL_CLOSURE, ""
+        started_at = self._loop.time()
+        feed = partial(self._feed, call, conversation)
+        coroutines = [
+            self._read(dialect, call, feed),
+            self._keep_time(call, conversation),
+            self._feed_in_background(feed),
+            self._write(),
+        ]
+        tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            reason = call.end_reason or "the carrier closed the connection"
+            await self._flush()
+        except BadCall as error:
+            code, reason = error.code, str(error)
+        except OSError:
+            reason = "the connection broke"
+        except Exception:
+            _log.exception("the call %s failed", self._name)
+            code, reason = INTERNAL_ERROR, "the server failed"
+        finally:
+            for task in (*tasks, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+            await conversation.close()
+            level = logging.INFO if code == NORMAL_CLOSURE else logging.WARNING
+            _log.log(level, "the call %s ended after %.0f s: %s", self._name, self._loop.time() - started_at, reason)
+            await self._transport.close(code, reason)
+
+    async def _read(self, dialect: Dialect, call: Call, feed: _Feed) -> None:
+        while call.end_reason is None and (frame := await self._transport.receive()) is not None:
+            try:
+                event = dialect.parse(frame)
+            except BadMessage as error:
+                self._bad_messages.add(error)
+                continue
+            self._bad_messages.reset()
+            if event is not None:
+                call.on_carrier_event(event, self._loop.time())
+                await feed()  # here, so that a carrier that sends too fast is slowed down
+
+    async def _keep_time(self, call: Call, conversation: RealtimeConversation) -> None:
+        """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""
+        while call.end_reason is None:
+            self._wake.clear()
+            call.tick(self._loop.time())
+            while call.texts:
+                self._start_announcement(call, call.texts.pop(0))
+            while call.announcement_audio:
+                _, encoding, rate = call.announcement_format
+                samples = decode(call.announcement_audio.pop(0), encoding)
+                conversation.session.announcement_sent(resample(samples, rate, OUTPUT_RATE))
+            for frame in call.frames:
+                try:
+                    self._outgoing.put_nowait(frame)
+                except asyncio.QueueFull:
+                    raise BadCall("the carrier stopped reading", TRY_AGAIN_LATER) from None
+            call.frames.clear()
+            if call.client_events:
+                self._has_client_events.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FRAME_MS / 1000):
+                    await self._wake.wait()
+
+    async def _feed(self, call: Call, conversation: RealtimeConversation) -> None:
+        """Pass the call's client events to the conversation, one at a time."""
+        async with self._feed_lock:
+            while call.client_events:
+                await conversation.handle(call.client_events.pop(0))
+
+    async def _feed_in_background(self, feed: _Feed) -> None:
+        """Pass on events that the clock and the conversation itself cause. A busy conversation does not stop the
+        clock."""
+        while True:
+            await self._has_client_events.wait()
+            self._has_client_events.clear()
+            await feed()
+
+    def _start_announcement(self, call: Call, text: str) -> None:
+        task = asyncio.create_task(self._announce(call, text))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _announce(self, call: Call, text: str) -> None:
+        try:
+            audio = await self._announcements.audio(text, *call.announcement_format)
+        except Exception:
+            _log.exception("an announcement of the call %s could not be synthesized", self._name)
+            audio = b""
+        call.add_announcement(text, audio)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._transport.send(await self._outgoing.get())
+            await asyncio.sleep(0)  # lets the event loop detect a lost connection before the next write
+
+    async def _flush(self) -> None:
+        """Send the frames still queued: the command to hang up."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                while not self._outgoing.empty():
+                    await self._transport.send(self._outgoing.get_nowait())

@@ -1,0 +1,220 @@
+"""The common interface of all carrier protocols: carrier events in, commands and audio out.
+
+A dialect is pure: it translates frames into events and commands into frames. It has no socket and no clock.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from voice.audio.codec import TELEPHONE_RATE, Encoding
+
+Frame = str | bytes
+"""One message on the wire: text or binary."""
+
+FRAME_MS = 20
+"""The usual packet length in telephony, which every carrier sends and accepts."""
+
+MAX_PARAMETER_CHARACTERS = 8192
+"""Maximum length of one call parameter; carriers themselves allow far less."""
+
+
+class BadMessage(Exception):
+    """An invalid message. It is ignored and the call continues."""
+
+
+class BadCall(Exception):
+    """A call that cannot continue.
+
+    Args:
+        code: the websocket's close code.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class CallStarted:
+    """The call's audio begins. `parameters` are what the call was set up with."""
+
+    call_id: str
+    caller: str = ""
+    called: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CallerAudio:
+    """The caller's audio, in the dialect's encoding. `chunk` is its sequence number where frames may be reordered."""
+
+    data: bytes
+    chunk: int | None = None
+
+
+@dataclass(frozen=True)
+class DtmfDigit:
+    """The caller pressed a key: `0` to `9`, `*`, `#`, `A` to `D`."""
+
+    digit: str
+
+
+@dataclass(frozen=True)
+class MarkPlayed:
+    """All audio before this mark was played, or dropped by a clear."""
+
+    mark: str
+
+
+@dataclass(frozen=True)
+class BufferState:
+    """The carrier's buffer is full and the server must stop sending, or it has room again."""
+
+    full: bool
+
+
+@dataclass(frozen=True)
+class CallEnded:
+    """The caller, or the carrier, ended the call."""
+
+    reason: str
+
+
+CarrierEvent = CallStarted | CallerAudio | DtmfDigit | MarkPlayed | BufferState | CallEnded
+
+
+class Dialect(ABC):
+    """One carrier's protocol, for one call.
+
+    Attributes:
+        name: the carrier's name on the command line and in the log.
+        send_ahead_ms: audio sent ahead of playback: how long the network or this machine may stall without a gap.
+        chunk_ms: the smallest chunk of audio that the carrier plays well.
+        returns_marks: whether the carrier reports how far it has played.
+        encoding: of the audio in both directions; known once the call has started.
+        rate: sample rate in Hz of the audio in both directions; known once the call has started.
+    """
+
+    name: ClassVar[str]
+    send_ahead_ms: ClassVar[int] = 300
+    chunk_ms: ClassVar[int] = FRAME_MS
+    returns_marks: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.encoding: Encoding = "pcmu"
+        self.rate = TELEPHONE_RATE
+
+    @abstractmethod
+    def parse(self, frame: Frame) -> CarrierEvent | None:
+        """Translate a frame of the carrier; None if the frame has no meaning for a call.
+
+        Raises:
+            BadMessage: the frame is invalid, or belongs to no stream of this call.
+            BadCall: no later frame can be understood.
+        """
+
+    @abstractmethod
+    def audio(self, data: bytes) -> Frame:
+        """A frame of audio for the caller."""
+
+    def mark(self, name: str) -> Frame | None:
+        """Ask the carrier to report when all audio sent so far was played."""
+        return None
+
+    def clear(self) -> Frame | None:
+        """Drop audio that was sent but not played; None if the carrier has no buffer."""
+        return None
+
+    def answer(self) -> Frame | None:
+        """Answer the call; None if the carrier needs no such command."""
+        return None
+
+    def hang_up(self) -> Frame | None:
+        """End the call; None if closing the connection ends it."""
+        return None
+
+    def _set_audio_format(
+        self, encoding: Any, rate: Any, encodings: Mapping[str, Encoding], rates: tuple[int, ...]
+    ) -> None:
+        """Store the audio format. Raises BadCall if it is not supported."""
+        try:
+            hertz = int(rate)
+        except (TypeError, ValueError):
+            hertz = 0
+        if str(encoding) not in encodings or hertz not in rates:
+            supported = f"{', '.join(encodings)} at {', '.join(map(str, rates))} Hz"
+            raise BadCall(
+                f"{self.name} sends {str(encoding)[:40]!r} at {str(rate)[:10]} Hz; supported are {supported}", 1003
+            )
+        self.encoding, self.rate = encodings[str(encoding)], hertz
+
+
+def parse_json(frame: Frame) -> dict[str, Any]:
+    """The JSON object of a text frame.
+
+    Raises:
+        BadCall: it is something else, so the client speaks another protocol.
+    """
+    try:
+        message = json.loads(frame)
+    except (ValueError, RecursionError):
+        raise BadCall(f"this frame is not JSON: {frame[:60]!r}", 1007) from None
+    if not isinstance(message, dict):
+        raise BadCall(f"a message must be a JSON object, not {frame[:60]!r}", 1007)
+    return message
+
+
+def object_field(message: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object inside a message. Raises BadMessage if it is missing."""
+    value = message.get(name)
+    if not isinstance(value, dict):
+        raise BadMessage(f"a message {str(message.get('event'))[:40]!r} without {name!r}")
+    return value
+
+
+def parse_media(media: Mapping[str, Any]) -> CallerAudio:
+    """The audio of a media message: base64 in `payload`, numbered by `chunk`. Raises BadMessage."""
+    try:
+        data = base64.b64decode(media["payload"], validate=True)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise BadMessage("a media message whose payload is not base64") from None
+    try:
+        return CallerAudio(data, int(media["chunk"]))
+    except (KeyError, TypeError, ValueError):
+        return CallerAudio(data)
+
+
+def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:
+    """The key of a DTMF message. Raises BadMessage."""
+    digit = str(fields.get("digit", "")).upper()
+    if len(digit) != 1 or digit not in "0123456789*#ABCD":
+        raise BadMessage(f"an invalid DTMF digit {digit[:20]!r}")
+    return DtmfDigit(digit)
+
+
+def parse_mark(message: Mapping[str, Any], name: str = "mark") -> MarkPlayed:
+    """The name of a mark that was returned. Raises BadMessage."""
+    return MarkPlayed(str(object_field(message, name).get("name", ""))[:100])
+
+
+def parse_parameters(value: object) -> dict[str, str]:
+    """A call's parameters: the first 64, scalars only, each truncated to MAX_PARAMETER_CHARACTERS."""
+    if not isinstance(value, dict):
+        return {}
+    return {
+        str(k): str(v)[:MAX_PARAMETER_CHARACTERS]
+        for k, v in list(value.items())[:64]
+        if isinstance(v, str | int | float)
+    }
+
+
+def to_base64(data: bytes) -> str:
+    """Base64 as text."""
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,218 @@
+"""Phone calls over websockets: the URL that all carriers stream to, and the webhooks that send them there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from server.auth import LOCAL_NAMES, is_same_site
+from server.context import ServerContext
+from server.realtime.conversation import RealtimeConversation, open_conversation
+from server.realtime.events import ServerEvent
+from server.telephony.announcements import Announcements
+from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls
+from server.telephony.carriers.detection import detect_carrier
+from server.telephony.connection import Connection
+from server.telephony.dialect import Frame
+from server.telephony.settings import PARAMETERS, CallSettings
+from server.telephony.webhooks import DOCUMENTS
+
+_log = logging.getLogger("rejoinder.phone")
+
+_ASTERISK_SUBPROTOCOL = "media"
+"""The subprotocol that chan_websocket requests; other carriers request none."""
+
+_MAX_WEBHOOK_BYTES = 64 << 10
+"""Maximum size of a webhook's body; carriers send a few hundred bytes."""
+
+
+@dataclass(frozen=True)
+class TelephonySettings:
+    """Settings of `rejoinder serve` for phone calls.
+
+    Attributes:
+        call_settings: of every call.
+        carrier_auth: which calls are accepted.
+        public_url: where carriers reach this server, like https://phone.example.org. If empty, the Host header and the
+            request's scheme are used.
+    """
+
+    call_settings: CallSettings = field(default_factory=CallSettings)
+    carrier_auth: CarrierAuth = field(default_factory=CarrierAuth)
+    public_url: str = ""
+
+
+class Telephony:
+    """What all calls share.
+
+    Args:
+        context: the models, the limits and the open connections.
+        settings: of calls, and which calls are accepted.
+
+    Attributes:
+        warned_about_open_access: whether the warning was logged that anyone can call through a tunnel.
+    """
+
+    def __init__(self, context: ServerContext, settings: TelephonySettings) -> None:
+        self.context, self.settings = context, settings
+        self.announcements = Announcements(context.speech_models)
+        self.warned_about_open_access = False
+
+    def open_conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+        """A conversation for one call; its events go to `send`."""
+        return open_conversation(self.context, send)
+
+    def is_same_site(self, socket: WebSocket) -> bool:
+        """Whether a page of this server opened the stream. Carriers are not pages and pass."""
+        return is_same_site(socket, self.context.origins, local_only=self.context.local)
+
+
+def telephony_routes(telephony: Telephony) -> list[BaseRoute]:
+    """The routes of phone calls."""
+
+    async def stream(socket: WebSocket) -> None:
+        await _accept_call(socket, telephony)
+
+    routes: list[BaseRoute] = [WebSocketRoute("/phone", stream), WebSocketRoute("/phone/{ticket}", stream)]
+    for name in DOCUMENTS:
+        routes.append(Route(f"/phone/{name}", _webhook(name, telephony), methods=["GET", "POST"]))
+    return routes
+
+
+async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
+    name = f"from {socket.client.host if socket.client else 'an unknown address'}"
+    carrier_auth = telephony.settings.carrier_auth
+    request = _carrier_request(socket, telephony, ticket=socket.path_params.get("ticket", ""))
+    if not carrier_auth.accepts(request) or not (carrier_auth.configured or telephony.is_same_site(socket)):
+        _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", name)
+        await _deny(socket, 403, "this call is not signed")
+        return
+    if not (carrier_auth.configured or telephony.warned_about_open_access) and socket.url.hostname not in LOCAL_NAMES:
+        telephony.warned_about_open_access = True
+        _log.warning(
+            "calls to %s are not authenticated, so anyone can call: start the server with a carrier's token or key, or "
+            "with --phone-secret",
+            socket.url.hostname,
+        )
+    if telephony.context.full:
+        _log.warning(
+            "a call %s was refused: the limit of %d conversations is reached", name, telephony.context.max_conversations
+        )
+        await _deny(socket, 503, "every line is busy: try again later")
+        return
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(subprotocol=_ASTERISK_SUBPROTOCOL if _ASTERISK_SUBPROTOCOL in offered else None)
+    telephony.context.connections.add(socket)
+    try:
+        connection = Connection(
+            _WebSocketTransport(socket),
+            name,
+            telephony.settings.call_settings,
+            telephony.announcements,
+            telephony.open_conversation,
+        )
+        await connection.run(detect_carrier)
+    finally:
+        telephony.context.connections.discard(socket)
+
+
+async def _deny(socket: WebSocket, status: int, reason: str) -> None:
+    # We log a refused call in one line. uvicorn takes a response to an upgrade for an error and logs another.
+    logging.getLogger("uvicorn.error").addFilter(_is_not_about_denial)
+    await socket.send_denial_response(PlainTextResponse(f"{reason}\n", status))
+
+
+def _is_not_about_denial(record: logging.LogRecord) -> bool:
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+class _WebSocketTransport:
+    """A websocket as a `connection.Transport`."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+
+    async def receive(self) -> Frame | None:
+        """See `connection.Transport`."""
+        try:
+            message = await self._socket.receive()
+        except RuntimeError:
+            return None
+        if message["type"] == "websocket.disconnect":
+            return None
+        text = message.get("text")
+        frame: Frame = text if text is not None else message["bytes"]
+        return frame
+
+    async def send(self, frame: Frame) -> None:
+        """See `connection.Transport`."""
+        try:
+            await (self._socket.send_text(frame) if isinstance(frame, str) else self._socket.send_bytes(frame))
+        except (RuntimeError, WebSocketDisconnect) as error:
+            raise ConnectionError("the carrier disconnected") from error
+
+    async def close(self, code: int, reason: str) -> None:
+        """See `connection.Transport`. A close frame holds 123 bytes of reason."""
+        try:
+            await asyncio.wait_for(self._socket.close(code, reason.encode()[:120].decode("utf-8", "ignore")), 1)
+        except (TimeoutError, RuntimeError, WebSocketDisconnect, OSError):
+            return  # already disconnected
+
+
+def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
+    media_type, build_document = DOCUMENTS[name]
+
+    async def respond(request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_WEBHOOK_BYTES:
+                return PlainTextResponse("this body is too large for a webhook of a phone call\n", 413)
+        form: dict[str, str] = {}
+        if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        if not telephony.settings.carrier_auth.accepts(_carrier_request(request, telephony, form=form, body=body)):
+            _log.warning("a webhook for %s was refused: it has neither a signature nor the secret", name)
+            return PlainTextResponse("this request is not signed\n", 403)
+        parameters = {key: value for key, value in request.query_params.items() if key in PARAMETERS}
+        for key in ("From", "To"):
+            if value := form.get(key) or request.query_params.get(key):
+                parameters[key.lower()] = value
+        return Response(build_document(_stream_url(request, telephony), parameters), media_type=media_type)
+
+    return respond
+
+
+def _stream_url(request: Request, telephony: Telephony) -> str:
+    """Where the carrier should stream the call. The last path segment is a ticket that authorizes the stream."""
+    settings = telephony.settings
+    host = urlsplit(settings.public_url).netloc or request.headers.get("host", "localhost")
+    scheme = urlsplit(settings.public_url).scheme or request.headers.get("x-forwarded-proto", request.url.scheme)
+    ticket = f"/{settings.carrier_auth.issue_ticket()}" if settings.carrier_auth.configured else ""
+    return f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{host}/phone{ticket}"
+
+
+def _carrier_request(
+    request: HTTPConnection,
+    telephony: Telephony,
+    *,
+    form: dict[str, str] | None = None,
+    body: bytes = b"",
+    ticket: str = "",
+) -> CarrierRequest:
+    path = request.scope.get("raw_path", request.url.path.encode()).decode("ascii", "replace").partition("?")[0]
+    urls = candidate_urls(
+        request.url.scheme, request.headers.get("host", ""), path, request.url.query, telephony.settings.public_url
+    )
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    method = str(request.scope.get("method", "GET"))
+    return CarrierRequest(method, urls, headers, dict(request.query_params), form or {}, body, ticket)

@@ -1,0 +1,75 @@
+"""Settings of a phone call: what the assistant says unprompted, its timeouts, and what call parameters may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from voice.instructions import INSTRUCTIONS
+
+_SPEED_RANGE = (0.25, 1.5)
+"""Speeds that the Realtime protocol allows."""
+
+_EAGERNESS = ("low", "medium", "high", "auto")
+
+_MAX_GREETING_CHARACTERS = 600
+"""Most of a minute of speech."""
+
+PARAMETERS = ("instructions", "persona", "greeting", "speed", "eagerness")
+"""Parameters that a carrier may pass with a call. Other parameters belong to the carrier and are ignored."""
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """Settings of one call.
+
+    Attributes:
+        greeting: spoken when the call begins; empty to let the caller speak first.
+        instructions: for the language model.
+        speed: speech rate of the voice, 1 is its normal rate.
+        eagerness: how soon a turn counts as complete, as in `semantic_vad`.
+        silence_prompts: spoken one after another while nobody speaks; then the call ends.
+        silence_timeout_s: silence before each prompt.
+        max_duration_s: maximum length of a call. An hour is longer than any intended call, and a forgotten one costs
+            money.
+        silence_farewell: spoken before hanging up because of silence.
+        time_limit_farewell: spoken before hanging up because of `max_duration_s`.
+    """
+
+    greeting: str = "Hello! How can I help you?"
+    instructions: str = INSTRUCTIONS
+    speed: float = 1.0
+    eagerness: str = "auto"
+    silence_prompts: tuple[str, ...] = ("Are you still there?", "I cannot hear you. Are you there?")
+    silence_timeout_s: float = 12.0
+    max_duration_s: float = 3600.0
+    silence_farewell: str = "I still cannot hear you, so I will hang up now. Goodbye."
+    time_limit_farewell: str = "Our time is up, so I have to hang up now. Goodbye."
+
+    def with_parameters(self, parameters: Mapping[str, str]) -> tuple[CallSettings, list[str]]:
+        """Apply a call's own parameters. Returns the new settings and a message for each invalid parameter."""
+        errors: list[str] = []
+        changes: dict[str, Any] = {}
+        if "greeting" in parameters:
+            changes["greeting"] = parameters["greeting"][:_MAX_GREETING_CHARACTERS]
+        if parameters.get("persona"):
+            changes["instructions"] = f"{parameters['persona']} {self.instructions.partition('. ')[2]}"
+        if parameters.get("instructions"):
+            changes["instructions"] = parameters["instructions"]
+        if "speed" in parameters:
+            try:
+                changes["speed"] = float(parameters["speed"])
+            except ValueError:
+                changes["speed"] = 0.0
+            low, high = _SPEED_RANGE
+            if not low <= changes["speed"] <= high:
+                del changes["speed"]
+                errors.append(f"speed is {parameters['speed'][:20]!r}, but must be from {low} to {high}")
+        if "eagerness" in parameters:
+            if parameters["eagerness"] in _EAGERNESS:
+                changes["eagerness"] = parameters["eagerness"]
+            else:
+                value = parameters["eagerness"][:20]
+                errors.append(f"eagerness is {value!r}, but must be one of {', '.join(_EAGERNESS)}")
+        return replace(self, **changes), errors

@@ -1,0 +1,43 @@
+"""The tokenizer streams whole characters, and rejects files it does not support."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.tokenizer import TextTokenizer
+
+
+def test_text_streams_whole_characters_only(tiny_qwen2: Path) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    text = "naïve — 日本 🙂 end"
+    detokenizer = tokenizer.detokenizer()
+    parts = [detokenizer.push(token) for token in tokenizer.encode(text)]
+    assert "".join(parts) == text
+    assert not any("\ufffd" in part for part in parts)
+
+
+def test_an_unknown_gguf_tokenizer_is_an_error() -> None:
+    with pytest.raises(BadModelFile, match="supported is 'gpt2' with"):
+        TextTokenizer.from_gguf({"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"})
+
+
+def test_a_tokenizer_is_built_from_vocabulary_and_merges(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """Dream has no tokenizer.json."""
+    config = json.loads(tiny_tokenizer.to_str())
+    (tmp_path / "vocab.json").write_text(json.dumps(config["model"]["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in config["model"]["merges"]]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    added = {token["content"]: token["id"] for token in config["added_tokens"]}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    tokenizer = TextTokenizer.from_folder(tmp_path)
+    text = "<|im_start|>the capital of France"
+    assert tokenizer.encode_template(text) == tiny_tokenizer.encode(text).ids
+    (tmp_path / "vocab.json").write_text("no")
+    with pytest.raises(BadModelFile, match="cannot be read"):
+        TextTokenizer.from_folder(tmp_path)

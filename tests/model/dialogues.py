@@ -1,0 +1,34 @@
+"""Messages for tests of the engine, and helpers that collect its responses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from model.checkpoint.chat_template import TextMessage
+from model.decode.output import Progress
+from model.engine.conversation import Conversation
+
+SYSTEM = TextMessage("system", "the capital of France")
+HELLO = TextMessage("user", "hello to you")
+
+
+async def collect_progress(conversation: Conversation, *messages: TextMessage, **options: object) -> list[Progress]:
+    """Run a reply to its end and return every progress."""
+    return [progress async for progress in conversation.reply(messages, **options)]  # type: ignore[arg-type]
+
+
+def committed_text(progresses: list[Progress]) -> str:
+    """All committed text."""
+    return "".join(progress.committed for progress in progresses)
+
+
+def with_doubled_weights(folder: Path, target: Path) -> Path:
+    """Copy a tiny checkpoint with its matrices doubled. The original repeats one token, so two texts would be equal
+    even if something went wrong; with doubled matrices the text varies."""
+    shutil.copytree(folder, target, dirs_exist_ok=True)
+    weights = load_file(target / "model.safetensors")
+    save_file({name: w * 2 if w.dim() == 2 else w for name, w in weights.items()}, target / "model.safetensors")
+    return target

@@ -1,0 +1,39 @@
+"""Files that are bundled for some weights are found by the weights' checksum."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from model.checkpoint.checkpoint import open_checkpoint
+from model.engine.bundled import bundled_turn_completion_classifier, weights_checksum, weights_size
+from model.engine.turn_completion import TurnCompletionClassifier
+from model.hub.store import verified_checksum
+
+
+def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
+    config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "ending.safetensors"
+    weight = torch.randn(config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
+    metadata = {"base_bytes": str(weights_size(tiny_qwen2)), "seed": "1"}
+    classifier = TurnCompletionClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
+    classifier.save(path)
+    bundled = bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path)
+    assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
+    replace(classifier, base="0" * 64).save(path)
+    assert bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path) is None
+
+
+def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"weights")
+    computed = weights_checksum(path)
+    stat = path.stat()
+    note = {"sha256": "noted", "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    (tmp_path / ".model.gguf.verified").write_text(json.dumps(note))
+    assert verified_checksum(path) == weights_checksum(path) == "noted"
+    path.write_bytes(b"other weights")
+    assert verified_checksum(path) is None
+    assert weights_checksum(path) not in (computed, "noted")

@@ -1,0 +1,363 @@
+"""Conversations: responses with every way of decoding, prefill, forks, cancellation and the limits of the context."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from model.checkpoint.chat_template import TextMessage
+from model.decode.draft_length import DraftLengthController
+from model.decode.effort import Effort, schedule_for_effort
+from model.decode.sampling import Sampling, probabilities
+from model.engine.conversation import Conversation, PromptTooLong
+from model.engine.engine import Engine
+from model.engine.loader import LoadedModel, load_model
+from model.nn.adapter import Adapter, random_adapter
+from model.nn.forward_batch import ForwardInput
+from tests.conftest import save_tiny_checkpoint
+from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
+
+
+@pytest.fixture(scope="module")
+def drafting_model(varied_qwen2: Path) -> LoadedModel:
+    """A model with a random adapter. It never stops by itself."""
+    loaded = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(loaded.decoder.config, 4, 3, seed=3)
+    return replace(loaded, adapter=adapter, stop_tokens=frozenset())
+
+
+DECODING_OPTIONS: dict[str, dict[str, Any]] = {
+    "drafts": {},
+    "CUDA graph steps": {"cuda_graphs": True},
+    "blocks": {"decoding": "blocks", "denoising_schedule": schedule_for_effort("medium")},
+    "blocks in flight": {"decoding": "blocks", "denoising_schedule": schedule_for_effort("high", in_flight=3)},
+}
+
+
+@pytest.fixture(params=DECODING_OPTIONS)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return DECODING_OPTIONS[request.param]
+
+
+@pytest.fixture
+def drafting_engine(drafting_model: LoadedModel, options: dict[str, Any]) -> Iterator[Engine]:
+    engine = open_engine(drafting_model, options)
+    yield engine
+    engine.close()
+
+
+def open_engine(model: LoadedModel, options: dict[str, Any]) -> Engine:
+    """An engine for which rows cost nothing, so that it always drafts."""
+    engine = Engine(lambda: model, **options)
+    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    return engine
+
+
+def greedy(model: LoadedModel, messages: list[TextMessage], count: int) -> list[int]:
+    """The slow, obvious way: read the whole text again for every token."""
+    ids = model.template.encode(messages)
+    tokens: list[int] = []
+    for _ in range(count):
+        logits = model.decoder.forward(ids + tokens, model.decoder.new_cache(), logits="last")
+        tokens.append(int(logits[-1].argmax()))
+        if tokens[-1] in model.stop_tokens:
+            break
+    return tokens
+
+
+async def test_a_response_is_what_greedy_decoding_gives_one_token_at_a_time(engine: Engine) -> None:
+    progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=40)
+    expected = greedy(engine.model, [SYSTEM, HELLO], 40)
+    detokenizer = engine.model.tokenizer.detokenizer()
+    expected_text = "".join(detokenizer.push(token) for token in expected if token not in engine.model.stop_tokens)
+    assert committed_text(progress) == expected_text
+    assert [p.step for p in progress] == list(range(1, len(progress) + 1))
+    assert progress[-1].tokens == len(expected)
+    assert progress[-1].finished == ("stop" if expected[-1] in engine.model.stop_tokens else "length")
+
+
+async def test_the_next_turn_reads_only_new_tokens(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    first = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
+    num_read = len(engine.model.template.encode([SYSTEM, HELLO]))
+    messages = [SYSTEM, HELLO, TextMessage("assistant", committed_text(first)), TextMessage("user", "to you")]
+    second = await collect_progress(conversation, *messages, max_tokens=5)
+    num_instructions = len(engine.model.template.encode([SYSTEM], add_generation_prompt=False))
+    assert first[0].cached_tokens <= num_instructions
+    assert second[0].cached_tokens >= num_read - 1
+    fresh = await collect_progress(Conversation(engine), *messages, max_tokens=5)
+    assert committed_text(second) == committed_text(fresh)
+
+
+async def test_a_prepared_conversation_has_nothing_left_to_read(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    conversation.prepare([SYSTEM, HELLO])
+    num_tokens = len(engine.model.template.encode([SYSTEM, HELLO], add_generation_prompt=False))
+    while conversation.cached_tokens < num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
+        await asyncio.sleep(0.005)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=2)
+    assert progress[0].prompt_tokens - progress[0].cached_tokens <= 12  # the assistant's opening
+
+
+async def test_preparing_again_reads_only_new_tokens(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a user speaks, the same text is prefilled again and again, a few words longer each time."""
+    conversation, words, num_rows = Conversation(engine), "hello to you and hello " * 20, 0
+    run = engine.model.decoder.run
+
+    def count_rows(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        nonlocal num_rows
+        num_rows += sum(len(rows.tokens) for rows in batch)
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", count_rows)
+    for transcript in (words, f"{words} to you", f"{words} to you and Paris"):
+        messages = [SYSTEM, TextMessage("user", transcript)]
+        conversation.prepare(messages)
+        num_tokens = len(engine.model.template.encode(messages, add_generation_prompt=False))
+        while conversation.cached_tokens != num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
+            await asyncio.sleep(0.005)
+    assert num_rows < num_tokens + 40  # the template's closing is read again each time
+
+
+async def test_leaving_a_reply_stops_it_and_keeps_the_cache_valid(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=200):
+        if progress.step == 3:
+            break
+    again = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=20)
+    fresh = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=20)
+    assert committed_text(again) == committed_text(fresh)
+
+
+async def test_cancelling_takes_effect_between_steps_and_keeps_the_cache_valid(drafting_engine: Engine) -> None:
+    conversation = Conversation(drafting_engine)
+    async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=400):
+        if progress.step == 3:
+            conversation.cancel()
+    assert progress.finished is None
+    fresh = await collect_progress(Conversation(drafting_engine), SYSTEM, HELLO, max_tokens=24)
+    again = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=24)
+    assert committed_text(again) == committed_text(fresh)
+
+
+async def test_a_response_ends_at_the_stop_token(
+    drafting_model: LoadedModel, drafting_engine: Engine, options: dict[str, Any]
+) -> None:
+    """The last new token that this engine generates is made the stop token. What comes before it is committed, and no
+    more."""
+    tokens: list[int] = []
+    detokenizer = drafting_model.tokenizer.detokenizer()
+
+    class Recorder:
+        def push(self, token: int) -> str:
+            tokens.append(token)
+            return detokenizer.push(token)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drafting_model.tokenizer, "detokenizer", Recorder)
+        await collect_progress(Conversation(drafting_engine), SYSTEM, HELLO, max_tokens=30)
+    stop_token = max(tokens, key=tokens.index)
+    stop_index = tokens.index(stop_token)
+    assert stop_index > 3
+    stopping_engine = open_engine(replace(drafting_model, stop_tokens=frozenset({stop_token})), options)
+    try:
+        progress = await collect_progress(Conversation(stopping_engine), SYSTEM, HELLO, max_tokens=30)
+        assert progress[-1].finished == "stop"
+        assert progress[-1].tokens == stop_index + 1
+        expected = drafting_model.tokenizer.detokenizer()
+        assert committed_text(progress) == "".join(map(expected.push, tokens[:stop_index]))
+        assert [p.finished for p in progress[:-1]] == [None] * (len(progress) - 1)
+    finally:
+        stopping_engine.close()
+
+
+@pytest.mark.parametrize("num_drafts", [1, 3])
+async def test_drafts_never_change_the_text(varied_qwen2: Path, engine: Engine, num_drafts: int) -> None:
+    """Drafts of a random adapter are mostly wrong; what is committed never is."""
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, num_drafts, seed=num_drafts)
+    drafting = Engine(lambda: replace(base, adapter=adapter))
+    # Rows cost nothing, so it always drafts.
+    drafting.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, num_drafts, [0.9] * num_drafts)
+    steps_with_drafts = 0
+    try:
+        for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
+            question = TextMessage("user", words)
+            progress = await collect_progress(Conversation(drafting), SYSTEM, question, max_tokens=60)
+            undrafted = await collect_progress(Conversation(engine), SYSTEM, question, max_tokens=60)
+            assert committed_text(progress) == committed_text(undrafted)
+            assert progress[-1].tokens == undrafted[-1].tokens
+            steps_with_drafts += sum(bool(p.draft) for p in progress)
+            assert all(len(p.confidence) <= num_drafts for p in progress)
+        assert steps_with_drafts > 20
+    finally:
+        drafting.close()
+
+
+async def test_a_fork_leaves_the_conversation_unchanged(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    first = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
+    cached_before = conversation.cached_tokens
+    question = TextMessage("user", "Paris")
+    (speculative, *_) = await collect_progress(conversation.fork(), SYSTEM, HELLO, question, max_tokens=9)
+    assert speculative.cached_tokens > 20
+    assert conversation.cached_tokens == cached_before
+    messages = [SYSTEM, HELLO, TextMessage("assistant", committed_text(first)), TextMessage("user", "to you")]
+    fresh = await collect_progress(Conversation(engine), *messages, max_tokens=9)
+    assert committed_text(await collect_progress(conversation, *messages, max_tokens=9)) == committed_text(fresh)
+
+
+async def test_sampled_responses_repeat_with_their_seed(engine: Engine) -> None:
+    sampling = Sampling(temperature=1.2, seed=11)
+    texts = [
+        committed_text(await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=25, sampling=sampling))
+        for _ in range(2)
+    ]
+    assert texts[0] == texts[1]
+    assert texts[0] != committed_text(await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=25))
+
+
+async def test_sampling_with_drafts_draws_from_the_base_models_distribution(drafting_model: LoadedModel) -> None:
+    """Compares the second tokens of many responses, which were drafted and then accepted or drawn anew, with their
+    exact distribution after the first token."""
+    engine = open_engine(drafting_model, {})
+    sampling = Sampling(temperature=0.8, top_k=4)
+    try:
+        ids = drafting_model.template.encode([SYSTEM, HELLO])
+        responses: list[tuple[int, ...]] = []
+        for seed in range(400):
+            tokens: list[int] = []
+            detokenizer = drafting_model.tokenizer.detokenizer()
+
+            class Recorder:
+                def push(self, token: int, tokens: list[int] = tokens, detokenizer: Any = detokenizer) -> str:
+                    tokens.append(token)
+                    return str(detokenizer.push(token))
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(drafting_model.tokenizer, "detokenizer", Recorder)
+                seeded = replace(sampling, seed=seed)
+                progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=4, sampling=seeded)
+            assert any(p.draft for p in progress[:-1])
+            responses.append(tuple(tokens))
+        cache = drafting_model.decoder.new_cache()
+        first = probabilities(drafting_model.decoder.forward(ids, cache, logits="last")[0], sampling)
+        assert max_deviation([tokens[0] for tokens in responses], first) < 0.1
+        likeliest = int(first.argmax())
+        second_tokens = [tokens[1] for tokens in responses if tokens[0] == likeliest]
+        second = probabilities(drafting_model.decoder.forward([likeliest], cache, logits="last")[0], sampling)
+        assert len(second_tokens) > 60
+        assert max_deviation(second_tokens, second) < 0.2
+    finally:
+        engine.close()
+
+
+def max_deviation(drawn: list[int], expected: torch.Tensor) -> float:
+    """The largest difference between how often a token was drawn and its probability."""
+    frequencies = torch.bincount(torch.tensor(drawn), minlength=len(expected)) / len(drawn)
+    return float((frequencies - expected).abs().max())
+
+
+async def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine: Engine) -> None:
+    long = TextMessage("user", "hello to you " * 400)
+    with pytest.raises(PromptTooLong, match=rf"needs \d+ tokens.*holds {engine.context}"):
+        await collect_progress(Conversation(engine), SYSTEM, long)
+    assert await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=2)
+
+
+LONG_DIALOGUE = [TextMessage("user" if n % 2 == 0 else "assistant", f"hello to you {n} " * 8) for n in range(9)]
+
+
+async def test_a_conversation_that_outgrows_the_context_drops_its_oldest_messages(engine: Engine) -> None:
+    (progress, *_) = await collect_progress(Conversation(engine), SYSTEM, *LONG_DIALOGUE, max_tokens=2)
+    assert engine.context // 4 < progress.prompt_tokens <= engine.context * 7 // 8
+
+
+async def test_dropped_messages_stay_dropped_so_that_the_cache_is_reused(engine: Engine) -> None:
+    conversation = Conversation(engine)
+    first = await collect_progress(conversation, SYSTEM, *LONG_DIALOGUE, max_tokens=2)
+    response, question = TextMessage("assistant", committed_text(first)), TextMessage("user", "Paris")
+    (second, *_) = await collect_progress(conversation, SYSTEM, *LONG_DIALOGUE, response, question, max_tokens=2)
+    assert second.cached_tokens > second.prompt_tokens * 0.8
+    (shorter, *_) = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=2)
+    assert shorter.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
+
+
+async def test_a_far_too_long_conversation_is_shortened_before_it_is_encoded(engine: Engine) -> None:
+    messages = [TextMessage("user", "x" * 100_000) for _ in range(30)]
+    (progress, *_) = await collect_progress(Conversation(engine), SYSTEM, *messages, HELLO, max_tokens=2)
+    assert progress.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
+
+
+@pytest.mark.parametrize("effort", ["instant", "high"])
+async def test_an_adapter_can_decode_blocks_without_verification(varied_qwen2: Path, effort: Effort) -> None:
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
+    schedule = schedule_for_effort(effort)
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", denoising_schedule=schedule)
+    try:
+        progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=24)
+        assert progress[-1].finished
+        assert progress[-1].tokens / progress[-1].step >= 4 / engine.denoising_schedule.max_steps
+        # The first token of every block is the base model's own.
+        autoregressive = await collect_progress(Conversation(Engine(lambda: base)), SYSTEM, HELLO, max_tokens=1)
+        assert committed_text(progress).startswith(committed_text(autoregressive))
+    finally:
+        engine.close()
+
+
+async def test_a_deadline_gives_a_block_fewer_steps(varied_qwen2: Path) -> None:
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 15, seed=3)
+    schedule = schedule_for_effort("high")
+    engine = Engine(lambda: replace(base, adapter=adapter), decoding="blocks", denoising_schedule=schedule)
+    try:
+        steps_per_block = []
+        for deadline in (None, time.monotonic()):
+            conversation, steps = Conversation(engine), 0
+            async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=64, deadline=deadline):
+                steps += 1
+                if progress.tokens >= 16:
+                    break
+            steps_per_block.append(steps)
+        assert steps_per_block[1] < steps_per_block[0]
+    finally:
+        engine.close()
+
+
+async def test_a_response_ends_where_the_models_positions_end(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """Drafts, blocks and CUDA graph steps near the last position that the model has."""
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=48)
+    base = load_model(folder, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
+    texts = set()
+    for options in (
+        {},
+        {"cuda_graphs": True},
+        {"decoding": "blocks"},
+        {"decoding": "blocks", "denoising_schedule": schedule_for_effort("high")},
+    ):
+        engine = Engine(lambda: replace(base, adapter=adapter), **options)
+        try:
+            progress = await collect_progress(Conversation(engine), HELLO)
+            assert progress[-1].finished
+            if progress[-1].finished == "length":
+                assert progress[-1].prompt_tokens + progress[-1].tokens == 48
+            if "decoding" not in options:
+                texts.add(committed_text(progress))
+        finally:
+            engine.close()
+    assert len(texts) == 1
+
+
+async def test_max_tokens_must_be_positive(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="max_tokens is 0 and must be 1 or more"):
+        await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=0)

@@ -1,0 +1,190 @@
+"""The engine: loading, closing, cancelling between forward passes, and requests that fail without harm to others."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from model.checkpoint.gguf import BadModelFile
+from model.decode.sampling import Sampling
+from model.engine.conversation import Conversation
+from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.engine import Engine
+from model.engine.loader import LoadedModel, load_model
+from model.nn.adapter import Adapter
+from model.nn.forward_batch import ForwardInput
+from model.nn.kv_cache import KeyValueCache
+from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
+
+
+async def test_two_conversations_are_answered_at_the_same_time(engine: Engine) -> None:
+    order: list[str] = []
+
+    async def run(name: str) -> str:
+        conversation, text = Conversation(engine), ""
+        async for progress in conversation.reply([SYSTEM, TextMessage("user", name)], max_tokens=30):
+            order.append(name)
+            text += progress.committed
+        return text
+
+    both = await asyncio.gather(run("hello"), run("Paris"))
+    assert 0 < order.index("Paris") < len(order) // 2
+    alone = [
+        committed_text(await collect_progress(Conversation(engine), SYSTEM, TextMessage("user", name), max_tokens=30))
+        for name in ("hello", "Paris")
+    ]
+    assert list(both) == alone
+
+
+async def test_cancelling_takes_effect_after_the_current_forward_pass(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation, count, cancelled_at = Conversation(engine), 0, 0
+    run = engine.model.decoder.run
+
+    def cancel_in_the_fifth(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        nonlocal count, cancelled_at
+        count += 1
+        if count == 5:
+            conversation.cancel()
+            cancelled_at = count
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", cancel_in_the_fifth)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=400)
+    assert cancelled_at == 5 and count == 5 and progress[-1].finished is None
+
+
+async def test_a_failure_in_one_request_leaves_the_others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, failing = engine.model.decoder.run, Conversation(engine)
+
+    def flaky(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        if any(rows.cache is failing._cache and rows.positions[0] > 60 for rows in batch):
+            raise RuntimeError("out of memory")
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", flaky)
+    conversations = [Conversation(engine), failing, Conversation(engine)]
+    outcomes = await asyncio.gather(
+        *(collect_progress(conversation, SYSTEM, HELLO, max_tokens=40) for conversation in conversations),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [list, RuntimeError, list]
+    assert committed_text(outcomes[0]) == committed_text(outcomes[2])  # type: ignore[arg-type]
+
+
+async def test_a_request_that_runs_out_of_memory_fails_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = engine.model.decoder.run
+
+    def limited(batch: list[ForwardInput], adapter: object) -> list[torch.Tensor]:
+        if any(len(rows.cache.tokens) > 60 for rows in batch):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(batch, None)
+
+    monkeypatch.setattr(engine.model.decoder, "run", limited)
+    short = asyncio.create_task(collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=9))
+    with pytest.raises(RuntimeError, match="ran out of memory for this request; other requests continue"):
+        long = TextMessage("user", "hello to you " * 30)
+        await collect_progress(Conversation(engine), SYSTEM, long, max_tokens=9)
+    assert (await short)[-1].finished
+
+
+async def test_a_forward_pass_that_ran_out_of_memory_releases_its_tensors_before_the_retries(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = engine.model.decoder.run
+    tensors: list[weakref.ref[torch.Tensor]] = []
+    still_alive: list[bool] = []
+
+    def fail_for_several(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        large = torch.empty(1000)
+        if len(batch) > 1:
+            tensors.append(weakref.ref(large))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        still_alive.extend(ref() is not None for ref in tensors)
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", fail_for_several)
+    responses = (
+        collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=6)
+        for n in range(3)
+    )
+    assert all(progress[-1].finished for progress in await asyncio.gather(*responses))
+    assert still_alive and not any(still_alive)
+
+
+async def test_running_out_of_memory_between_forward_passes_fails_only_that_request(
+    varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork, a shared prefix and a CUDA graph runner's detach copy keys within the request itself."""
+    engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"), cuda_graphs=True)
+
+    def out_of_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    try:
+        conversation = Conversation(engine)
+        await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
+        for method in ("copy_from", "overwrite"):
+            failing = conversation.fork() if method == "copy_from" else conversation
+            with monkeypatch.context() as patch:
+                patch.setattr(KeyValueCache, method, out_of_memory)
+                expected = "the GPU ran out of memory for this request; other requests continue"
+                with pytest.raises(RuntimeError, match=expected):
+                    await collect_progress(failing, SYSTEM, HELLO)
+        after = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=12)
+        fresh = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=12)
+        assert committed_text(after) == committed_text(fresh)
+    finally:
+        engine.close()
+
+
+def test_a_gpu_without_memory_for_forward_passes_is_reported_at_the_start(
+    varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(self: CUDAGraphRunner) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(CUDAGraphRunner, "warm_up", out_of_memory)
+    expected = "holds the model, but not what its forward passes need in addition: choose a smaller"
+    with pytest.raises(ValueError, match=expected):
+        Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"), cuda_graphs=True)
+
+
+def test_the_constructor_raises_what_loading_raises(tmp_path: Path) -> None:
+    with pytest.raises(BadModelFile, match="there is no model file"):
+        Engine(lambda: load_model(tmp_path / "none.gguf"))
+
+
+def test_block_decoding_is_refused_without_an_adapter(varied_qwen2: Path) -> None:
+    with pytest.raises(ValueError, match="was not trained to denoise: run `rejoinder convert`"):
+        Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"), decoding="blocks")
+
+
+async def test_a_template_that_refuses_a_conversation_fails_the_request(varied_qwen2: Path) -> None:
+    loaded = load_model(varied_qwen2, device="cpu", precision="float32")
+    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", loaded.tokenizer)
+    engine = Engine(lambda: LoadedModel(loaded.decoder, loaded.tokenizer, template, loaded.stop_tokens))
+    with pytest.raises(ValueError, match="roles must alternate"):
+        await collect_progress(Conversation(engine), HELLO)
+    engine.close()
+
+
+async def test_a_closed_engine_fails_active_and_new_requests(varied_qwen2: Path) -> None:
+    engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"))
+    conversation = Conversation(engine)
+
+    async def close_after_two_steps() -> None:
+        async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=400, sampling=Sampling(2.0, seed=1)):
+            if progress.step == 2:
+                await asyncio.to_thread(engine.close)
+
+    with pytest.raises(RuntimeError, match="the engine was closed"):
+        await close_after_two_steps()
+    with pytest.raises(RuntimeError, match="the engine was closed"):
+        await collect_progress(conversation, SYSTEM, HELLO)

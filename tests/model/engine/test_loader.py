@@ -1,0 +1,47 @@
+"""Loading a model: which device a name stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.cuda._utils import _get_device_index
+
+from model.engine.loader import _device, load_model
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two CUDA devices, as far as torch says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("name", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
+def test_a_cuda_device_can_be_made_the_current_one(name: str, index: int) -> None:
+    """`torch.cuda.set_device` takes its index this way and refuses a device that has none."""
+    assert _get_device_index(_device(name)) == index
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "meta", "nonsense"])
+def test_a_device_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"choose|on this machine"):
+        _device(name)
+
+
+def test_the_cpu_is_the_default_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match="no CUDA device"):
+        _device("cuda")
+
+
+def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Path) -> None:
+    with pytest.raises(ValueError, match="choose auto, cpu, cuda"):
+        load_model(tiny_qwen2, device="toaster")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="no CUDA device"):
+            load_model(tiny_qwen2, device="cuda")

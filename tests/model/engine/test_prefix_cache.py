@@ -1,0 +1,92 @@
+"""Instructions and tools that conversations share are read once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.loader import load_model
+from model.nn.adapter import Adapter
+from model.nn.forward_batch import ForwardInput
+from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
+
+INSTRUCTIONS = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "weather", "description": "the capital of France", "parameters": {"type": "object"}},
+}
+
+
+@pytest.fixture
+def engine(varied_qwen2: Path) -> Iterator[Engine]:
+    """A new engine for each test: its prefix cache is empty."""
+    engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"))
+    yield engine
+    engine.close()
+
+
+async def test_conversations_share_their_instructions(engine: Engine) -> None:
+    first = await collect_progress(Conversation(engine), INSTRUCTIONS, HELLO, max_tokens=9)
+    other = await collect_progress(Conversation(engine), INSTRUCTIONS, TextMessage("user", "Paris"), max_tokens=9)
+    num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
+    assert first[0].cached_tokens == 0
+    assert other[0].cached_tokens >= num_shared
+    again = await collect_progress(Conversation(engine), INSTRUCTIONS, HELLO, max_tokens=9)
+    assert committed_text(again) == committed_text(first)
+
+
+async def test_instructions_that_were_prefilled_are_copied_by_the_next_conversation(engine: Engine) -> None:
+    first = Conversation(engine)
+    first.prepare([INSTRUCTIONS])
+    num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
+    while first.cached_tokens < num_shared:  # noqa: ASYNC110 - no event tells that prefill is done
+        await asyncio.sleep(0.005)
+    (other, *_) = await collect_progress(Conversation(engine), INSTRUCTIONS, HELLO, max_tokens=3)
+    assert other.cached_tokens >= num_shared
+
+
+async def test_a_conversation_copies_what_another_one_is_still_reading(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one arrives when the first has read half of long instructions: it copies the rest."""
+    instructions = TextMessage("system", "the capital of France is Paris and hello to you " * 40)
+    num_rows: dict[int, int] = {}
+    run, started = engine.model.decoder.run, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def count_rows(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        for rows in batch:
+            num_rows[id(rows.cache)] = num_rows.get(id(rows.cache), 0) + len(rows.tokens)
+        loop.call_soon_threadsafe(started.set)
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", count_rows)
+    first = asyncio.create_task(collect_progress(Conversation(engine), instructions, HELLO, max_tokens=2))
+    await started.wait()
+    second = Conversation(engine)
+    both = await asyncio.gather(first, collect_progress(second, instructions, HELLO, max_tokens=2))
+    assert committed_text(both[0]) == committed_text(both[1])
+    assert num_rows[id(second._cache)] < max(num_rows.values())
+
+
+@pytest.mark.parametrize("instructions", [[SYSTEM], []])
+async def test_conversations_share_their_tools(
+    engine: Engine, instructions: list[TextMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = "{% for t in tools %}{{ t.function.description }} {% endfor %}"
+    template += "{% for m in messages %}{{ m.content }} {% endfor %}"
+    compiled = ChatTemplate(template, engine.model.tokenizer)._template
+    monkeypatch.setattr(engine.model.template, "_template", compiled)
+    tools = [TOOL] * 4
+    await collect_progress(Conversation(engine), *instructions, HELLO, tools=tools, max_tokens=2)
+    question = TextMessage("user", "Paris")
+    (other, *_) = await collect_progress(Conversation(engine), *instructions, question, tools=tools, max_tokens=2)
+    assert other.cached_tokens >= 8

@@ -1,0 +1,51 @@
+"""The kernels for processors other than this one: they compile, and use the instructions that they are meant to."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import pytest
+
+from model.nn.cpu.block_formats import FORMATS
+from model.nn.cpu.codegen import TARGETS, Isa, module_text
+
+TRIPLES = {"sdot": ("aarch64-unknown-linux-gnu", "neoverse-n1")}
+
+
+def assembly(isa: Isa, name: str) -> str:
+    """The assembly of a format's kernels for an instruction set."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple, cpu = TRIPLES.get(isa, ("x86_64-unknown-linux-gnu", "x86-64"))
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
+    module = llvm.parse_assembly(module_text(TARGETS[isa], (name,)))
+    module.triple = triple
+    module.verify()
+    text: str = machine.emit_assembly(module)
+    return text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("isa", "instruction", "register"),
+    [
+        ("avx512vnni", "vpdpbusd", "%zmm"),
+        ("avxvnni", "vpdpbusd", "%ymm"),
+        ("avx2", "vpmaddubsw", "%ymm"),
+        ("sdot", "sdot", "v0.4s"),
+        ("portable", "pmaddwd", "%xmm"),
+    ],
+)
+def test_kernels_use_the_instructions_of_their_target(name: str, isa: Isa, instruction: str, register: str) -> None:
+    text = assembly(isa, name)
+    lines = [line for line in text.splitlines() if instruction in line]
+    assert len(lines) >= 8
+    assert register in text
+    assert "call" not in "".join(line for line in text.splitlines() if "extend" in line)  # no library conversions
+
+
+def test_one_row_takes_few_instructions_per_block() -> None:
+    """Reading a block from memory takes about 80 cycles, so decoding it must not take more."""
+    text = assembly("avx512vnni", "Q4_K")
+    start = text.index("tile_Q4_K_1:")
+    body = text[start : text.index(".Lfunc_end", start)]
+    assert sum(line.startswith("\t") and not line.startswith("\t.") for line in body.splitlines()) < 120

@@ -1,0 +1,205 @@
+"""The row kernels compute what torch computes, and a row is bit-identical whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from model.nn.attention import attend
+from model.nn.cpu import row_kernels as kernels
+from model.nn.cpu.linear import QuantizedActivations
+from model.nn.rotary import rotate
+
+F32 = np.float32
+EPS = F32(1e-6)
+NO_NORM = np.empty((0, 0), F32)
+
+
+def random(seed: int, *shape: int) -> kernels.Floats:
+    return np.random.default_rng(seed).standard_normal(shape, F32)
+
+
+def assert_close(ours: kernels.Floats, theirs: torch.Tensor | kernels.Floats, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(torch.from_numpy(ours), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance)
+
+
+def dequantized(x: QuantizedActivations, size: int) -> kernels.Floats:
+    return (x.levels * np.repeat(x.scale, 32, axis=1))[:, :size]
+
+
+def assert_quantized(x: QuantizedActivations, values: kernels.Floats) -> None:
+    """Every value is within half a level of its block, and the sums are those of the levels."""
+    rows, size = values.shape
+    half_level = np.repeat(x.scale, 32, axis=1)[:, :size] / 2
+    assert (np.abs(dequantized(x, size) - values) <= half_level * 1.01 + 1e-9).all()
+    halves = x.levels.reshape(rows, -1, 2, 16).sum(-1, dtype=np.int32)
+    sums = -x.scale[..., None] * np.concatenate((halves.sum(-1, keepdims=True), halves), -1).astype(F32)
+    assert_close(x.sums.reshape(sums.shape), sums)
+
+
+def test_each_block_of_32_is_quantized_with_its_own_scale() -> None:
+    x, approx_zero = np.zeros((2, 70), F32), pytest.approx(0)
+    x[0, :3], x[0, 32:34], x[1, 69] = (1, -1, 0.5), (1e4, -3e-3), -0.25
+    quantized = QuantizedActivations(2, 70)
+    kernels.quantize(x, *quantized.arrays)
+    assert quantized.levels[0, :3].tolist() == [127, -127, 64]
+    assert quantized.levels[0, 32:34].tolist() == [127, 0]
+    assert quantized.levels[1, 69] == -127 and not quantized.levels[:, 70:].any()
+    assert quantized.scale[0].tolist() == [pytest.approx(1 / 127), pytest.approx(1e4 / 127), approx_zero, approx_zero]
+    assert_quantized(quantized, x)
+
+
+@given(rows=st.integers(1, 5), size=st.integers(1, 70), seed=st.integers(0, 99))
+@settings(deadline=None)
+def test_add_and_normalize_equals_torch(rows: int, size: int, seed: int) -> None:
+    x, product, normal = random(seed, rows, size), random(seed + 1, rows, size), random(seed, rows, size)
+    bias, weight, quantized = random(seed + 3, size), random(seed + 4, size), QuantizedActivations(rows, size)
+    expected = torch.from_numpy(x + product + bias)
+    kernels.add_and_normalize(x, product, bias, weight, EPS, normal, *quantized.arrays)
+    assert_close(x, expected)
+    assert_close(normal, torch.nn.functional.rms_norm(expected, (size,), torch.from_numpy(weight), 1e-6), 1e-4)
+    assert_quantized(quantized, normal)
+
+
+@given(
+    rows=st.integers(1, 4), size=st.integers(1, 70), magnitude=st.sampled_from([1.0, 30.0, 1e4]), seed=st.integers(0, 9)
+)
+@settings(deadline=None)
+def test_swiglu_is_silu_of_gate_times_up(rows: int, size: int, magnitude: float, seed: int) -> None:
+    product, bias = random(seed, rows, 2 * size) * F32(magnitude), random(seed + 1, 2 * size)
+    inner, quantized = random(seed, rows, size), QuantizedActivations(rows, size)
+    kernels.swiglu(product, bias, inner, *quantized.arrays)
+    half, up = torch.from_numpy(product + bias).chunk(2, -1)
+    assert_close(inner, torch.nn.functional.silu(half) * up)
+    assert_quantized(quantized, inner)
+
+
+@pytest.mark.parametrize("with_norm", [False, True])
+def test_heads_are_normalized_rotated_and_written_to_the_cache(with_norm: bool) -> None:
+    rows, heads, kv_heads, size, past = 3, 4, 2, 8, 5
+    product, bias = random(0, rows, 64), random(1, 64)
+    query_scale, norm = np.abs(random(3, rows)), random(4, heads + kv_heads, size)
+    angles = torch.from_numpy(random(5, rows, size // 2)).repeat(1, 2)
+    cos, sin = angles.cos(), angles.sin()
+    sin[:, : size // 2].neg_()
+    query, keys, values = random(6, rows, heads, size), random(7, kv_heads, 9, size), random(8, kv_heads, 9, size)
+    before = keys.copy()
+    weight, rotation = norm if with_norm else NO_NORM, (cos.numpy(), sin.numpy())
+    kernels.split_heads(product, bias, weight, EPS, *rotation, query_scale, past, query, keys, values)
+    split = torch.from_numpy(product + bias).view(rows, 8, size)
+    query_key = split[:, :6]
+    if with_norm:
+        query_key = torch.nn.functional.rms_norm(query_key, (size,), None, 1e-6) * torch.from_numpy(norm)
+    rotated = rotate(query_key, cos[:, None], sin[:, None])
+    assert_close(query, rotated[:, :4] * torch.from_numpy(query_scale)[:, None, None])
+    assert_close(keys[:, past : past + rows], rotated[:, 4:].transpose(0, 1))
+    assert_close(values[:, past : past + rows], split[:, 6:].transpose(0, 1))
+    assert (keys[:, :past] == before[:, :past]).all() and (keys[:, past + rows :] == before[:, past + rows :]).all()
+
+
+@given(rows=st.integers(1, 9), past=st.integers(0, 40), seed=st.integers(0, 99))
+@settings(deadline=None)
+def test_attention_equals_torch_and_rows_are_independent(rows: int, past: int, seed: int) -> None:
+    query, keys = random(seed, rows, 6, 8), random(seed + 1, 2, past + rows, 8)
+    values = random(seed + 2, 2, past + rows, 8)
+    new = np.random.default_rng(seed).random((rows, rows)) < 0.5
+    new |= np.eye(rows, dtype=bool)
+    out = random(seed, rows, 48)
+    kernels.attend_rows(query, keys, values, past, new, out)
+    mask = torch.from_numpy(np.concatenate((np.ones((rows, past), bool), new), 1))
+    assert_close(out, attend(*(torch.from_numpy(part) for part in (query, keys, values)), mask))
+    alone = random(seed, 1, 48)
+    for row in range(rows):  # as if the keys it attends to were the whole cache
+        attended = mask[row].numpy()
+        count = int(attended.sum()) - 1
+        own = (np.ascontiguousarray(part[:, attended]) for part in (keys, values))
+        kernels.attend_rows(query[row : row + 1], *own, count, np.ones((1, 1), bool), alone)
+        assert (alone[0] == out[row]).all()
+
+
+@given(
+    rows=st.integers(2, 9),
+    size=st.sampled_from([8, 64, 72]),
+    past=st.integers(0, 90),
+    offset=st.integers(0, 15),
+    seed=st.integers(0, 9),
+)
+@settings(deadline=None, max_examples=40)
+def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
+    rows: int, size: int, past: int, offset: int, seed: int
+) -> None:
+    """A row in a batch, and alone in arrays with another memory alignment."""
+    width, heads, kv_heads, rank = 4 * size, 4, 2, 6
+    wide = random(seed, rows, 2 * width)
+    bias, weight, state = random(seed + 2, 2 * width), random(seed + 3, width), random(seed + 4, rows, width)
+    norm, rotation = (
+        random(seed + 5, heads + kv_heads, size),
+        (random(seed + 6, rows, size), random(seed + 7, rows, size)),
+    )
+    keys, values = random(seed + 8, kv_heads, past + rows, size), random(seed + 9, kv_heads, past + rows, size)
+    generator = np.random.default_rng(seed)
+    a, b = (generator.integers(-127, 128, shape, np.int8) for shape in ((2 * rank, width), (rank, 2 * width)))
+    new = np.tril(np.ones((rows, rows), bool))
+
+    def realigned(array: kernels.Floats) -> kernels.Floats:
+        copy = np.empty(array.size + offset, array.dtype)[offset:].reshape(array.shape)
+        copy[:] = array
+        return copy
+
+    def run(rows: slice, before: int) -> list[NDArray[Any]]:
+        x, product = realigned(state[rows]), realigned(wide[rows])
+        n = len(x)
+        normal, narrow = np.empty((n, width), F32), QuantizedActivations(n, width)
+        kernels.add_and_normalize(
+            x, product[:, :width].copy(), bias[:width].copy(), weight, EPS, normal, *narrow.arrays
+        )
+        inner, middle = np.empty((n, width), F32), QuantizedActivations(n, width)
+        kernels.swiglu(product, bias, inner, *middle.arrays)
+        k, v = realigned(keys[:, : before + n]), realigned(values[:, : before + n])
+        query, out = np.empty((n, heads, size), F32), np.empty((n, width), F32)
+        args = (np.ones(n, F32), before, query, k, v)
+        kernels.split_heads(product, bias, norm, EPS, realigned(rotation[0][rows]), realigned(rotation[1][rows]), *args)
+        kernels.attend_rows(query, k, v, before, new[:n, :n].copy(), out)
+        ends, indices = np.array([width, 2 * width]), np.arange(n)
+        kernels.add_low_rank(normal, indices, a, np.ones(2 * rank, F32), b, bias, ends, product)
+        attended = QuantizedActivations(n, width)
+        kernels.quantize(out, *attended.arrays)
+        keys[:, before : before + n], values[:, before : before + n] = k[:, before:], v[:, before:]
+        return [x, normal, *narrow.arrays, inner, *middle.arrays, query, out, product, *attended.arrays]
+
+    together = run(slice(0, rows), past)
+    for row in range(rows):
+        alone = run(slice(row, row + 1), past + row)
+        assert all((own[0] == batched[row]).all() for own, batched in zip(alone, together, strict=True))
+
+
+def test_kernels_are_compiled_again_if_they_cannot_be_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a cache file that a power cut left empty, and without a source file to cache for."""
+
+    def double(x: kernels.Floats) -> None:
+        for n in range(len(x)):
+            x[n] *= 2
+
+    x = np.ones(3, F32)
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    kernels._compiled("F1")(double)(x)
+    (index,) = (tmp_path / "kernels").rglob("*.nbi")
+    index.write_bytes(b"")
+    kernels._compiled("F1")(double)(x)
+    assert "compiled kernels cannot be cached" in caplog.text
+    caplog.clear()
+    without_a_file: dict[str, Callable[..., None]] = {}
+    exec("def double(x):\n    for n in range(len(x)):\n        x[n] *= 2", without_a_file)
+    kernels._compiled("F1")(without_a_file["double"])(x)
+    assert x.tolist() == [8, 8, 8]
+    assert "compiled kernels cannot be cached" in caplog.text

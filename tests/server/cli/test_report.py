@@ -1,0 +1,63 @@
+"""`rejoinder report`, with measurements that take no time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from server.cli import report as report_module
+from server.cli.main import app
+from server.report.corpus import SpokenTurn, built_in
+from server.report.measure import Measurement
+from tests.server.report.samples import MEASUREMENTS, FakeSynthesizer
+
+
+def report(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "400", "NO_COLOR": "1"})
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.fixture
+def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
+        return MEASUREMENTS
+
+    monkeypatch.setattr(report_module, "_corpus", lambda settings: built_in(FakeSynthesizer, tmp_path, "fake"))
+    monkeypatch.setattr(report_module, "_measure_turns", measure_turns)
+
+
+@pytest.mark.usefixtures("_instant_measurements")
+def test_an_exceeded_limit_exits_with_3_after_all_files_are_written(tmp_path: Path) -> None:
+    files = ("--json", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html"))
+    assert report("--limit", "p95=2000", *files)[0] == 0
+    code, output = report("--limit", "p95=100", "--limit", "missed=0", *files)
+    assert code == 3
+    assert "above the limit of 100 ms" in output and "missed turns is 1" in output
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
+    assert report("--compare", str(tmp_path / "r.json"))[0] == 0
+
+
+def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[1]")
+    code, output = report("--compare", str(tmp_path / "x.json"))
+    assert (code, "is not a report" in output) == (1, True)
+    assert "there is no report" in report("--compare", str(tmp_path / "y.json"))[1]
+
+
+@pytest.mark.usefixtures("_instant_measurements")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--limit", "p95"], "a limit looks like p95=1000"),
+        (["--kind", "shouted"], "no turns of kind 'shouted'"),
+        (["--json", "/no/such/folder/r.json"], "there is no folder /no/such/folder"),
+        (["--turn-log", "/no/such.sqlite"], "there is no turn log"),
+        (["--phone", "twilio", "--eagerness", "low"], "phone calls do not use"),
+    ],
+)
+def test_invalid_options_are_rejected_with_a_message(arguments: list[str], message: str) -> None:
+    code, output = report(*arguments)
+    assert code == 1
+    assert message in output

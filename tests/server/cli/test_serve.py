@@ -1,0 +1,22 @@
+"""`rejoinder serve`: invalid options."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from server.cli.main import app as cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--public-url", "phone.example.org"], 2, "--public-url looks like"),
+        (["--public-url", "https://phone.example.org/phone"], 2, "without a path"),
+        (["--telnyx-key", "mine"], 1, "32 bytes in base64"),
+    ],
+)
+def test_an_invalid_option_is_reported_in_one_sentence(arguments: list[str], code: int, message: str) -> None:
+    done = CliRunner().invoke(cli, ["serve", *arguments], env={"COLUMNS": "400", "NO_COLOR": "1"})
+    assert done.exit_code == code
+    assert message in " ".join(done.output.split())

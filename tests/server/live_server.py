@@ -1,0 +1,68 @@
+"""A server on a free port of this machine, and clients for it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from websockets.asyncio.client import ClientConnection, connect
+
+from server.app import build_app
+from server.context import ServerContext
+from server.deploy.run import _MAX_FRAME_BYTES
+from tests.fakes import FakeLanguageModel, fake_speech_models
+from voice.audio.codec import to_pcm16
+
+
+@contextmanager
+def serving(tls: tuple[Path, Path] | None = None, **settings: Any) -> Iterator[str]:
+    """Runs a server on a free port of this machine; yields `host:port`."""
+    context = ServerContext(FakeLanguageModel, fake_speech_models(), "tiny", **settings)
+    certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
+    config = uvicorn.Config(
+        build_app(context), port=0, log_level="error", ws="websockets-sansio", ws_max_size=_MAX_FRAME_BYTES,
+        ssl_certfile=certificate, ssl_keyfile=key, timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+
+
+@asynccontextmanager
+async def connected(address: str, **options: Any) -> AsyncIterator[ClientConnection]:
+    async with connect(f"ws://{address}/v1/realtime?model=tiny", **options) as client:
+        yield client
+
+
+async def receive(client: ClientConnection, event_type: str) -> dict[str, Any]:
+    """The next event of a type."""
+    async with asyncio.timeout(10):
+        while True:
+            event: dict[str, Any] = json.loads(await client.recv())
+            if event["type"] == event_type:
+                return event
+
+
+async def speak_one_turn(client: ClientConnection) -> dict[str, Any]:
+    """Send one spoken turn as fast as the server accepts it; returns its `response.done`."""
+    for loudness, seconds in ((0.5, 1.0), (0.0, 0.8)):
+        pcm = to_pcm16(np.full(int(24_000 * seconds), loudness, np.float32))
+        audio = base64.b64encode(pcm).decode()
+        await client.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+    return await receive(client, "response.done")

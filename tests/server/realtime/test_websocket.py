@@ -1,0 +1,125 @@
+"""The Realtime endpoint over real sockets, and clients that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import struct
+from collections.abc import Callable
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from server.deploy.run import _MAX_FRAME_BYTES
+from server.realtime import websocket
+from server.realtime.events import ServerEvent, server_event
+from tests.server.live_server import connected, receive, serving, speak_one_turn
+
+
+async def test_a_spoken_turn_over_a_socket() -> None:
+    with serving() as address:
+        async with connected(address) as client:
+            await receive(client, "session.created")
+            assert (await speak_one_turn(client))["response"]["status"] == "completed"
+
+
+async def test_a_bad_client_does_not_disturb_the_others() -> None:
+    with serving() as address:
+        async with connected(address) as good, connected(address) as bad, connected(address) as worse:
+            await bad.send(b"\x00\xff binary")
+            assert (await receive(bad, "error"))["error"]["code"] == "invalid_json"
+            await bad.send("x" * (2 << 20))
+            assert (await receive(bad, "error"))["error"]["code"] == "event_too_large"
+            with pytest.raises(ConnectionClosed) as closed:
+                await worse.send("x" * (_MAX_FRAME_BYTES + 1))
+                await receive(worse, "never")
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+            assert (await speak_one_turn(bad))["response"]["status"] == "completed"
+            assert (await speak_one_turn(good))["response"]["status"] == "completed"
+
+
+async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted() -> None:
+    with serving() as address:
+        async with connected(address) as client:
+            await client.send(json.dumps({"type": "response.create"}))
+            client.transport.abort()
+        async with httpx.AsyncClient(base_url=f"http://{address}") as web:
+            for _ in range(100):
+                if (await web.get("/healthz")).json()["conversations"] == 0:
+                    return
+                await asyncio.sleep(0.05)
+    pytest.fail("the conversation is still counted")
+
+
+async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_MAX_QUEUED_EVENTS", 8)
+    with serving() as address:
+        reader, writer = await asyncio.open_connection(*address.split(":"), limit=1 << 12)
+        key = base64.b64encode(b"0123456789abcdef").decode()
+        writer.write(
+            f"GET /v1/realtime HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        await writer.drain()
+        update = json.dumps({"type": "session.update", "session": {"instructions": "x" * 20_000}}).encode()
+        head = bytes([0x81, 0xFE]) + len(update).to_bytes(2, "big") + bytes(4)  # masked with zeros
+        async with asyncio.timeout(30):
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                for _ in range(3000):  # the server responds to each with 20 kB that nobody reads
+                    writer.write(head + update)
+                    await writer.drain()
+                await asyncio.sleep(1)
+                while True:  # the data sent before the server closed the connection, then its end
+                    if not await reader.read(1 << 16):
+                        raise ConnectionError
+        writer.close()
+
+
+async def test_a_conversation_beyond_the_limit_is_rejected_with_an_error() -> None:
+    with serving(max_conversations=1) as address:
+        async with connected(address) as first:
+            await receive(first, "session.created")
+            async with connected(address) as second:
+                error = (await receive(second, "error"))["error"]
+                assert error["code"] == "too_many_conversations"
+                with pytest.raises(ConnectionClosed):
+                    await second.recv()
+                assert second.close_code == 1013
+            assert (await speak_one_turn(first))["response"]["status"] == "completed"
+
+
+class _BurstConversation:
+    """Is busy for a moment with the first event, then sends two hundred at once."""
+
+    def __init__(self, send: Callable[[ServerEvent], None]) -> None:
+        self._send = send
+
+    async def receive(self, text: str) -> None:
+        await asyncio.sleep(0.3)
+        for _ in range(200):
+            self._send(server_event("rejoinder.phase", phase="listening"))
+        await asyncio.sleep(0.3)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_nothing_is_written_to_a_connection_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio logs every such write. The unread events keep the server from noticing the reset before it writes."""
+    monkeypatch.setattr(websocket, "open_conversation", lambda context, send: _BurstConversation(send))
+    with serving() as address:
+        client = await connect(f"ws://{address}/v1/realtime")
+        for _ in range(4):
+            await client.send("{}")
+        await asyncio.sleep(0.1)
+        reset_on_close = struct.pack("ii", 1, 0)
+        client.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset_on_close)
+        client.transport.abort()
+        await asyncio.sleep(0.8)
+    assert [record for record in caplog.records if "socket.send()" in record.getMessage()] == []

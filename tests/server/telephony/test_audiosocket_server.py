@@ -1,0 +1,32 @@
+"""AudioSocket calls over real TCP connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from server.cli.call import place_call
+from server.simulator.carriers import CARRIERS
+from server.simulator.phone import dial
+from server.telephony.auth import CarrierAuth
+from server.telephony.settings import CallSettings
+from tests.server.telephony.live_server import check, live_server, plan
+
+
+async def test_calls_are_authenticated_by_their_uuid() -> None:
+    carrier_auth = CarrierAuth(shared_secrets=("s3cret",))
+    with live_server(carrier_auth=carrier_auth) as server:
+        async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
+            await asyncio.wait_for(phone.disconnected.wait(), 2)
+        parameters = {"uuid": str(carrier_auth.audiosocket_uuid)}
+        check(await place_call(plan(server, "audiosocket", parameters=parameters)))
+
+
+async def test_a_client_that_stops_reading_does_not_disturb_other_calls() -> None:
+    with live_server(call_settings=CallSettings(greeting=" ".join(["word"] * 300))) as server:
+        client = socket.create_connection(("127.0.0.1", int(server.tcp_url.rpartition(":")[2])))
+        client.sendall(b"\x01\x00\x10" + bytes(16) + b"\x10\x01\x40" + bytes(320))
+        try:
+            check(await place_call(plan(server, parameters={"greeting": "Hello."})))
+        finally:
+            client.close()

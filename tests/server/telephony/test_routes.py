@@ -1,0 +1,159 @@
+"""Calls over real websockets: every carrier, many at once, refused calls, and clients that are no carriers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from server.cli.call import place_call
+from server.simulator.carriers import CARRIERS
+from server.simulator.errors import ServerUnavailable
+from server.simulator.phone import NetworkConditions, dial
+from server.telephony import connection
+from server.telephony.auth import CarrierAuth
+from tests.server.telephony.live_server import check, live_server, plan
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+async def test_a_call_is_greeted_and_answered(carrier: str) -> None:
+    with live_server() as server:
+        outcome = await place_call(plan(server, carrier))
+    check(outcome)
+    assert outcome.greeted_ms is not None
+    assert (outcome.marks > 0) == (carrier != "audiosocket")
+
+
+async def test_a_call_over_a_bad_network_is_answered() -> None:
+    with live_server() as server:
+        network = NetworkConditions(jitter_ms=15, reorder=0.1, loss=0.03)
+        check(await place_call(plan(server, "telnyx", network=network)))
+
+
+async def test_eight_simultaneous_calls_keep_their_clocks() -> None:
+    with live_server() as server:
+        carriers = [*CARRIERS, "twilio", "plivo"]
+        outcomes = await asyncio.gather(*(place_call(plan(server, name)) for name in carriers))
+    for outcome in outcomes:
+        check(outcome)
+    # A busy machine may delay a call or two by more than is sent ahead. A call that stalled others would stall all.
+    assert sum(outcome.gaps > 0 for outcome in outcomes) <= 2
+
+
+async def test_a_call_over_the_limit_gets_503() -> None:
+    with live_server(max_conversations=1) as server:
+        async with dial(server.phone_url, CARRIERS["twilio"]({})):
+            await asyncio.sleep(0.2)
+            with pytest.raises(ServerUnavailable, match="503 every line is busy"):
+                async with dial(server.phone_url, CARRIERS["twilio"]({})):
+                    pass
+            async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
+                await asyncio.wait_for(phone.disconnected.wait(), 2)
+
+
+async def test_an_unauthenticated_call_gets_403_and_one_line_of_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with live_server(carrier_auth=CarrierAuth(shared_secrets=("s3cret",))) as server:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(server.phone_url)
+        assert refused.value.response.status_code == 403
+        warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warnings) == 1
+        assert "neither a carrier's signature nor the secret" in warnings[0]
+        assert capsys.readouterr().err == ""  # where uvicorn logs
+        check(await place_call(plan(server, url=f"{server.phone_url}?token=s3cret")))
+        check(await place_call(plan(server, url=f"{server.phone_url}/s3cret")))
+
+
+async def test_calls_through_a_tunnel_without_credentials_are_warned_about_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with live_server() as server:
+        host, _, port = server.address.partition(":")
+        for _ in range(2):
+            (await connect("ws://phone.example.org/phone", host=host, port=int(port))).transport.abort()
+        await (await connect(server.phone_url)).close()
+    warnings = [record.getMessage() for record in caplog.records if "anyone can call" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "phone.example.org" in warnings[0]
+
+
+async def test_an_upgrade_signed_by_twilio_is_accepted() -> None:
+    validator = pytest.importorskip("twilio.request_validator").RequestValidator("token")
+    with live_server(carrier_auth=CarrierAuth(twilio_token="token")) as server:
+        signature = validator.compute_signature(server.phone_url.replace("ws:", "wss:"), {})
+        headers = {"X-Twilio-Signature": signature}
+        async with dial(server.phone_url, CARRIERS["twilio"]({}), headers=headers) as phone:
+            await asyncio.sleep(0.5)
+            assert phone.player.chunks
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+async def test_a_call_over_asterisks_websocket(as_json: bool) -> None:
+    """`connection_type = per_call_config` with `protocols = media`, as in docs/guide/telephony.md."""
+    fields = {"connection_id": "c1", "channel": "WebSocket/rejoinder/0x1", "channel_id": "1.1", "format": "ulaw"}
+    text = " ".join(["MEDIA_START", *(f"{name}:{value}" for name, value in fields.items())])
+    start, received, commands = json.dumps({"event": "MEDIA_START", **fields}) if as_json else text, 0, []
+    with live_server() as server:
+        async with connect(f"{server.phone_url}?token=any", subprotocols=[Subprotocol("media")]) as socket:
+            assert socket.subprotocol == "media"
+            await socket.send(start)
+            while received < 8 * 100:
+                frame = await asyncio.wait_for(socket.recv(), 5)
+                if isinstance(frame, bytes):
+                    received += len(frame)
+                else:
+                    commands.append(json.loads(frame)["command"] if as_json else frame.split()[0])
+            await socket.send('{"event": "HANGUP"}' if as_json else "HANGUP")
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await asyncio.wait_for(socket.recv(), 5)
+    assert commands[0] == "ANSWER"
+    assert set(commands) <= {"ANSWER", "MARK_MEDIA"}
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1000
+
+
+async def test_a_page_of_another_site_cannot_place_calls() -> None:
+    with live_server() as server, pytest.raises(InvalidStatus) as refused:
+        await connect(server.phone_url, origin="https://evil.example")
+    assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        (["{nonsense"], 1007),
+        ([b"\x00" * 640], 1003),
+        (['{"event": "media", "media": {}}'], 1008),
+        (['{"event": "websocket:connected", "content-type": "audio/opus"}'], 1003),
+    ],
+)
+async def test_a_stream_that_is_no_call_is_closed_with_the_matching_code(frames: list[str | bytes], code: int) -> None:
+    with live_server() as server:
+        async with connect(server.phone_url) as socket:
+            for frame in frames:
+                await socket.send(frame)
+            with pytest.raises(ConnectionClosed) as closed:
+                await asyncio.wait_for(socket.recv(), 5)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == code
+
+
+async def test_a_stream_that_never_starts_is_closed_after_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "START_TIMEOUT_S", 0.3)
+    with live_server() as server:
+        async with connect(server.phone_url) as socket:
+            started_at = time.monotonic()
+            with pytest.raises(ConnectionClosed) as closed:
+                await asyncio.wait_for(socket.recv(), 5)
+            assert time.monotonic() - started_at < 3
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008

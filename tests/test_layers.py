@@ -1,0 +1,189 @@
+"""Structure of the code base: which package may import which, no import cycles, and a maximum file length."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+ALLOWED = {"voice": {"voice"}, "model": {"model"}, "server": {"server", "voice", "model"}}
+"""Top-level packages, and which of them each may import."""
+
+LAYERS = {
+    "voice": [["audio"], [""]],
+    "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
+    "server": [
+        ["openmp"],
+        ["auth"],
+        ["observability"],
+        ["context"],
+        ["simulator"],
+        ["realtime"],
+        ["telephony", "report"],
+        ["app"],
+        ["deploy"],
+        ["bench"],
+        ["cli"],
+    ],
+}
+"""Layers from the lowest to the highest. A package may import only itself and packages in lower layers, not the others
+in its own layer. "" stands for the modules directly in the folder that no layer names."""
+
+MAX_LINES = 500
+
+PYTHON = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+SOURCES = [
+    *PYTHON,
+    *(path for package in ("tests", "benchmarks") for path in sorted((ROOT / package).rglob("*.py"))),
+    *(path for path in sorted((ROOT / "web").rglob("*")) if path.suffix in (".js", ".css", ".py")),
+    *sorted((ROOT / "tests").rglob("*.mjs")),
+]
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in PYTHON}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """All modules that a file imports, including imports in functions and under TYPE_CHECKING."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in MODULES else node.module
+
+
+def layer_of(module: str) -> tuple[int, str] | None:
+    """The number of a module's layer and the name it has there; None for the top-level package itself."""
+    package, _, rest = module.partition(".")
+    first = rest.partition(".")[0]
+    if not first:
+        return None
+    layers = LAYERS[package]
+    for number, names in enumerate(layers):
+        if first in names:
+            return number, first
+    default = next((number for number, names in enumerate(layers) if "" in names), None)
+    assert default is not None, f"{module} is in no layer of {package}: add it to LAYERS"
+    return default, ""
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_a_top_level_package_imports_only_allowed_packages(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    assert {name.partition(".")[0] for name in imports(path)} & set(ALLOWED) <= ALLOWED[package]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_modules_import_only_from_lower_layers(path: Path) -> None:
+    module = name_of(path)
+    own = layer_of(module)
+    if own is None:
+        return
+    for name in imports(path):
+        if name.partition(".")[0] != module.partition(".")[0] or name not in MODULES:
+            continue
+        other = layer_of(name)
+        assert other is None or other == own or other[0] < own[0], (
+            f"{module} imports {name}, which is not in a lower layer"
+        )
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {name: [other for other in imports(path) if other in MODULES] for name, path in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module in done:
+            return
+        for other in graph[module]:
+            if other != module:
+                visit(other, (*trail, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_is_not_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_a_module_has_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_test_files_are_named_after_modules() -> None:
+    """tests/PACKAGE/…/test_<module>.py; tests that span modules are in tests/e2e or next to this one."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        package, *folders = path.relative_to(ROOT / "tests").parent.parts or ("",)
+        if package in ALLOWED:
+            module = ".".join((package, *folders, path.stem.removeprefix("test_")))
+            assert module in MODULES, f"{path.relative_to(ROOT)} does not match a module: there is no {module}"
+
+
+def test_everything_but_the_local_microphone_imports_without_portaudio() -> None:
+    blocked = (
+        "import sys; sys.modules['sounddevice'] = None; import server.cli.main, server.app, voice.session, voice.local"
+    )
+    subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT, timeout=120)
+
+
+def test_conversion_runs_with_little_more_than_torch() -> None:
+    """Rented GPUs often have only torch, numpy, safetensors and tokenizers installed."""
+    absent = (
+        "numba llvmlite gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper onnxruntime soxr"
+    )
+    program = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent.split()!r}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import model.engine.engine, model.convert.generate_data, model.convert.train_adapter, model.convert.evaluate
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_imports_the_recognizers_runtime_before_torch() -> None:
+    """Otherwise both share one OpenMP runtime, and forward passes take half as long again (server/openmp.py)."""
+    program = """
+import builtins, sys
+order, real = [], builtins.__import__
+def spy(name, *rest):
+    if name in ("torch", "ctranslate2") and name not in order:
+        order.append(name)
+    return real(name, *rest)
+builtins.__import__ = spy
+import server.cli.main
+print(*order)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split()[0] == "ctranslate2"
+    assert "torch" in done.stdout.split()
+
+
+def test_openmp_refuses_to_be_imported_after_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch, server.openmp"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode != 0
+    assert "before torch" in done.stderr

@@ -1,0 +1,189 @@
+"""Interim and final transcripts of a turn, and the cut of repeated phrases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import numpy as np
+import pytest
+
+from voice.asr import (
+    EncoderWindow,
+    InterimTranscript,
+    Recognizer,
+    Segment,
+    TranscriptionCancelled,
+    Utterance,
+    remove_repetitions,
+)
+from voice.audio.codec import RECOGNITION_RATE, Samples
+
+
+def segments(text: str, start: float = 0, end: float = 1) -> list[Segment]:
+    return [Segment(text, start, end, closed=True)]
+
+
+def text_of(transcript: InterimTranscript | None) -> str:
+    assert transcript is not None
+    return transcript.text
+
+
+class ScriptedRecognizer(Recognizer):
+    """Returns the segments that the script has for the length of the audio in seconds."""
+
+    def __init__(self, script: dict[float, list[Segment]]) -> None:
+        self.script, self.transcribed_s = script, list[float]()
+
+    def transcribe(
+        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> list[Segment]:
+        if is_cancelled():
+            raise TranscriptionCancelled
+        self.transcribed_s.append(len(audio) / RECOGNITION_RATE)
+        return self.script[self.transcribed_s[-1]]
+
+
+class InterruptedRecognizer(ScriptedRecognizer):
+    """Calls `interrupt` during the first transcription."""
+
+    interrupt: Callable[[], object]
+
+    def transcribe(
+        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> list[Segment]:
+        segments = super().transcribe(audio, window, is_cancelled)
+        if len(self.transcribed_s) == 1:
+            self.interrupt()
+        if is_cancelled():
+            raise TranscriptionCancelled
+        return segments
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "strict"),
+    [
+        ("to leave the conference, to leave the conference,", "to leave the conference,", True),
+        ("to leave the conference, to leave the conference,", None, False),
+        ("I am I am I am I am so", "I am", False),
+        ("no no no", None, False),
+        ("no no no no no no no", "no", False),
+        ("call five five five one two one two", None, False),
+        ("", None, True),
+    ],
+)
+def test_repetitions_of_a_runaway_decoder_are_cut_and_those_of_a_person_are_not(
+    text: str, expected: str | None, strict: bool
+) -> None:
+    assert remove_repetitions(text, strict=strict) == (text if expected is None else expected)
+
+
+@pytest.mark.parametrize("later", ["partial", "final"])
+def test_only_a_later_interim_request_cancels_an_interim_transcription(later: str) -> None:
+    recognizer = InterruptedRecognizer({1.0: segments("One too"), 2.0: segments("One two three")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+    texts = list[object]()
+
+    def request() -> None:
+        utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+        texts.append(text_of(utterance.partial(early=True)) if later == "partial" else utterance.final())
+
+    recognizer.interrupt = request
+    interrupted = utterance.partial()
+    assert texts == ["One two three"]
+    assert (interrupted is None) == (later == "partial")  # a final transcript does not supersede it
+    assert text_of(utterance.partial()) == "One two three"
+
+
+def test_the_final_transcript_waits_for_an_early_transcription_in_progress() -> None:
+    started, resume = Event(), Event()
+    recognizer = InterruptedRecognizer({1.0: segments("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+
+    def block() -> None:
+        started.set()
+        assert resume.wait(5)
+
+    recognizer.interrupt = block
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(utterance.partial, early=True)
+        assert started.wait(5)
+        final = threads.submit(utterance.final, RECOGNITION_RATE, RECOGNITION_RATE)
+        resume.set()
+        assert final.result(5) == "One two"
+    assert len(recognizer.transcribed_s) == 1
+
+
+def test_an_outdated_final_request_does_not_block_a_newer_interim_transcript() -> None:
+    recognizer = ScriptedRecognizer({1.0: segments("One"), 2.0: segments("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+    old, new = utterance.new_request(), utterance.new_request()
+    with pytest.raises(TranscriptionCancelled):
+        utterance.final(RECOGNITION_RATE, number=old)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+    assert text_of(utterance.partial(new, early=True)) == "One two"
+    assert utterance.final(2 * RECOGNITION_RATE, 2 * RECOGNITION_RATE) == "One two"
+
+
+def test_a_final_transcription_is_cancelled_when_the_user_keeps_talking() -> None:
+    recognizer = InterruptedRecognizer({1.0: segments("One"), 2.0: segments("One two")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+
+    def keep_talking() -> None:
+        utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+        assert text_of(utterance.partial()) == "One two"
+
+    recognizer.interrupt = keep_talking
+    with pytest.raises(TranscriptionCancelled):
+        utterance.final(RECOGNITION_RATE)
+    assert utterance.final(2 * RECOGNITION_RATE) == "One two"
+
+
+def test_an_early_transcript_that_covers_the_speech_becomes_the_final_transcript() -> None:
+    recognizer = ScriptedRecognizer({1.0: segments("One two"), 0.5: segments("One")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+    assert text_of(utterance.partial(early=True)) == "One two"
+    assert utterance.final(RECOGNITION_RATE, RECOGNITION_RATE) == "One two"
+    assert len(recognizer.transcribed_s) == 1
+
+
+def test_words_that_two_interim_transcripts_agree_on_become_stable_and_stay() -> None:
+    script = {
+        1: segments("What is"),
+        2: segments("what is the cat"),
+        3: segments("What is the capital of"),
+        4: segments("Whether it"),
+    }
+    utterance = Utterance(ScriptedRecognizer(script))
+    transcripts = list[InterimTranscript]()
+    for _ in range(4):
+        utterance.add(np.zeros(RECOGNITION_RATE, np.float32))
+        transcripts += filter(None, [utterance.partial()])
+    assert [transcript.stable for transcript in transcripts] == ["", "what is", "What is the", "What is the"]
+    assert [transcript.unstable for transcript in transcripts] == ["What is", "the cat", "capital of", ""]
+
+
+def test_a_long_turn_is_transcribed_in_chunks_and_each_only_once() -> None:
+    script = {
+        20.0: [Segment("first part", 0, 12, True), Segment("cut of", 12, 20, True)],
+        13.0: segments("cut off and last"),
+    }
+    recognizer = ScriptedRecognizer(script)
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(25 * RECOGNITION_RATE, np.float32))
+    assert utterance.final() == "first part cut off and last"
+    assert utterance.final() == "first part cut off and last"
+    assert recognizer.transcribed_s == [20.0, 13.0, 13.0]
+
+
+def test_the_final_transcript_covers_no_audio_after_the_speech() -> None:
+    recognizer = ScriptedRecognizer({1.0: segments("hello")})
+    utterance = Utterance(recognizer)
+    utterance.add(np.zeros(2 * RECOGNITION_RATE, np.float32))
+    assert utterance.final(RECOGNITION_RATE) == "hello"

@@ -1,0 +1,73 @@
+"""How streamed text is split into clauses, and what is pronounced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voice.clauses import ClauseSplitter, speakable
+
+
+def split(text: str, size: int = 3) -> list[str]:
+    """Clauses of a text that arrives a few characters at a time."""
+    splitter, clauses = ClauseSplitter(), []
+    for start in range(0, len(text), size):
+        clauses += splitter.push(text[start : start + size])
+    return [clause.text for clause in clauses + splitter.flush()]
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("Paris. It lies on the Seine.", ["Paris.", " It lies on the Seine."]),
+        ("Well, it is Paris.", ["Well,", " it is Paris."]),
+        ("The capital of France is Paris.", ["The capital of France", " is Paris."]),
+        ("About 3.5 million people live there.", ["About 3.5 million people", " live there."]),
+        ("Yes. Dr. Smith and Mr. J. Jones know.", ["Yes.", " Dr. Smith and Mr. J. Jones", " know."]),
+        ("No. Tomatoes are fruits.", ["No.", " Tomatoes are fruits."]),
+        ("It is 5 p.m. in Lisbon.", ["It is 5 p.m. in Lisbon."]),
+        ("I have eighteen cats at home.", ["I have eighteen cats", " at home."]),
+        ("Sure! One, two, three.", ["Sure!", " One, two, three."]),
+        (
+            "Good. When you have boiled the water, add the eggs and wait.",
+            ["Good.", " When you have boiled", " the water, add the eggs and wait."],
+        ),
+        ("", []),
+        ("Hi", ["Hi"]),
+    ],
+)
+def test_clauses_end_where_a_speaker_would_breathe(text: str, clauses: list[str]) -> None:
+    assert split(text) == clauses
+
+
+def test_the_first_clause_comes_early_and_a_long_one_is_cut() -> None:
+    splitter = ClauseSplitter()
+    assert splitter.push("Water boils at ") == []
+    (first,) = splitter.push("sea level temperatures around ")
+    assert first.text == "Water boils at sea"
+    later = splitter.push("word " * 70)
+    assert [len(clause.text.split()) for clause in later] == [10, 24, 24]  # each plays while the next one is prepared
+    assert not any(clause.ends_sentence for clause in later)
+
+
+@given(st.text(alphabet="ab .,!?\n—1", max_size=200), st.integers(1, 9))
+def test_joined_clauses_are_exactly_the_text(text: str, size: int) -> None:
+    assert "".join(split(text, size)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("**Paris** is *nice*", "Paris is nice"),
+        ("# Answer\n- one\n- two", "Answer one two"),
+        ("see [the docs](http://x.y/z)", "see the docs"),
+        ("`code` & 5% more 🙂!", "code and 5 percent more!"),
+        ("1. First", "First"),
+        ("***", ""),
+        ("=====", "equals"),
+        ("It is 20 °C.", "It is 20 degrees Celsius."),
+    ],
+)
+def test_markup_is_not_read_aloud(text: str, spoken: str) -> None:
+    assert speakable(text) == spoken

@@ -1,0 +1,141 @@
+"""The probability that a turn is over, and the silence to wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voice.endpointing import PauseHistory, is_backchannel, is_dictating, predict_endpoint
+from voice.timing import Timing
+
+TIMING = Timing()
+
+
+def wait_ms(text: str, timing: Timing = TIMING, **evidence: Any) -> int:
+    return predict_endpoint(text, timing, **evidence).wait_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["What time is it?", "Where is the station?", "Who are you waiting for?", "What is it like?", "Did it go well?"],
+)
+def test_a_short_question_gets_a_short_wait(text: str) -> None:
+    assert wait_ms(text) < 350
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I went to the",
+        "Tell me about um",
+        "And then,",
+        "I think that we should...",
+        "Because it was raining",
+        "Before we begin.",
+        "I was, like",
+        "Well...",
+        "Let me see.",
+    ],
+)
+def test_an_incomplete_text_gets_a_long_wait(text: str) -> None:
+    assert wait_ms(text) >= TIMING.longest_wait_ms * 0.9
+
+
+def test_a_higher_probability_of_a_complete_text_shortens_the_wait() -> None:
+    waits = [wait_ms("The weather in London", text_probability=p) for p in (0.02, 0.3, 0.5, 0.7, 0.98)]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[-1] == TIMING.shortest_wait_ms and waits[0] == TIMING.patient_wait_ms
+
+
+def test_the_probability_from_the_audio_changes_the_wait() -> None:
+    assert wait_ms("Turn it off.", audio_probability=0.95) < wait_ms("Turn it off.", audio_probability=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "dictating"),
+    [
+        ("My number is five five five", True),
+        ("0 7 7 3", True),
+        ("It's spelled R E J", True),
+        ("You can call me at 415", True),
+        ("The code is 4 4 1 9 2 0 5 5 1 2", False),  # as long as a phone number
+        ("What is two plus two", False),
+        ("What is 15 times 3?", False),
+        ("I have two", False),
+        ("I was born in 1984", False),
+        ("Tell me a joke", False),
+    ],
+)
+def test_a_number_in_dictation_gets_the_dictation_wait(text: str, dictating: bool) -> None:
+    assert is_dictating(text) is dictating
+    if dictating:
+        assert wait_ms(text, text_probability=0.9) == TIMING.dictation_wait_ms
+
+
+def test_a_user_who_paused_before_gets_a_longer_wait_unless_they_have_certainly_finished() -> None:
+    pauses = PauseHistory()
+    before = wait_ms("I would like some tea", text_probability=0.6, pauses=pauses)
+    pauses.add(800)
+    after = wait_ms("I would like some tea", text_probability=0.6, pauses=pauses)
+    assert before < after <= TIMING.patient_wait_ms
+    assert wait_ms("What time is it?", text_probability=0.95, pauses=pauses) == TIMING.shortest_wait_ms
+    pauses.begin_turn()
+    assert wait_ms("I would like some tea", text_probability=0.6, pauses=pauses) == before
+
+
+def test_the_typical_pauses_of_a_user_lengthen_the_wait_in_later_turns() -> None:
+    pauses = PauseHistory()
+    text = "I would like some tea"
+    before = wait_ms(text, text_probability=0.6, pauses=pauses)
+    for length in (140, 600, 160, 560):  # pauses below the shortest wait do not count
+        pauses.add(length)
+    pauses.begin_turn()
+    assert wait_ms(text, text_probability=0.6, pauses=pauses) == 580 > before
+    assert wait_ms("What time is it?", text_probability=0.95, pauses=pauses) == TIMING.shortest_wait_ms
+    for _ in range(6):
+        pauses.add(150)
+    pauses.begin_turn()
+    assert wait_ms(text, text_probability=0.6, pauses=pauses) == before  # the earlier pauses are no longer remembered
+
+
+def test_a_user_who_dictates_with_long_pauses_gets_the_longer_of_both_waits() -> None:
+    pauses = PauseHistory()
+    pauses.add(900)
+    assert wait_ms("My number is five five five", text_probability=0.5, pauses=pauses) > TIMING.dictation_wait_ms
+    patient = Timing(longest_wait_ms=1200, patient_wait_ms=1400)
+    assert wait_ms("My number is five five five", patient, text_probability=0.2) > patient.dictation_wait_ms
+
+
+@pytest.mark.parametrize("text", ["I am doing well.", "That is what it looks like."])
+def test_words_that_also_end_sentences_are_not_a_hesitation(text: str) -> None:
+    assert wait_ms(text, text_probability=0.95) < 350
+
+
+def test_a_lone_phrase_gets_a_long_wait_unless_it_answers_a_question() -> None:
+    phrase = "In the middle of June"
+    assert wait_ms(phrase, text_probability=0.9) > 600
+    assert wait_ms(phrase, text_probability=0.9, answers_question=True) < 350
+    assert wait_ms("If it rains", text_probability=0.8) == TIMING.patient_wait_ms
+    sentence = "When I was young we lived in a small house by the sea"
+    assert wait_ms(sentence, text_probability=0.97) < 400
+
+
+@given(st.text(max_size=80), st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))
+def test_every_wait_is_within_its_bounds(
+    text: str, text_probability: float | None, audio_probability: float | None
+) -> None:
+    prediction = predict_endpoint(text, TIMING, text_probability=text_probability, audio_probability=audio_probability)
+    assert TIMING.shortest_wait_ms <= prediction.wait_ms <= TIMING.patient_wait_ms
+    assert 0 <= prediction.end_probability <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "backchannel"),
+    [("Mhm.", True), ("Yeah, yeah.", True), ("Oh, I see.", True), ("Right", True), ("", True),
+     ("Stop", False), ("No.", False), ("Right, but what about cats?", False), ("Yes I would", False)],
+)  # fmt: skip
+def test_a_backchannel_is_recognized(text: str, backchannel: bool) -> None:
+    assert is_backchannel(text) is backchannel

@@ -1,0 +1,79 @@
+"""The conversation history, and what the user heard of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voice.history import History, Item, Span, UnknownItem
+
+
+def response(*clauses: tuple[str, float]) -> Item:
+    item, start_ms = Item("a", "assistant", complete=True), 0.0
+    for text, length_ms in clauses:
+        item.spans.append(Span(text, start_ms, start_ms + length_ms))
+        item.text += text
+        start_ms += length_ms
+    return item
+
+
+def test_history_keeps_only_the_words_that_were_heard() -> None:
+    history = History()
+    history.add(response(("The capital of France", 1000), (" is Paris.", 500)))
+    heard = {}
+    for heard_ms in (0, 249, 500, 1000, 1300, 1500):
+        history.truncate("a", heard_ms)
+        heard[heard_ms] = history.get("a").heard_text
+    assert heard == {
+        0: "",
+        249: "The",
+        500: "The",
+        1000: "The capital of France",
+        1300: "The capital of France is",
+        1500: "The capital of France is Paris.",
+    }
+
+
+@given(st.floats(0, 3000), st.floats(0, 3000))
+def test_hearing_more_never_means_fewer_words(a: float, b: float) -> None:
+    item = response(("One two three four", 1200), (" five six,", 700), (" seven.", 1100))
+    heard = []
+    for item.heard_ms in sorted((a, b)):
+        heard.append(item.heard_text)
+    assert heard[1].startswith(heard[0])
+    assert item.text.startswith(heard[1])
+
+
+def test_unheard_responses_are_not_passed_to_the_model() -> None:
+    history = History()
+    history.add(Item("u", "user", "Hello"))
+    history.add(response(("Hi there.", 800)))
+    history.truncate("a", 0)
+    assert [(m.role, m.content) for m in history.messages("Be kind.")] == [("system", "Be kind."), ("user", "Hello")]
+
+
+def test_items_are_inserted_after_the_given_item() -> None:
+    history = History()
+    assert history.add(Item("1", "user")) is None
+    assert history.add(Item("2", "user")) == "1"
+    assert history.add(Item("0", "system"), after="root") is None
+    assert history.add(Item("1b", "user"), after="1") == "1"
+    assert [item.id for item in history.items] == ["0", "1", "1b", "2"]
+    history.delete("1")
+    assert [item.id for item in history.items] == ["0", "1b", "2"]
+    for invalid in (lambda: history.get("9"), lambda: history.delete("9"), lambda: history.add(Item("x", "user"), "9")):
+        with pytest.raises(UnknownItem, match="no item '9'"):
+            invalid()
+    with pytest.raises(ValueError, match="already has an item"):
+        history.add(Item("2", "user"))
+
+
+def test_only_a_response_that_is_long_enough_can_be_truncated() -> None:
+    history = History()
+    history.add(Item("u", "user", "Hello"))
+    history.add(response(("Hi.", 800)))
+    with pytest.raises(ValueError, match="is not a spoken response"):
+        history.truncate("u", 0)
+    with pytest.raises(ValueError, match="has 800 ms of audio, less than 801 ms"):
+        history.truncate("a", 801)

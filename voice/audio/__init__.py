@@ -1,0 +1,1 @@
+"""Audio signal processing: codecs, resampling, voice detection, echo, loudness."""

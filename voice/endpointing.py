@@ -1,0 +1,211 @@
+"""Estimates how likely the user's turn is over, and how much silence to wait for.
+
+There are two kinds of evidence: the text, judged by rules and by the language model's probability of a complete turn,
+and the audio. Each shifts the log-odds; their sum gives the probability, and the probability sets the wait.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+
+from voice.timing import Timing
+
+_SHORTEST_WAIT_FROM, _LONGEST_WAIT_BELOW = 0.85, 0.25
+"""From the first probability on, the shortest wait is enough; below the second, the longest is needed."""
+
+_COMPLETE_WEIGHT, _INCOMPLETE_WEIGHT = 0.7, 1.3
+"""Weight of the language model's log-odds. It is reliable when it calls a text incomplete, but it is as certain that
+"On the way to the airport" is complete as it is of a whole sentence."""
+
+_INCOMPLETE_BELOW = 0.2
+"""Below this probability the text cannot be complete ("to the", "um"), and the user expects no response yet."""
+
+_PAUSE_MARGIN = 1.25
+"""The wait is this many times as long as the longest pause that the user made before within the same turn."""
+
+_MAX_PAUSES = 6
+"""Recent pauses of the user that predict how long the next one may be."""
+
+_UNFINISHED = frozenset(
+    "a an the my your our their every of to with at by into and or but because if while as than very i".split()
+)
+"""Words that rarely end a sentence."""
+
+_LONG_TEXT_WORDS, _LONG_TEXT_WEIGHT = 10, 0.4
+"""A text of this many words most likely contains the main clause as well, so the evidence against a lone subordinate
+clause or phrase counts less."""
+
+_SUBORDINATE = frozenset(
+    "if when whenever because while although though before after since until unless once suppose supposed supposing "
+    "assuming provided as whether".split()
+)
+_PREPOSITIONS = frozenset("on in at for during from with without instead under over behind between near".split())
+"""First words of a clause or phrase that a main clause usually follows."""
+
+_HESITATION = re.compile(
+    r"(?:^|\b)(?:um|uh|er|erm|uhm|hmm|hm|ah|okay so|let me (?:see|think)|(?:^|[,.] )(?:well|like|you know))$"
+)
+"""How a user ends who is still thinking. "well" and "like" also end sentences, unless they are set apart."""
+
+_QUESTION_WORDS = frozenset(
+    "who what when where why which whose how is are was were am do does did can could will would should shall may "
+    "might have has had".split()
+)
+_COMMAND_VERBS = frozenset(
+    "tell give show explain describe name list say set turn play stop start find call remind help make open read write "
+    "please add translate count spell sing".split()
+)
+_DIGIT_WORDS = frozenset("zero oh one two three four five six seven eight nine double triple".split())
+_DICTATED_THINGS = re.compile(
+    r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b"
+)
+
+_BACKCHANNELS = frozenset(
+    "mhm mm mmm mmhmm mm-hmm mhmm uh-huh uhhuh hm hmm huh yeah yep yes right okay ok sure aha ah oh i see wow nice "
+    "good great cool alright got it true exactly interesting really indeed of course uh um".split()
+)
+_MAX_BACKCHANNEL_WORDS = 3
+"""As in "oh I see" or "yeah yeah yeah"; a longer text is a sentence."""
+
+
+@dataclass
+class PauseHistory:
+    """How the user pauses within a turn."""
+
+    longest_in_turn_ms: int = 0
+    _recent_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_PAUSES))
+
+    def add(self, length_ms: int) -> None:
+        """Record a pause after which the user continued."""
+        self.longest_in_turn_ms = max(self.longest_in_turn_ms, length_ms)
+        self._recent_ms.append(length_ms)
+
+    def typical_ms(self, timing: Timing) -> float:
+        """Typical length of the pauses that are long enough to be mistaken for the end of a turn; 0 with fewer than
+        two of them."""
+        long = [pause for pause in self._recent_ms if pause >= timing.shortest_wait_ms]
+        return statistics.median(long) if len(long) >= 2 else 0.0
+
+    def begin_turn(self) -> None:
+        """A new turn begins."""
+        self.longest_in_turn_ms = 0
+
+
+@dataclass(frozen=True)
+class EndpointPrediction:
+    """The endpointer's prediction for a pause.
+
+    Attributes:
+        end_probability: probability that the turn is over.
+        wait_ms: silence that ends the turn.
+    """
+
+    end_probability: float
+    wait_ms: int
+
+
+def predict_endpoint(
+    text: str,
+    timing: Timing,
+    *,
+    text_probability: float | None = None,
+    audio_probability: float | None = None,
+    pauses: PauseHistory | None = None,
+    answers_question: bool = False,
+) -> EndpointPrediction:
+    """Predict whether a turn is over that has reached `text`.
+
+    Args:
+        text_probability: the language model's probability that the text is complete.
+        audio_probability: the same from the end of the audio.
+        pauses: the user's earlier pauses.
+        answers_question: the text answers a question, so it need not be a sentence.
+    """
+    odds = _text_log_odds(text, answers_question)
+    if text_probability is not None:
+        odds += _log_odds(text_probability) * (_COMPLETE_WEIGHT if text_probability > 0.5 else _INCOMPLETE_WEIGHT)
+    if audio_probability is not None:
+        odds += _log_odds(audio_probability)
+    probability = 1 / (1 + math.exp(-odds))
+    share = (_SHORTEST_WAIT_FROM - probability) / (_SHORTEST_WAIT_FROM - _LONGEST_WAIT_BELOW)
+    share = min(1.0, max(0.0, share))
+    wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
+    if probability < _INCOMPLETE_BELOW:
+        wait = timing.patient_wait_ms
+    elif is_dictating(text):
+        wait = max(wait, timing.dictation_wait_ms)
+    if pauses is not None and probability < _SHORTEST_WAIT_FROM:
+        wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
+        wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, timing.patient_wait_ms))
+    return EndpointPrediction(round(probability, 3), round(wait))
+
+
+def is_dictating(text: str) -> bool:
+    """Whether the user is in the middle of a number or of spelling a word."""
+    words = _words(text)
+    num_trailing = 0
+    while num_trailing < len(words) and _is_digit(words[-1 - num_trailing]):
+        num_trailing += 1
+    digits = sum(len(word) if word.isdigit() else 1 for word in words[len(words) - num_trailing :])
+    names_dictated_thing = bool(_DICTATED_THINGS.search(text.lower()))
+    if not num_trailing or "?" in text or (words[0] in _QUESTION_WORDS and not names_dictated_thing):
+        return False
+    in_groups = (
+        num_trailing == len(words)
+        or num_trailing >= 3
+        or (words[-1].isdigit() and digits == 3)  # 415, as a phone number begins
+    )
+    return digits < 10 and (in_groups or names_dictated_thing)
+
+
+def is_backchannel(text: str) -> bool:
+    """Whether these are words that people say while they listen, which need no response."""
+    words = [word for word in re.split(r"[^\w'-]+", text.lower()) if word]
+    return len(words) <= _MAX_BACKCHANNEL_WORDS and all(word in _BACKCHANNELS for word in words)
+
+
+def _text_log_odds(text: str, answers_question: bool = False) -> float:
+    """Log-odds by rules that the text is complete. Transcribers put a full stop after anything, so that it says little;
+    a question mark, a comma and an ellipsis say more."""
+    words = _words(text)
+    if not words:
+        return 0.0
+    last, stripped = words[-1], text.rstrip().rstrip("\"')")
+    if _HESITATION.search(stripped.lower().rstrip(".,…-–—")):
+        return -4.0
+    odds = 0.0
+    if stripped.endswith(("...", "…", "-", "–", "—")):
+        odds -= 2.0
+    elif stripped.endswith((",", ";", ":")):
+        odds -= 1.5
+    elif stripped.endswith("?"):
+        odds += 1.5
+    elif stripped.endswith((".", "!")):
+        odds += 0.3
+    if last in _UNFINISHED and not stripped.endswith("?"):
+        odds -= 2.5
+    elif words[0] in _QUESTION_WORDS and len(words) >= 3:
+        odds += 1.0
+    elif words[0] in _COMMAND_VERBS and len(words) >= 2:
+        odds += 0.5
+    if not answers_question and not stripped.endswith("?") and not re.search(r"[,;.] ", text):
+        penalty = 5.0 if words[0] in _SUBORDINATE else 3.5 if words[0] in _PREPOSITIONS else 0.0
+        odds -= penalty if len(words) < _LONG_TEXT_WORDS else _LONG_TEXT_WEIGHT * penalty
+    return odds
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^\w']+", text.lower()) if word]
+
+
+def _is_digit(word: str) -> bool:
+    return word.isdigit() or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 0.02), 0.98)
+    return math.log(bounded / (1 - bounded))

@@ -1,0 +1,175 @@
+"""The assistant's side of one conversation: the current response, and when its audio has been played."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from voice import events
+from voice.history import History, Item
+from voice.instructions import INSTRUCTIONS
+from voice.language_model import LanguageModel
+from voice.response import Response, ResponseOptions
+from voice.speech_models import SpeechModels
+from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
+from voice.turn_metrics import TurnMetrics
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Settings that a client may choose for its conversation.
+
+    Attributes:
+        detect_turns: whether silence ends a turn; otherwise the client commits turns.
+        speak: whether responses are spoken; otherwise they are written.
+        speed: speaking rate of the voice, 1 is its own.
+        max_tokens: maximum length of a response, None for what the context leaves.
+    """
+
+    instructions: str = INSTRUCTIONS
+    rules: TurnRules = field(default_factory=TurnRules)
+    detect_turns: bool = True
+    speak: bool = True
+    speed: float = 1.0
+    max_tokens: int | None = None
+
+    @property
+    def response_options(self) -> ResponseOptions:
+        """The options of a response under these settings."""
+        return ResponseOptions(self.speak, self.speed, self.max_tokens)
+
+    @property
+    def deadline(self) -> float | None:
+        """When a response that starts now needs its first clause, on `time.monotonic`."""
+        return time.monotonic() + self.rules.timing.first_clause_ms / 1000 if self.speak else None
+
+
+class Playback:
+    """Starts, pauses, resumes and stops responses, one at a time.
+
+    Args:
+        emit: called with every session event.
+        on_event: called with events for the turn machine.
+        spawn: starts a task of the conversation.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        speech_models: SpeechModels,
+        history: History,
+        emit: Callable[[events.SessionEvent], None],
+        on_event: Callable[[Event], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._language_model, self._speech_models, self._history = language_model, speech_models, history
+        self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
+        self._response: Response | None = None
+        self._done_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def active(self) -> Response | None:
+        """The response that has more to send; one that only plays is not active."""
+        return self._response if self._response is not None and not self._response.done else None
+
+    def finished_sending(self, item_id: str) -> bool:
+        """Whether this item is the newest response and all of it was sent."""
+        return self._response is not None and self._response.done and self._response.item.id == item_id
+
+    @property
+    def unheard_ms(self) -> float:
+        """How much of a paused response the user has not heard."""
+        return self._response.unheard_ms if self._response is not None else 0.0
+
+    def create(self, settings: SessionSettings, metrics: TurnMetrics) -> Response:
+        """A new response, buffered until `start`."""
+        on_first_audio = partial(self._on_event, FirstAudioSent())
+        return Response(
+            settings.response_options,
+            metrics,
+            self._speech_models,
+            self._emit,
+            on_first_audio,
+            self._spawn,
+            self._clock,
+        )
+
+    def start(
+        self, response: Response, settings: SessionSettings, transcripts_ready: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Release a response. If its generation has not started, it does once `transcripts_ready()` returns."""
+        self._stop_done_timer()
+        not_before = self._response.played_until if self._response else 0.0
+        self._response = response
+        item, response_id = self._add_item(settings.speak)
+        self._spawn(self._run(response, settings, response.release(response_id, item, not_before), transcripts_ready))
+
+    def pause(self) -> None:
+        """Fall silent; the response may resume."""
+        self._stop_done_timer()
+        if self._response is not None:
+            self._response.pause("turn_detected")
+
+    def resume(self, settings: SessionSettings) -> None:
+        """Resume the paused response."""
+        response = self._response
+        assert response is not None
+        item, response_id = self._add_item(spoken=True)
+        sending = response.resume(response_id, item, TurnMetrics(new_id("turn")))
+        self._spawn(self._run(response, settings, sending))
+
+    def stop(self, reason: str) -> None:
+        """Stop the response for good, a paused one included."""
+        self._stop_done_timer()
+        if self._response is not None:
+            self._language_model.cancel()
+            self._response.stop(reason)
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._language_model.cancel()
+        self._stop_done_timer()
+
+    def _add_item(self, spoken: bool) -> tuple[Item, str]:
+        """Add an item to the history and announce its response; returns the item and the response's id."""
+        item, response_id = Item(new_id("item"), "assistant", spoken=spoken), new_id("resp")
+        previous = self._history.add(item)
+        self._emit(events.ResponseStarted(response_id, item, previous))
+        return item, response_id
+
+    async def _run(
+        self,
+        response: Response,
+        settings: SessionSettings,
+        sending: asyncio.Task[None],
+        transcripts_ready: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        if not response.started and transcripts_ready is not None:
+            await transcripts_ready()
+            if response.done:
+                return
+            response.generate(self._language_model, self._history.messages(settings.instructions), settings.deadline)
+        await asyncio.wait([sending])
+        if sending.cancelled() or not response.done or response is not self._response:
+            return
+        slack = settings.rules.timing.playback_slack_ms / 1000 if response.item.audio_ms else 0
+        wait = max(0.0, response.played_until + slack - self._clock())
+        self._stop_done_timer()
+        self._done_timer = asyncio.get_running_loop().call_later(wait, self._on_event, PlaybackDone())
+
+    def _stop_done_timer(self) -> None:
+        if self._done_timer is not None:
+            self._done_timer.cancel()
+            self._done_timer = None
+
+
+def new_id(kind: str) -> str:
+    """An id in the Realtime protocol's form: `kind_` and 20 hexadecimal digits."""
+    return f"{kind}_{uuid.uuid4().hex[:20]}"

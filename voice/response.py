@@ -1,0 +1,363 @@
+"""One response: generated, split into clauses, synthesized and sent, each step as soon as it has input.
+
+A response is buffered until it is released, and again while it is paused because the user speaks over it; nothing is
+sent then. `voice.session` decides when to release, pause and stop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from voice import events
+from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
+from voice.clauses import Clause, ClauseSplitter
+from voice.history import Item, Span
+from voice.language_model import LanguageModel, Message, Progress
+from voice.speech_models import SpeechModels
+from voice.turn_metrics import Stamp, TurnMetrics
+
+_log = logging.getLogger("rejoinder.voice")
+
+_MAX_AHEAD_S = 30.0
+"""Audio sent ahead of its playback, and audio synthesized while the response is buffered. More would only be discarded
+when the user interrupts, and clients' buffers are bounded: our page's holds two minutes."""
+
+_BLOCK_MS = 100
+"""Audio in one event: the first can be played at once, and a client that stops discards little."""
+
+_REPEAT_MS = 200
+"""A resumed response repeats this much: the word that was interrupted."""
+
+_NEARLY_CERTAIN = 0.95
+"""The first clause is synthesized from the draft when every drafted token is at least this likely."""
+
+_MAX_PAUSE_S = 0.3
+"""The language model pauses for at most this long while the first clause is synthesized: the user waits for that
+clause, and the text after it is not needed before the clause has been played."""
+
+Status = Literal["completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True)
+class ResponseOptions:
+    """Options of one response.
+
+    Attributes:
+        speak: spoken; otherwise written.
+        speed: speaking rate of the voice, 1 is its own.
+        max_tokens: maximum length, None for what the context leaves.
+    """
+
+    speak: bool = True
+    speed: float = 1.0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Text and its audio, [T] at 24 kHz; a written response has none."""
+
+    text: str
+    audio: Samples
+
+    @property
+    def ms(self) -> float:
+        return len(self.audio) * 1000 / OUTPUT_RATE
+
+
+class Response:
+    """One response, buffered at first.
+
+    Args:
+        metrics: stamped as each step begins.
+        emit: called with every event of a released response.
+        on_first_audio: called when the first audio has been sent.
+        spawn: starts the response's tasks.
+        clock: seconds, monotonic.
+
+    Attributes:
+        response_id, item: its id on the wire and its item of the history; set by `release`.
+        done: whether all of it was sent, or it was stopped.
+        played_until: when the client will have played what was sent, if it plays at once.
+        requested: set when the language model has the request.
+        ready: set when there is something to hear or to read, or never will be.
+    """
+
+    def __init__(
+        self,
+        options: ResponseOptions,
+        metrics: TurnMetrics,
+        speech_models: SpeechModels,
+        emit: Callable[[events.SessionEvent], None],
+        on_first_audio: Callable[[], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self.response_id, self.item = "", Item("", "assistant", spoken=options.speak)
+        self.metrics = metrics
+        self.done = False
+        self.played_until = 0.0
+        self._options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
+        self._on_first_audio, self._spawn = on_first_audio, spawn
+        self.requested, self.ready = asyncio.Event(), asyncio.Event()
+        self._released = False
+        self._work: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._chunks: deque[_Chunk] = deque()
+        self._sent: list[_Chunk] = []
+        self._changed = asyncio.Event()
+        self._generated = self._resumed = self._audio_sent = False
+        self._finish_reason: str | None = None
+        self._error: str | None = None
+        self._unreported_text = ""
+        self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
+
+    def generate(
+        self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None = None
+    ) -> None:
+        """Start to generate the response to `messages`.
+
+        Args:
+            deadline: when the first clause is needed, on `time.monotonic`.
+        """
+        self._work = self._spawn(self._run(language_model, messages, deadline))
+
+    def release(self, response_id: str, item: Item, not_before: float) -> asyncio.Task[None]:
+        """Send what is buffered, then the rest as it is generated. The task ends when all of it was sent, or the
+        response was stopped.
+
+        Args:
+            item: the conversation's item for the response; it grows as text and audio are sent.
+            not_before: when the audio of earlier responses will have been played.
+        """
+        self.response_id, self.item, self.played_until = response_id, item, not_before
+        self._released, self.done = True, False
+        if self._unreported_text:
+            self._emit(events.ResponseDraft(response_id, self._unreported_text, "", self.metrics.steps))
+            self._unreported_text = ""
+        self._sending = self._spawn(self._send())
+        return self._sending
+
+    def pause(self, reason: str) -> None:
+        """Fall silent now, and remove from the conversation what the user has not heard. Generation continues; its
+        output is buffered."""
+        self._released = False
+        if self._sending is not None:
+            self._sending.cancel()
+        unheard_ms = max(0.0, self.played_until - self._clock()) * 1000
+        client_reported = self.item.heard_ms is not None  # the player's own count is better than our estimate
+        if self.item.spoken and not client_reported and (unheard_ms or not self.done):
+            self.item.heard_ms = max(0.0, self.item.audio_ms - unheard_ms)
+        self.played_until = min(self.played_until, self._clock())
+        self._finish("cancelled", reason)
+
+    def stop(self, reason: str) -> None:
+        """Fall silent now, for good."""
+        if self._released:
+            self.pause(reason)
+        self.done = True
+        for task in (self._work, self._sending):
+            if task is not None:
+                task.cancel()
+        self.ready.set()
+        self._drop_early_clause()
+
+    @property
+    def started(self) -> bool:
+        """Whether generation has started."""
+        return self._work is not None
+
+    @property
+    def unheard_ms(self) -> float:
+        """How much of a paused response the user has not heard: what was cut off, and what was synthesized since."""
+        heard_ms = self.item.heard_ms
+        cut_off_ms = 0.0 if heard_ms is None else max(0.0, self.item.audio_ms - heard_ms)
+        return cut_off_ms + sum(chunk.ms for chunk in self._chunks)
+
+    def resume(self, response_id: str, item: Item, metrics: TurnMetrics) -> asyncio.Task[None]:
+        """Continue where `pause` interrupted, as another response: the first one was closed on the wire."""
+        self._chunks.extendleft(reversed(self._cut_off()))
+        self._sent = []
+        self.metrics, self._resumed = metrics, True  # it answers no turn of its own, so nothing is stamped
+        return self.release(response_id, item, self._clock())
+
+    def _cut_off(self) -> list[_Chunk]:
+        """What was sent and not heard."""
+        heard_ms = self.item.heard_ms
+        unheard: list[_Chunk] = []
+        for chunk, span in zip(self._sent, self.item.spans, strict=True):
+            if heard_ms is None or heard_ms >= span.end_ms:
+                continue
+            if heard_ms <= span.start_ms:
+                unheard.append(chunk)
+                continue
+            heard_text = span.text_heard_by(heard_ms)
+            start_ms = max(0.0, heard_ms - span.start_ms - _REPEAT_MS)
+            unheard.append(_Chunk(chunk.text[len(heard_text) :], chunk.audio[int(start_ms * OUTPUT_RATE / 1000) :]))
+        return unheard
+
+    def _stamp(self, name: Stamp) -> None:
+        if not self._resumed:
+            self.metrics.stamp(name, self._clock())
+
+    def _finish(self, status: Status, reason: str | None) -> None:
+        if not self.done:
+            self.done = True
+            self._emit(events.ResponseDone(self.response_id, self.item, status, reason, self.metrics))
+
+    async def _run(self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None) -> None:
+        """Generate the whole response. A failure of any model ends the response, not the conversation."""
+        try:
+            if self._options.speak:
+                clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._generate_clauses(language_model, messages, deadline, clauses))
+                    group.create_task(self._synthesize_clauses(language_model, clauses))
+            else:
+                await self._generate(
+                    language_model, messages, deadline, lambda progress: self._add_chunk(progress.committed)
+                )
+        except Exception as error:
+            causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+            if not all(isinstance(cause, ValueError) for cause in causes):
+                _log.exception("a response failed")
+            self._error = "; ".join(str(cause) or type(cause).__name__ for cause in causes)
+        self._generated = True
+        self.ready.set()
+        self._changed.set()
+
+    async def _generate(
+        self,
+        language_model: LanguageModel,
+        messages: Sequence[Message],
+        deadline: float | None,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.requested.set()
+        async for progress in language_model.reply(messages, max_tokens=self._options.max_tokens, deadline=deadline):
+            if progress.committed:
+                self._stamp("first_committed")
+            self.metrics.steps, self.metrics.tokens = progress.step, progress.tokens
+            self.metrics.prompt_tokens, self.metrics.cached_tokens = (
+                progress.prompt_tokens,
+                progress.cached_tokens,
+            )
+            self._finish_reason = progress.finished
+            if self._released:
+                self._emit(events.ResponseDraft(self.response_id, progress.committed, progress.draft, progress.step))
+            else:
+                self._unreported_text += progress.committed
+            on_progress(progress)
+
+    async def _generate_clauses(
+        self,
+        language_model: LanguageModel,
+        messages: Sequence[Message],
+        deadline: float | None,
+        clauses: asyncio.Queue[Clause | None],
+    ) -> None:
+        splitter = ClauseSplitter()
+
+        def queue_clause(clause: Clause) -> None:
+            self._stamp("first_clause")
+            clauses.put_nowait(clause)
+
+        def on_progress(progress: Progress) -> None:
+            for clause in splitter.push(progress.committed):
+                queue_clause(clause)
+            if "first_clause" not in self.metrics.stamps and min(progress.confidence, default=0.0) >= _NEARLY_CERTAIN:
+                self._synthesize_early(splitter.peek(progress.draft))
+
+        await self._generate(language_model, messages, deadline, on_progress)
+        for clause in splitter.flush():
+            queue_clause(clause)
+        clauses.put_nowait(None)
+
+    def _synthesize_early(self, clause: Clause | None) -> None:
+        """Start to synthesize a clause of the draft, which is not final yet but most likely will be."""
+        if clause is not None and (self._early_clause is None or self._early_clause[0] != clause):
+            self._drop_early_clause()
+            self._early_clause = (clause, self._synthesize(clause))
+
+    def _drop_early_clause(self) -> None:
+        if self._early_clause is not None:
+            self._early_clause[1].cancel()
+            self._early_clause = None
+            self.metrics.drafts_dropped += 1
+
+    def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
+        loop, models = asyncio.get_running_loop(), self._speech_models
+        return loop.run_in_executor(models.synthesis_executor, models.voice.synthesize, clause, self._options.speed)
+
+    async def _synthesize_clauses(self, language_model: LanguageModel, clauses: asyncio.Queue[Clause | None]) -> None:
+        first = True
+        while (clause := await clauses.get()) is not None:
+            while sum(chunk.ms for chunk in self._chunks) > _MAX_AHEAD_S * 1000:
+                await self._wait_for_change()
+            if self._early_clause is not None and self._early_clause[0].text == clause.text:
+                synthesis, self._early_clause = self._early_clause[1], None
+                self.metrics.drafts_spoken += 1
+            else:
+                self._drop_early_clause()
+                synthesis = self._synthesize(clause)
+            if first:
+                language_model.pause(_MAX_PAUSE_S)
+            self._add_chunk(clause.text, await synthesis)
+            if first:
+                language_model.pause(0)
+            first = False
+
+    def _add_chunk(self, text: str, audio: Samples = events.NO_SAMPLES) -> None:
+        if text:
+            if len(audio):
+                self._stamp("first_audio")
+            self._chunks.append(_Chunk(text, audio))
+            self.ready.set()
+            self._changed.set()
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _send(self) -> None:
+        """Send the chunks as they arrive, while the response is released."""
+        while True:
+            while not self._chunks and not self._generated:
+                await self._wait_for_change()
+            if not self._chunks:
+                break
+            await asyncio.sleep(self.played_until - self._clock() - _MAX_AHEAD_S)
+            self._send_chunk(self._chunks.popleft())
+            self._changed.set()
+        if self._error is not None:
+            self._finish("failed", self._error)
+            return
+        self.item.complete = True
+        cut = self._finish_reason == "length"
+        self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
+
+    def _send_chunk(self, chunk: _Chunk) -> None:
+        self._sent.append(chunk)
+        if self._options.speak:
+            start_ms = self.item.audio_ms
+            self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms))
+        self.item.text += chunk.text
+        self._emit(events.ResponseText(self.response_id, self.item.id, chunk.text))
+        if not len(chunk.audio):
+            if not self._options.speak:
+                self._stamp("first_sent")
+            return
+        self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
+        for block in split_blocks(chunk.audio, _BLOCK_MS * OUTPUT_RATE // 1000):
+            self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
+        if not self._audio_sent:
+            self._audio_sent = True
+            self._on_first_audio()
+        self._stamp("first_sent")

@@ -1,0 +1,63 @@
+"""The speech models that all conversations share, and the threads they run on."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from voice.asr import Recognizer
+from voice.audio.codec import RECOGNITION_RATE
+from voice.audio.vad import Silero, bundled_silero
+from voice.clauses import Clause
+from voice.prosody import AudioTurnDetector, load_audio_turn_detector
+from voice.tts import Voice
+
+_RECOGNITION_THREADS = 8
+
+
+@dataclass(frozen=True)
+class SpeechModels:
+    """Every model of a conversation except its language model.
+
+    Attributes:
+        turn_detector: judges by the audio whether a turn is over.
+        recognition_executor: threads that wait for the recognizer, or for another transcription of the same turn.
+        synthesis_executor, turn_detection_executor: one thread each; these models use all their cores for one request.
+    """
+
+    recognizer: Recognizer
+    silero: Silero
+    voice: Voice
+    turn_detector: AudioTurnDetector
+    recognition_executor: Executor
+    synthesis_executor: Executor
+    turn_detection_executor: Executor
+
+
+def load_speech_models(recognizer: Path, voice: Path) -> SpeechModels:
+    """Load the models and run each once, so that the first user does not wait for the warm-up.
+
+    Args:
+        recognizer: folder of a CTranslate2 Whisper model.
+        voice: a Piper voice's `.onnx` file.
+
+    Raises:
+        BadAudio: a model cannot be read.
+    """
+    models = SpeechModels(
+        Recognizer(recognizer),
+        Silero(bundled_silero()),
+        Voice(voice),
+        load_audio_turn_detector(),
+        ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition"),
+        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis"),
+        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection"),
+    )
+    noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
+    models.recognition_executor.submit(models.recognizer.transcribe, noise).result()
+    models.turn_detection_executor.submit(models.turn_detector.turn_completion, noise).result()
+    models.synthesis_executor.submit(models.voice.synthesize, Clause("Ready to talk.", True)).result()
+    return models

@@ -1,0 +1,98 @@
+"""Timestamps and counts of one turn, from the user's last spoken sample to the first audio sent; percentiles over many
+turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Stamp = Literal[
+    "speech_end",
+    "soft_end",
+    "end_decided",
+    "transcript_final",
+    "first_committed",
+    "first_clause",
+    "first_audio",
+    "first_sent",
+]
+
+STAGES: tuple[tuple[str, Stamp, Stamp], ...] = (
+    ("soft_end", "speech_end", "soft_end"),
+    ("transcription", "soft_end", "transcript_final"),
+    ("first_token", "transcript_final", "first_committed"),
+    ("first_clause", "first_committed", "first_clause"),
+    ("synthesis", "first_clause", "first_audio"),
+    ("sending", "first_audio", "first_sent"),
+)
+"""The consecutive stages of a turn's latency: name, start, end. Work starts at the soft end; the time for which its
+result was held back until the end of the turn was certain is part of `sending`."""
+
+END_OF_TURN: tuple[str, Stamp, Stamp] = ("end_of_turn", "speech_end", "end_decided")
+"""The wait for the end of the turn, which runs in parallel with those stages."""
+
+
+@dataclass
+class TurnMetrics:
+    """Timestamps and counts of one turn.
+
+    `server.realtime.response_writer.turn_event` writes these to the `rejoinder.turn` event, some under other names.
+
+    Attributes:
+        turn_id: the turn's id, the same everywhere.
+        stamps: seconds on `time.monotonic`.
+        steps, tokens: denoising steps and tokens of the response.
+        prompt_tokens, cached_tokens: tokens of the prompt, and how many of them were in the cache.
+        speculations: how often a speculative response was started in this turn.
+        speculation_used: whether the response that the user heard was speculative.
+        waited_ms: the silence that ended the turn.
+        end_probability: the endpointer's probability that the turn was over.
+        drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
+    """
+
+    turn_id: str
+    stamps: dict[Stamp, float] = field(default_factory=dict)
+    steps: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    speculations: int = 0
+    speculation_used: bool = False
+    waited_ms: int | None = None
+    end_probability: float | None = None
+    drafts_spoken: int = 0
+    drafts_dropped: int = 0
+
+    def stamp(self, name: Stamp, time: float) -> None:
+        """Record when something first happened; later calls for the same name are ignored."""
+        self.stamps.setdefault(name, time)
+
+    def stages_ms(self) -> dict[str, float]:
+        """Length of each stage that started and ended."""
+        return {
+            name: round((self.stamps[end] - self.stamps[start]) * 1000, 1)
+            for name, start, end in (*STAGES, END_OF_TURN)
+            if start in self.stamps and end in self.stamps
+        }
+
+    def latency_ms(self) -> float | None:
+        """From the last spoken sample to the first sample sent, which is audible: leading silence has been trimmed."""
+        if "speech_end" not in self.stamps or "first_sent" not in self.stamps:
+            return None
+        return round((self.stamps["first_sent"] - self.stamps["speech_end"]) * 1000, 1)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of the values lie, interpolated.
+
+    Raises:
+        ValueError: `values` is empty.
+    """
+    if not values:
+        raise ValueError("cannot compute a percentile of no values")
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
