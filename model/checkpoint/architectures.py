@@ -193,10 +193,17 @@ def detect_family(config: Mapping[str, Any], path: object, requested: str | None
         return family
     if detected is None:
         raise BadModelFile(f"{path} is a {' / '.join(names) or 'nameless'} model; known families are {_known()}")
-    checkpoint_name = f"{PurePath(str(path)).name} {config.get('_name_or_path')}"
-    if detected.name == "sdar" and (config.get("use_regular_causal") or "i-dlm" in checkpoint_name.lower()):
+    names_of_it = f"{checkpoint_name(path)} {config.get('_name_or_path')}"
+    if detected.name == "sdar" and (config.get("use_regular_causal") or "i-dlm" in names_of_it.lower()):
         return get_family(I_DLM)
     return detected
+
+
+def checkpoint_name(path: object) -> str:
+    """The name of a checkpoint's file or folder. In the Hugging Face cache, where folders are called after commits, it
+    is that of the repository: `models--ORG--REPO`."""
+    parts = PurePath(str(path)).parts
+    return parts[-3] if len(parts) > 2 and parts[-2] == "snapshots" else parts[-1]
 
 
 def uses_sliding_window(family: Family, config: Mapping[str, Any]) -> bool:

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
-from model.checkpoint.architectures import DiffusionConfig, Family, detect_family, diffusion_config, uses_sliding_window
+from model.checkpoint.architectures import (
+    DiffusionConfig,
+    Family,
+    checkpoint_name,
+    detect_family,
+    diffusion_config,
+    uses_sliding_window,
+)
 from model.checkpoint.gguf import BadModelFile, GGUFFile, StoredBlocks
 from model.checkpoint.rope import RopeParameters, rope_from_config, rotary_frequencies
 from model.checkpoint.tokenizer import TextTokenizer
@@ -235,7 +242,7 @@ class SafetensorsCheckpoint:
         self.path = folder
         self._settings = self._json("config.json")
         self._family = detect_family(self._settings, folder, family)
-        _log.info("%s is read as %s (--family names another)", folder.name, self._family.name)
+        _log.info("%s is read as %s (--family names another)", checkpoint_name(folder), self._family.name)
         try:
             self.config = self._config(self._family)
         except KeyError as error:

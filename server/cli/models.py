@@ -10,9 +10,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from model.hub import catalog
+from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from server.cli.errors import UserError, user_errors
 from server.deploy.progress import ProgressBars
+from server.deploy.runtime import hub_models
 
 models_app = typer.Typer(help="List, install and verify models.", no_args_is_help=True)
 
@@ -38,13 +40,38 @@ def models_list() -> None:
     for model, row in zip(catalog.MODELS, rows, strict=True):
         _out.print(line(row, "bold"))
         _out.print(Padding(Text(f"{model.title} · {model.authors}"), (0, 0, 0, 4), expand=False))
+    _list_hub_models()
+
+
+def _list_hub_models() -> None:
+    """Print the models that were downloaded from the hub: name, size, licence and status, then file and commit."""
+    hub = hub_models()
+    for model in hub.recorded():
+        status = "ready" if hub.is_complete(model) else "incomplete"
+        row = (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, status)
+        _out.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
+        title = f"{model.main_file or 'safetensors'} · {model.repository} at commit {model.commit[:12]}"
+        _out.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
 
 
 @models_app.command("pull")
-def models_pull(name: Annotated[str, typer.Argument(help="A name from `rejoinder models list`.")]) -> None:
-    """Install a model into the cache and verify it."""
+def models_pull(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A name from `rejoinder models list`, or a model on the Hugging Face hub: "
+            "org/repo[@revision][:file or quantization]."
+        ),
+    ],
+) -> None:
+    """Install a model into the cache and verify it. A hub model is updated to its revision's current commit."""
     with user_errors(), ProgressBars(_err) as report_progress:
-        folder = ModelStore().pull(_find(name), report_progress)
+        if reference := parse_reference(name):
+            hub = hub_models()
+            model = hub.pull(reference, report_progress)
+            folder = hub.path(model)
+        else:
+            folder = ModelStore().pull(_find(name), report_progress)
     _out.print(f"{name} is in {folder}")
 
 
@@ -53,26 +80,33 @@ def models_verify(
     name: Annotated[str | None, typer.Argument(help="Verify only this model; default: all installed ones.")] = None,
 ) -> None:
     """Verify the checksums of installed models."""
-    store, failed = ModelStore(), False
+    store, hub, failed = ModelStore(), hub_models(), False
     with user_errors():
+        downloaded = [model for model in hub.recorded() if name in (None, model.name)]
         chosen = (
-            [_find(name)]
+            ([] if downloaded else [_find(name)])
             if name
             else [m for m in catalog.MODELS if store.availability(m) == "ready" or (store.folder / m.name).exists()]
         )
-    if not chosen:
+    if not chosen and not downloaded:
         _out.print("no model is installed yet: run `rejoinder models pull NAME`")
+    checks: list[tuple[str, str]] = []
     for model in chosen:
         with ProgressBars(_err) as report_progress:
-            checks = store.check(model, report_progress)
-        for check in checks:
-            failed = failed or check.state != "ok"
-            _out.print(f"{model.name}/{check.file.name}: {check.state}", soft_wrap=True)
+            checks += [(f"{model.name}/{c.file.name}", c.state) for c in store.check(model, report_progress)]
+    for hub_model in downloaded:
+        with ProgressBars(_err) as report_progress:
+            checks += [(f"{hub_model.name}/{path}", state) for path, state in hub.check(hub_model, report_progress)]
+    for path, state in checks:
+        failed = failed or state != "ok"
+        _out.print(f"{path}: {state}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 
 
 def _find(name: str) -> catalog.ModelEntry:
+    if parse_reference(name):
+        raise UserError(f"{name} has not been downloaded: run `rejoinder models pull {name}`")
     try:
         return catalog.find_model(name)
     except LookupError as error:

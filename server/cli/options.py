@@ -78,7 +78,12 @@ class Rule(StrEnum):
 
 
 ModelOption = Annotated[
-    str, typer.Option("--model", help="A name from `rejoinder models list`, a GGUF file or a safetensors folder.")
+    str,
+    typer.Option(
+        "--model",
+        help="A name from `rejoinder models list`, a GGUF file, a safetensors folder, or a model on the Hugging Face "
+        "hub: org/repo[@revision][:file or quantization].",
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 

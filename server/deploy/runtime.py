@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 
+from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
 from model.decode.effort import EFFORTS, DenoisingSchedule
 from model.decode.sampling import Sampling
 from model.engine.engine import DecodingMode, Engine
 from model.engine.loader import load_model
 from model.hub import catalog
+from model.hub.download import HubModels
+from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.decoder import Precision
 from server.deploy.progress import ProgressBars
@@ -32,7 +36,7 @@ class ModelOptions:
     """Which models to load, and how they run.
 
     Attributes:
-        model, voice: names in the catalog, or paths.
+        model, voice: names in the catalog, or paths; `model` may be a hub reference.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: None for the device's default.
         adapter, turn_completion: a file, the bundled one (`auto`) or none.
@@ -53,15 +57,42 @@ class ModelOptions:
     family: str | None = None
 
 
-def locate_model(name: str, console: Console, store: ModelStore | None = None) -> Path:
-    """Path of a model's files, which are assembled if necessary. Raises ModelUnavailable."""
+def locate_model(name: str, console: Console, store: ModelStore | None = None, family: str | None = None) -> Path:
+    """Path of a model's files, which are assembled or downloaded if necessary.
+
+    Args:
+        name: a path, a name in the catalog, or a hub reference.
+        family: the architecture of a hub model; None reads its config.json.
+
+    Raises:
+        ModelUnavailable: there is no such model, or it cannot be obtained.
+        BadModelFile: the architecture of a hub model is not supported.
+    """
+    reference = None if Path(name).expanduser().exists() else parse_reference(name)
     with ProgressBars(console) as report:
+        if reference is not None:
+            return hub_models(family).locate(reference, report)
         return (store or ModelStore()).locate(name, report)
+
+
+def hub_models(family: str | None = None) -> HubModels:
+    """The hub models on this machine; those of an unknown architecture are rejected before they are downloaded."""
+
+    def check(config: Mapping[str, Any]) -> None:
+        detect_family(config, "this model", family)
+        quantized = config.get("quantization_config") or config.get("quantization")
+        if quantized:
+            raise BadModelFile(
+                f"the model's safetensors are quantized ({quantized.get('quant_method', 'MLX')}), which cannot be "
+                "read: choose a repository with bfloat16 weights or GGUF files"
+            )
+
+    return HubModels(check_config=check)
 
 
 def load_engine(model_options: ModelOptions, console: Console) -> Engine:
     """Load and warm up the language model. Raises ModelUnavailable, BadModelFile, ValueError."""
-    path = locate_model(model_options.model, console)
+    path = locate_model(model_options.model, console, family=model_options.family)
     return Engine(
         lambda: load_model(
             path,
