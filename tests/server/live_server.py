@@ -20,6 +20,7 @@ from server.app import build_app
 from server.context import ServerContext
 from server.deploy.run import _MAX_FRAME_BYTES
 from tests.fakes import FakeLanguageModel, fake_speech_models
+from tests.real_time import HANG_S
 from voice.audio.codec import to_pcm16
 
 
@@ -40,7 +41,7 @@ def serving(tls: tuple[Path, Path] | None = None, **settings: Any) -> Iterator[s
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=HANG_S)
         assert not thread.is_alive()
 
 
@@ -52,7 +53,7 @@ async def connected(address: str, **options: Any) -> AsyncIterator[ClientConnect
 
 async def receive(client: ClientConnection, event_type: str) -> dict[str, Any]:
     """The next event of a type."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while True:
             event: dict[str, Any] = json.loads(await client.recv())
             if event["type"] == event_type:

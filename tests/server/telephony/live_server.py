@@ -20,10 +20,12 @@ from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
 from tests.fakes import FakeLanguageModel, fake_speech_models
+from tests.real_time import HANG_S
 from voice.audio.codec import OUTPUT_RATE, Samples
 
-MAX_LATENCY_MS = 1500
-"""With fake models, a response comes about 700 ms after the words; a busy machine takes longer."""
+MAX_LATENCY_MS = 5000
+"""With fake models, a response comes about 700 ms after the words. A busy machine takes longer, so this only tells an
+answer from none; `test_call.py` and `test_phone_client.py` test the latency itself."""
 
 
 class LiveServer:
@@ -69,7 +71,7 @@ def live_server(
         yield LiveServer(*(f"127.0.0.1:{bound.getsockname()[1]}" for bound in (http_socket, tcp_socket)))
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=HANG_S)
         assert not thread.is_alive()
 
 
@@ -85,7 +87,7 @@ def plan(server: LiveServer, carrier: str = "twilio", **fields: Any) -> CallPlan
 
 
 def check(outcome: CallOutcome) -> None:
-    """The question of a call was answered in time, and the carrier accepted everything that the server sent."""
+    """The question of a call was answered, and the carrier accepted everything that the server sent."""
     assert outcome.refused == ""
     assert outcome.violations == []
     (latency,) = outcome.latencies_ms

@@ -10,6 +10,7 @@ from server.simulator.carriers import CARRIERS
 from server.simulator.phone import dial
 from server.telephony.auth import CarrierAuth
 from server.telephony.settings import CallSettings
+from tests.real_time import HANG_S
 from tests.server.telephony.live_server import check, live_server, plan
 
 
@@ -17,7 +18,7 @@ async def test_calls_are_authenticated_by_their_uuid() -> None:
     carrier_auth = CarrierAuth(shared_secrets=("s3cret",))
     with live_server(carrier_auth=carrier_auth) as server:
         async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
-            await asyncio.wait_for(phone.disconnected.wait(), 2)
+            await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
         parameters = {"uuid": str(carrier_auth.audiosocket_uuid)}
         check(await place_call(plan(server, "audiosocket", parameters=parameters)))
 

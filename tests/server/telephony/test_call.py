@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 
 import numpy as np
@@ -10,9 +11,13 @@ import pytest
 
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.simulator.carriers import CARRIERS, HangUp
+from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
+from tests.fakes import run_on_virtual_clock
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
+from tests.voice.session_harness import run_session
 from voice.audio.codec import encode
+from voice.events import ResponseAudio
 
 
 @pytest.mark.parametrize("name", CARRIERS)
@@ -29,6 +34,41 @@ def test_a_question_is_answered_over_every_carrier(name: str) -> None:
     assert caller.closed is not None
     assert caller.closed[0] == 1000
     assert [e for e in caller.events if e.type == "error"] == []
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_the_telephone_adds_at_most_150_ms_to_a_response(name: str) -> None:
+    """A session hears the end of the words at once, and its first audio is played at once; a telephone adds the jitter
+    buffer and its chunks."""
+    caller = run_call(lambda caller: caller.ask(), VirtualCaller(name))
+    audible_at = next(start for start, _, loud in caller.chunks if loud)
+    harness = run_session(lambda harness: harness.ask_question(3.0))
+    assert 0 < audible_at - caller.words_end < harness.time_of(ResponseAudio) - 1.0 + 0.15
+
+
+def test_simultaneous_calls_keep_their_clocks_although_one_carrier_stops_reading() -> None:
+    """A call that waited for another one would have gaps."""
+
+    class StopsReading(VirtualCaller):
+        async def send(self, frame: Frame) -> None:
+            if self.chunks:
+                await asyncio.sleep(1e6)
+            await super().send(frame)
+
+    async def script(caller: VirtualCaller) -> None:
+        caller.language_model.words = [f" word{n}" for n in range(40)]
+        await caller.speak(1.0)
+        await caller.listen(6.0)
+
+    async def run() -> list[VirtualCaller]:
+        callers = [VirtualCaller(name) for name in (*CARRIERS, "twilio")]
+        await asyncio.gather(*(caller.run(script) for caller in (*callers, StopsReading())))
+        return callers
+
+    for caller in run_on_virtual_clock(run):
+        assert caller.heard_s == pytest.approx(4.0, abs=0.21), caller.carrier.name
+        gaps = [after[0] - before[1] for before, after in itertools.pairwise(caller.chunks)]
+        assert max(gaps) < 0.001, caller.carrier.name
 
 
 # Interruptions.

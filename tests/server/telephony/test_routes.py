@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 
 import pytest
 from websockets.asyncio.client import connect
@@ -18,16 +17,18 @@ from server.simulator.errors import ServerUnavailable
 from server.simulator.phone import NetworkConditions, dial
 from server.telephony import connection
 from server.telephony.auth import CarrierAuth
+from tests.real_time import HANG_S, wait_until
 from tests.server.telephony.live_server import check, live_server, plan
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
-async def test_a_call_is_greeted_and_answered(carrier: str) -> None:
+async def test_eight_simultaneous_calls_of_every_carrier_are_greeted_and_answered() -> None:
+    carriers = [*CARRIERS, "twilio", "plivo"]
     with live_server() as server:
-        outcome = await place_call(plan(server, carrier))
-    check(outcome)
-    assert outcome.greeted_ms is not None
-    assert (outcome.marks > 0) == (carrier != "audiosocket")
+        outcomes = await asyncio.gather(*(place_call(plan(server, carrier)) for carrier in carriers))
+    for carrier, outcome in zip(carriers, outcomes, strict=True):
+        check(outcome)
+        assert outcome.greeted_ms is not None, carrier
+        assert (outcome.marks > 0) == (carrier != "audiosocket"), carrier
 
 
 async def test_a_call_over_a_bad_network_is_answered() -> None:
@@ -36,25 +37,15 @@ async def test_a_call_over_a_bad_network_is_answered() -> None:
         check(await place_call(plan(server, "telnyx", network=network)))
 
 
-async def test_eight_simultaneous_calls_keep_their_clocks() -> None:
-    with live_server() as server:
-        carriers = [*CARRIERS, "twilio", "plivo"]
-        outcomes = await asyncio.gather(*(place_call(plan(server, name)) for name in carriers))
-    for outcome in outcomes:
-        check(outcome)
-    # A busy machine may delay a call or two by more than is sent ahead. A call that stalled others would stall all.
-    assert sum(outcome.gaps > 0 for outcome in outcomes) <= 2
-
-
 async def test_a_call_over_the_limit_gets_503() -> None:
     with live_server(max_conversations=1) as server:
-        async with dial(server.phone_url, CARRIERS["twilio"]({})):
-            await asyncio.sleep(0.2)
+        async with dial(server.phone_url, CARRIERS["twilio"]({})) as first:
+            await wait_until(lambda: bool(first.player.chunks))  # the greeting
             with pytest.raises(ServerUnavailable, match="503 every line is busy"):
                 async with dial(server.phone_url, CARRIERS["twilio"]({})):
                     pass
             async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
-                await asyncio.wait_for(phone.disconnected.wait(), 2)
+                await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
 
 
 async def test_an_unauthenticated_call_gets_403_and_one_line_of_log(
@@ -68,8 +59,9 @@ async def test_an_unauthenticated_call_gets_403_and_one_line_of_log(
         assert len(warnings) == 1
         assert "neither a carrier's signature nor the secret" in warnings[0]
         assert capsys.readouterr().err == ""  # where uvicorn logs
-        check(await place_call(plan(server, url=f"{server.phone_url}?token=s3cret")))
-        check(await place_call(plan(server, url=f"{server.phone_url}/s3cret")))
+        urls = (f"{server.phone_url}?token=s3cret", f"{server.phone_url}/s3cret")
+        for outcome in await asyncio.gather(*(place_call(plan(server, url=url)) for url in urls)):
+            check(outcome)
 
 
 async def test_calls_through_a_tunnel_without_credentials_are_warned_about_once(
@@ -91,8 +83,7 @@ async def test_an_upgrade_signed_by_twilio_is_accepted() -> None:
         signature = validator.compute_signature(server.phone_url.replace("ws:", "wss:"), {})
         headers = {"X-Twilio-Signature": signature}
         async with dial(server.phone_url, CARRIERS["twilio"]({}), headers=headers) as phone:
-            await asyncio.sleep(0.5)
-            assert phone.player.chunks
+            await wait_until(lambda: bool(phone.player.chunks))
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
@@ -106,7 +97,7 @@ async def test_a_call_over_asterisks_websocket(as_json: bool) -> None:
             assert socket.subprotocol == "media"
             await socket.send(start)
             while received < 8 * 100:
-                frame = await asyncio.wait_for(socket.recv(), 5)
+                frame = await asyncio.wait_for(socket.recv(), HANG_S)
                 if isinstance(frame, bytes):
                     received += len(frame)
                 else:
@@ -114,7 +105,7 @@ async def test_a_call_over_asterisks_websocket(as_json: bool) -> None:
             await socket.send('{"event": "HANGUP"}' if as_json else "HANGUP")
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
-                    await asyncio.wait_for(socket.recv(), 5)
+                    await asyncio.wait_for(socket.recv(), HANG_S)
     assert commands[0] == "ANSWER"
     assert set(commands) <= {"ANSWER", "MARK_MEDIA"}
     assert closed.value.rcvd is not None
@@ -142,7 +133,7 @@ async def test_a_stream_that_is_no_call_is_closed_with_the_matching_code(frames:
             for frame in frames:
                 await socket.send(frame)
             with pytest.raises(ConnectionClosed) as closed:
-                await asyncio.wait_for(socket.recv(), 5)
+                await asyncio.wait_for(socket.recv(), HANG_S)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == code
 
@@ -151,9 +142,7 @@ async def test_a_stream_that_never_starts_is_closed_after_a_timeout(monkeypatch:
     monkeypatch.setattr(connection, "START_TIMEOUT_S", 0.3)
     with live_server() as server:
         async with connect(server.phone_url) as socket:
-            started_at = time.monotonic()
             with pytest.raises(ConnectionClosed) as closed:
-                await asyncio.wait_for(socket.recv(), 5)
-            assert time.monotonic() - started_at < 3
+                await asyncio.wait_for(socket.recv(), HANG_S)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1008

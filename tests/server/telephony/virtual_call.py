@@ -40,6 +40,7 @@ class VirtualCaller:
     Attributes:
         echo: fraction of the played audio that returns in the caller's audio, 150 ms later.
         closed: code and reason that the server closed with.
+        words_end: when the caller last stopped speaking.
     """
 
     def __init__(self, name: str = "twilio", settings: CallSettings | None = None, **parameters: str) -> None:
@@ -56,7 +57,7 @@ class VirtualCaller:
         self.chunks: list[tuple[float, float, bool]] = []
         self.play_until = 0.0
         self.pending_marks: list[tuple[float, str]] = []
-        self.clears = 0
+        self.clears, self.words_end = 0, 0.0
         self.echo, self.played = 0.0, np.zeros(120 * self.carrier.rate, np.float32)
 
     # What the server calls.
@@ -109,6 +110,9 @@ class VirtualCaller:
             await asyncio.sleep(0.02)
             while self.pending_marks and self.pending_marks[0][0] <= loop.time():
                 self.reply(self.carrier.mark_played(self.pending_marks.pop(0)[1]))
+
+        if amplitude:
+            self.words_end = loop.time()
 
     async def listen(self, seconds: float) -> None:
         await self.speak(seconds, 0.0)

@@ -1,0 +1,78 @@
+"""One of several attempts must pass, and a defect still fails."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tests import real_time
+from tests.real_time import retried_under_load, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_time, "_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_a_test_passes_if_one_of_three_attempts_does(failures: int) -> None:
+    calls: list[str] = []
+
+    @retried_under_load(attempts=3)
+    def synchronous(name: str) -> None:
+        calls.append(name)
+        assert len(calls) > failures, "too late"
+
+    @retried_under_load(attempts=3)
+    async def asynchronous(name: str) -> None:
+        synchronous.__wrapped__(name)  # type: ignore[attr-defined]
+
+    for test in (synchronous, asynchronous):
+        calls.clear()
+        with warnings.catch_warnings(record=True) as reported:
+            done = test("argument")
+            if done is not None:
+                await done
+        starts = [f"{test.__name__}: attempt {number} of 3 failed: too late" for number in range(1, failures + 1)]
+        assert all(str(w.message).startswith(start) for w, start in zip(reported, starts, strict=True))
+        assert calls == ["argument"] * (failures + 1)
+
+
+async def test_a_defect_fails_every_attempt() -> None:
+    calls: list[int] = []
+
+    @retried_under_load(attempts=3)
+    async def broken() -> None:
+        calls.append(1)
+        raise AssertionError("broken")
+
+    with pytest.warns(UserWarning), pytest.raises(AssertionError, match="broken"):
+        await broken()
+    assert len(calls) == 3
+
+
+async def test_other_errors_are_not_retried() -> None:
+    calls: list[int] = []
+
+    @retried_under_load()
+    async def broken() -> None:
+        calls.append(1)
+        raise KeyError("broken")
+
+    with pytest.raises(KeyError):
+        await broken()
+    assert len(calls) == 1
+
+
+async def test_waiting_ends_when_the_condition_holds_or_after_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = [False, False, True]
+    await wait_until(lambda: results.pop(0))
+    assert results == []
+
+    async def never() -> bool:
+        return False
+
+    monkeypatch.setattr(real_time, "HANG_S", 0.05)
+    with pytest.raises(TimeoutError):
+        await wait_until(never)
