@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -10,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from model.checkpoint.chat_template import TextMessage
 from model.decode.output import Progress
 from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from tests.real_time import HANG_S
 
 SYSTEM = TextMessage("system", "the capital of France")
 HELLO = TextMessage("user", "hello to you")
@@ -23,6 +28,26 @@ async def collect_progress(conversation: Conversation, *messages: TextMessage, *
 def committed_text(progresses: list[Progress]) -> str:
     """All committed text."""
     return "".join(progress.committed for progress in progresses)
+
+
+@contextmanager
+def held(engine: Engine) -> Iterator[None]:
+    """Keep the engine's thread busy, so that all requests made meanwhile arrive before the same forward pass, however
+    late a busy machine makes them."""
+    holding, released = threading.Event(), threading.Event()
+
+    def hold(model: object) -> None:
+        holding.set()
+        released.wait(HANG_S)
+
+    holder = threading.Thread(target=engine.call, args=(hold,))
+    holder.start()
+    holding.wait(HANG_S)
+    try:
+        yield
+    finally:
+        released.set()
+        holder.join()
 
 
 def with_doubled_weights(folder: Path, target: Path) -> Path:

@@ -25,7 +25,8 @@ from model.nn.adapter import Adapter
 from model.nn.attention import causal_mask
 from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
 from model.nn.kv_cache import KeyValueCache
-from tests.model.dialogues import HELLO, SYSTEM, collect_progress
+from tests.model.dialogues import HELLO, SYSTEM, collect_progress, held
+from tests.real_time import HANG_S
 
 CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
 
@@ -82,13 +83,15 @@ def test_the_longest_waiting_requests_are_scheduled_as_long_as_they_fit(requests
 async def test_new_prompts_do_not_keep_a_generating_request_out_of_any_forward_pass(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dozen prompts arrive in the middle of a response. The response is in every forward pass, and at least one
-    prompt."""
-    generating, batches = Conversation(engine), []
+    """A dozen prompts arrive in the middle of a response, before its tenth forward pass. The response is in every
+    forward pass, and at least one prompt."""
+    generating, batches, prompts_arrived = Conversation(engine), [], threading.Event()
     run = engine.model.decoder.run
 
     def spy(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
         batches.append((any(rows.cache is generating._cache for rows in batch), any(rows.is_prefill for rows in batch)))
+        if len(batches) == 10:
+            prompts_arrived.wait(HANG_S)
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
@@ -101,11 +104,13 @@ async def test_new_prompts_do_not_keep_a_generating_request_out_of_any_forward_p
                 asyncio.create_task(collect_progress(Conversation(engine), SYSTEM, question, max_tokens=2))
                 for question in questions
             ]
-    end = len(batches)
+            await asyncio.sleep(0)  # all have submitted their request
+            prompts_arrived.set()
     await asyncio.gather(*tasks)
+    end = max(n for n, (has_generating, _) in enumerate(batches) if has_generating)
     during = batches[start:end]
     assert sum(has_prefill for _, has_prefill in during) >= 12
-    assert all(has_generating for has_generating, _ in during[:-2])
+    assert all(has_generating for has_generating, _ in during)
 
 
 async def test_a_long_prompt_does_not_keep_a_generating_request_out_of_any_forward_pass(
@@ -164,10 +169,14 @@ async def test_the_longest_waiting_requests_are_served_first(engine: Engine, mon
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
-    responses = (
-        collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12)
-        for n in range(6)
-    )
+    with held(engine):
+        responses = [
+            asyncio.create_task(
+                collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12)
+            )
+            for n in range(6)
+        ]
+        await asyncio.sleep(0)  # all have submitted their request
     assert all(progress[-1].finished for progress in await asyncio.gather(*responses))
     caches = {cache for batch in batches for cache in batch}
     all_started = max(next(n for n, batch in enumerate(batches) if cache in batch) for cache in caches)
@@ -191,13 +200,9 @@ async def test_a_request_that_commits_nothing_comes_before_one_that_does(engine:
 
     engine._max_rows = 2
     done = [threading.Event() for _ in range(2)]
-    both_arrived = threading.Event()
-    blocker = threading.Thread(target=engine.call, args=(lambda model: both_arrived.wait(5),))
-    blocker.start()  # both arrive before the same forward pass
-    for name, commits, event in (("commits", True, done[0]), ("computes", False, done[1])):
-        engine.submit(steps(name, commits), lambda error: None, event.set)  # type: ignore[arg-type]
-    both_arrived.set()
+    with held(engine):
+        for name, commits, event in (("commits", True, done[0]), ("computes", False, done[1])):
+            engine.submit(steps(name, commits), lambda error: None, event.set)  # type: ignore[arg-type]
     for event in done:
-        assert await asyncio.to_thread(event.wait, 10)
-    blocker.join()
+        assert await asyncio.to_thread(event.wait, HANG_S)
     assert served == ["commits", *["computes"] * 6, *["commits"] * 5]

@@ -7,16 +7,19 @@ import base64
 import json
 import socket
 import struct
+import threading
 from collections.abc import Callable
 
 import httpx
 import pytest
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from server.deploy.run import _MAX_FRAME_BYTES
 from server.realtime import websocket
 from server.realtime.events import ServerEvent, server_event
+from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
 
 
@@ -48,15 +51,18 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
             await client.send(json.dumps({"type": "response.create"}))
             client.transport.abort()
         async with httpx.AsyncClient(base_url=f"http://{address}") as web:
-            for _ in range(100):
-                if (await web.get("/healthz")).json()["conversations"] == 0:
-                    return
-                await asyncio.sleep(0.05)
-    pytest.fail("the conversation is still counted")
+
+            async def none_is_counted() -> bool:
+                return bool((await web.get("/healthz")).json()["conversations"] == 0)
+
+            await wait_until(none_is_counted)
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "_MAX_QUEUED_EVENTS", 8)
+    # uvicorn would wait 10 s for this client's close frame.
+    close_timeout = property(lambda self: 0.2, lambda self, seconds: None)
+    monkeypatch.setattr(WebSocketsSansIOProtocol, "close_timeout", close_timeout, raising=False)
     with serving() as address:
         reader, writer = await asyncio.open_connection(*address.split(":"), limit=1 << 12)
         key = base64.b64encode(b"0123456789abcdef").decode()
@@ -67,7 +73,7 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
         await writer.drain()
         update = json.dumps({"type": "session.update", "session": {"instructions": "x" * 20_000}}).encode()
         head = bytes([0x81, 0xFE]) + len(update).to_bytes(2, "big") + bytes(4)  # masked with zeros
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(2 * HANG_S):
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 for _ in range(3000):  # the server responds to each with 20 kB that nobody reads
                     writer.write(head + update)
@@ -93,26 +99,37 @@ async def test_a_conversation_beyond_the_limit_is_rejected_with_an_error() -> No
 
 
 class _BurstConversation:
-    """Is busy for a moment with the first event, then sends two hundred at once."""
+    """Is busy with the first event until the client has gone, then sends two hundred at once.
 
-    def __init__(self, send: Callable[[ServerEvent], None]) -> None:
-        self._send = send
+    Args:
+        client_gone: set by the test.
+        closed: set when the server has closed the conversation.
+    """
+
+    def __init__(
+        self, send: Callable[[ServerEvent], None], client_gone: threading.Event, closed: threading.Event
+    ) -> None:
+        self._send, self._client_gone, self._closed = send, client_gone, closed
 
     async def receive(self, text: str) -> None:
-        await asyncio.sleep(0.3)
+        while not self._client_gone.is_set():  # noqa: ASYNC110 - the event belongs to another thread
+            await asyncio.sleep(0.01)
         for _ in range(200):
             self._send(server_event("rejoinder.phase", phase="listening"))
         await asyncio.sleep(0.3)
 
     async def close(self) -> None:
-        pass
+        self._closed.set()
 
 
 async def test_nothing_is_written_to_a_connection_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """asyncio logs every such write. The unread events keep the server from noticing the reset before it writes."""
-    monkeypatch.setattr(websocket, "open_conversation", lambda context, send: _BurstConversation(send))
+    client_gone, closed = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        websocket, "open_conversation", lambda context, send: _BurstConversation(send, client_gone, closed)
+    )
     with serving() as address:
         client = await connect(f"ws://{address}/v1/realtime")
         for _ in range(4):
@@ -121,5 +138,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(
         reset_on_close = struct.pack("ii", 1, 0)
         client.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset_on_close)
         client.transport.abort()
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.1)  # the transport closes its socket in the next iteration of the event loop
+        client_gone.set()
+        await wait_until(closed.is_set)
     assert [record for record in caplog.records if "socket.send()" in record.getMessage()] == []
