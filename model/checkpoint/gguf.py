@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class BadModelFile(Exception):
 
 @dataclass(frozen=True)
 class _Entry:
+    source: mmap.mmap
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
     offset: int
@@ -65,22 +67,31 @@ class StoredBlocks:
 
 
 class GGUFFile:
-    """One open GGUF file.
+    """An open GGUF file, or the first part of a split one (`NAME-00001-of-00003.gguf`) with the tensors of all parts.
 
     Attributes:
         metadata: all keys of the header, as plain Python values.
 
     Raises:
-        BadModelFile: it is not a GGUF file, has an unknown version, or is truncated.
+        BadModelFile: it is not a GGUF file, has an unknown version, is truncated, or a part is missing.
     """
 
     def __init__(self, path: Path) -> None:
+        self._tensors: dict[str, _Entry] = {}
+        for part in reversed(split_parts(path)):  # the first part last: its metadata describes the model
+            self._read_part(part)
+        if self.metadata.get("split.no", 0):
+            raise BadModelFile(f"{path} is a later part of a split model: give the first, whose name has 00001")
+
+    def _read_part(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
-            try:
+        try:
+            with path.open("rb") as file:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError:
-                raise BadModelFile(f"{path} is empty") from None
+        except FileNotFoundError:
+            raise BadModelFile(f"{path} is missing: all parts of a split model have to be in one folder") from None
+        except ValueError:
+            raise BadModelFile(f"{path} is empty") from None
         self._offset = 0
         try:
             self._read_header()
@@ -103,7 +114,7 @@ class GGUFFile:
         from gguf.quants import dequantize
 
         entry = self._tensors[name]
-        raw = np.frombuffer(self._bytes, np.uint8, entry.size, entry.offset)
+        raw = np.frombuffer(entry.source, np.uint8, entry.size, entry.offset)
         out = np.empty(entry.shape, np.float32)
         if entry.kind == GGMLQuantizationType.F32:
             out[...] = raw.view(np.float32).reshape(entry.shape)
@@ -127,7 +138,7 @@ class GGUFFile:
     def blocks(self, name: str) -> StoredBlocks:
         """The tensor called `name` as it is stored. Raises KeyError if there is none."""
         entry = self._tensors[name]
-        raw = np.frombuffer(self._bytes, np.uint8, entry.size, entry.offset)
+        raw = np.frombuffer(entry.source, np.uint8, entry.size, entry.offset)
         outputs, inputs = (1, *entry.shape)[-2:]
         return StoredBlocks(entry.kind.name, (outputs, inputs), raw.reshape(outputs, -1))
 
@@ -150,7 +161,8 @@ class GGUFFile:
             infos.append((name, shape, self._scalar("I"), self._scalar("Q")))
         align = int(self.metadata.get("general.alignment", 32))
         start = -(-self._offset // align) * align
-        self._tensors = {name: self._entry(name, shape, kind, start + offset) for name, shape, kind, offset in infos}
+        for name, shape, kind, offset in infos:
+            self._tensors[name] = self._entry(name, shape, kind, start + offset)
 
     def _entry(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> _Entry:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -166,7 +178,7 @@ class GGUFFile:
                 f"{self.path} is cut short: tensor {name} ends at byte {offset + size} of {len(self._bytes)}. "
                 "Download it again"
             )
-        return _Entry(shape, quantization, offset, size)
+        return _Entry(self._bytes, shape, quantization, offset, size)
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from("<" + code, self._bytes, self._offset)
@@ -200,3 +212,11 @@ class GGUFFile:
         if kind not in _SCALARS:
             raise BadModelFile(f"{self.path} has a metadata value of unknown type {kind}")
         return self._scalar(_SCALARS[kind])
+
+
+def split_parts(path: Path) -> list[Path]:
+    """The files of a split model, given the first; only `path` if its name is not that of a first part."""
+    match = re.fullmatch(r"(.+)-00001-of-(\d{5})\.gguf", path.name)
+    if match is None:
+        return [path]
+    return [path.with_name(f"{match[1]}-{n:05}-of-{match[2]}.gguf") for n in range(1, int(match[2]) + 1)]

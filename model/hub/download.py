@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ _SPARE_BYTES = 256 << 20
 _CHUNK_BYTES = 4 << 20
 
 _METADATA_TIMEOUT_S = 10.0
+
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 ConfigCheck = Callable[[dict[str, Any]], None]
 """Given a model's `config.json` before its weights are downloaded, raises an error if it cannot be run. A GGUF model is
@@ -176,11 +179,16 @@ class HubModels:
                 HubFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or "")
                 for file in info.siblings or ()
             ]
+            commit = str(info.sha)
+            for name in (commit, *(file.digest for file in files)):
+                if not _DIGEST.fullmatch(name):  # they become file names
+                    raise ValueError(f"the hub gave {name!r} where a commit or a checksum is expected")
+            files = [file for file in files if ".." not in file.path and not file.path.startswith("/")]
         selection = select_files(files, reference.selection, reference.repository)
         if selection.main_file and (info.gguf or {}).get("architecture"):
             self._check_config({"model_type": info.gguf["architecture"]})  # type: ignore[index]
         licence = str((info.card_data and info.card_data.get("license")) or "")
-        return HubModel(str(reference), info.id, str(info.sha), licence, selection.main_file, selection.files)
+        return HubModel(str(reference), reference.repository, commit, licence, selection.main_file, selection.files)
 
     def _cached_by_others(self, reference: HubReference) -> HubModel | None:
         """The model as another program (`hf download`, transformers) left it in the hub's cache, if it is complete."""

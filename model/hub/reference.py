@@ -41,6 +41,6 @@ class HubReference:
 def parse_reference(name: str) -> HubReference | None:
     """Return the hub reference that `name` spells, or None if it is not one (a catalog name or a path)."""
     match = _REFERENCE.fullmatch(name)
-    if match is None or (match["selection"] is None and name.endswith(_FILE_SUFFIXES)):
+    if match is None or ".." in name or (match["selection"] is None and name.endswith(_FILE_SUFFIXES)):
         return None
     return HubReference(match["repository"], match["revision"] or DEFAULT_REVISION, match["selection"] or "")

@@ -12,11 +12,13 @@ from tokenizers import Tokenizer
 from model.checkpoint.checkpoint import open_checkpoint
 
 
-def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQuantizationType) -> Path:
-    """Write the checkpoint in `folder` as llama.cpp's converter does; return `path`."""
+def write_gguf(
+    folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQuantizationType, tensors_per_part: int = 0
+) -> Path:
+    """Write the checkpoint in `folder` as llama.cpp's converter does; return `path`, or the first part's path."""
     checkpoint = open_checkpoint(folder)
     c = checkpoint.config
-    writer = gguf.GGUFWriter(path, c.backbone)
+    writer = gguf.GGUFWriter(path, c.backbone, split_max_tensors=tensors_per_part)
     writer.add_block_count(c.layers)
     writer.add_context_length(c.context_length)
     writer.add_embedding_length(c.hidden)
@@ -30,7 +32,8 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list([token for token, _ in vocabulary])
     writer.add_token_types([3 if token.startswith("<|") else 1 for token, _ in vocabulary])
-    writer.add_token_merges(["t h", "th e"])
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    writer.add_token_merges([" ".join(merge) for merge in merges])
     writer.add_eos_token_id(tokenizer.token_to_id("<|im_end|>"))
     names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}
     names |= {"self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up"}
@@ -59,4 +62,4 @@ def write_gguf(folder: Path, path: Path, tokenizer: Tokenizer, kind: gguf.GGMLQu
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return next(path.parent.glob(f"{path.stem}-00001-of-*.gguf")) if tensors_per_part else path

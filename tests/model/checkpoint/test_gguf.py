@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.gguf import BadModelFile, GGUFFile, split_parts
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.decoder import Decoder
 from tests.conftest import save_tiny_checkpoint
@@ -40,6 +40,25 @@ def test_stored_blocks_are_the_rows_of_the_tensor(tmp_path: Path, tiny_tokenizer
     assert open_checkpoint(folder).blocks(name) is None
     with pytest.raises(BadModelFile, match="has no tensor"):
         checkpoint.blocks("layers.9.self_attn.q_proj.weight")
+
+
+def test_a_split_model_is_read_like_a_whole_one(tmp_path: Path, tiny_tokenizer: Tokenizer, tiny_qwen2: Path) -> None:
+    kind = gguf.GGMLQuantizationType.Q8_0
+    whole = GGUFFile(write_gguf(tiny_qwen2, tmp_path / "whole.gguf", tiny_tokenizer, kind))
+    first = write_gguf(tiny_qwen2, tmp_path / "split.gguf", tiny_tokenizer, kind, tensors_per_part=15)
+    parts = split_parts(first)
+    assert len(parts) == 3 and parts[0] == first and all(part.exists() for part in parts)
+    split = GGUFFile(first)
+    assert split.path == first and sorted(split.tensor_names) == sorted(whole.tensor_names)
+    for name in whole.tensor_names:
+        torch.testing.assert_close(split.tensor(name), whole.tensor(name))
+        assert (split.blocks(name).blocks == whole.blocks(name).blocks).all()
+    assert open_checkpoint(first).config == open_checkpoint(whole.path).config
+    with pytest.raises(BadModelFile, match="is a later part of a split model"):
+        GGUFFile(parts[1])
+    parts[2].unlink()
+    with pytest.raises(BadModelFile, match=r"split-00003-of-00003.gguf is missing"):
+        GGUFFile(first)
 
 
 @pytest.mark.parametrize(
