@@ -93,7 +93,7 @@ def load_questions() -> list[Question]:
 
 def _question(category: str, number: int, entry: Mapping[str, Any]) -> Question:
     name = f"{category}-{number}"
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     try:
         turns, reference, wrong = fields.pop("ask"), fields.pop("reference"), fields.pop("wrong")
         rule = Rule(**fields)
@@ -103,8 +103,8 @@ def _question(category: str, number: int, entry: Mapping[str, Any]) -> Question:
     return Question(name, category, "tuning" if number % 2 else "reported", turns, rule, reference, wrong)
 
 
-def select(half: Half | None, categories: Sequence[str] = ()) -> list[Question]:
-    """The questions of one half, or of both, and of these categories only if any are given.
+def select(half: Half | Literal["all"], categories: Sequence[str] = ()) -> list[Question]:
+    """The questions of one half or of all, and of these categories only if any are given.
 
     Raises:
         ValueError: there is no such category.
@@ -117,7 +117,7 @@ def select(half: Half | None, categories: Sequence[str] = ()) -> list[Question]:
     return [
         question
         for question in questions
-        if half in (None, question.half) and (not categories or question.category in categories)
+        if half in ("all", question.half) and (not categories or question.category in categories)
     ]
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 MAX_WORDS = 50
 """A longer answer does not suit the ear: 50 words are about 20 seconds of speech, and the default instructions ask for
@@ -43,6 +43,8 @@ class Rule:
     def __post_init__(self) -> None:
         if not (self.says or self.number or self.behaviour):
             raise ValueError("a rule needs `says`, `number` or `behaviour`: without them it accepts any text")
+        if self.behaviour not in (None, *get_args(Behaviour)):
+            raise ValueError(f"the behaviour {self.behaviour!r} is none of {', '.join(get_args(Behaviour))}")
         for phrase in (*self.says, *self.never):
             _phrase_pattern(phrase)
         for spec in self.number:
@@ -176,7 +178,7 @@ def _phrase_pattern(phrase: str) -> re.Pattern[str]:
         parts = [" ".join(_words(part)) for part in alternative.removeprefix("^").split("...")]
         if not all(parts):
             raise ValueError(f"the phrase {phrase!r} has an empty alternative")
-        words = r"\b.*?(?<!\S)".join(re.escape(part).replace(r"\*", r"[\w.]*") for part in parts)
+        words = r"\b.*?(?<!\S)".join(re.escape(part).replace(r"\*", r"\w*") for part in parts)
         alternatives.append(anchor + words + r"(?!\S)")
     return re.compile("|".join(alternatives))
 

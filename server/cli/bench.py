@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from server.cli.errors import user_errors
 from server.cli.options import Command, with_model_options
 from server.deploy.runtime import ModelOptions
+from voice.instructions import INSTRUCTIONS
 
-bench_app = typer.Typer(help="Benchmark this machine.", no_args_is_help=True)
+bench_app = typer.Typer(help="Benchmark this machine, or the answers of a model.", no_args_is_help=True)
 
 _out = Console()
 _err = Console(stderr=True)
+
+
+class Half(StrEnum):
+    """Which questions are asked."""
+
+    tuning = "tuning"
+    reported = "reported"
+    all = "all"
 
 
 @bench_app.command("model", cls=Command)
@@ -41,3 +53,40 @@ def bench_model(
         _out.print_json(json.dumps(asdict(figures)))
     else:
         show(figures, _out)
+
+
+@bench_app.command("answers", cls=Command)
+@with_model_options
+def bench_answers(
+    half: Annotated[
+        Half, typer.Option("--half", help="Instructions are tuned on one half of the questions; report the other.")
+    ] = Half.reported,
+    categories: Annotated[
+        list[str] | None, typer.Option("--category", help="Only the questions of this category; repeatable.")
+    ] = None,
+    instructions: Annotated[
+        Path | None, typer.Option("--instructions", help="A text file with other instructions than the default ones.")
+    ] = None,
+    failures: Annotated[
+        bool, typer.Option("--show-failures", help="Print each answer that did not pass, and why.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all answers.")] = False,
+    *,
+    model_options: ModelOptions,
+) -> None:
+    """Evaluate the language model's answers."""
+    from server.bench.answers import as_json as to_json
+    from server.bench.answers import run, select, show, show_failures
+
+    with user_errors():
+        questions = select(half.value, categories or ())
+        text = INSTRUCTIONS if instructions is None else instructions.read_text(encoding="utf-8").strip()
+        with Progress(console=_err, transient=True, refresh_per_second=1) as progress:
+            task = progress.add_task("asking", total=len(questions))
+            answers = run(model_options, questions, _err, lambda: progress.advance(task), text)
+    if as_json:
+        _out.print_json(json.dumps(to_json(model_options.model, half.value, answers)))
+        return
+    if failures:
+        show_failures(answers, _out)
+    show(f"{model_options.model}, {half.value}", answers, _out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from server.bench.grading import (
@@ -245,7 +247,9 @@ def test_a_rule_that_accepts_anything_is_refused() -> None:
         Rule(never=("cold",), words=3)
 
 
-@pytest.mark.parametrize("rule", [{"says": ("a||b",)}, {"says": ("...",)}, {"number": ("about 5",)}])
-def test_a_malformed_rule_is_refused(rule: dict[str, tuple[str, ...]]) -> None:
-    with pytest.raises(ValueError, match=r"empty alternative|is not VALUE"):
+@pytest.mark.parametrize(
+    "rule", [{"says": ("a||b",)}, {"says": ("...",)}, {"number": ("about 5",)}, {"behaviour": "decline"}]
+)
+def test_a_malformed_rule_is_refused(rule: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"empty alternative|is not VALUE|is none of declines"):
         Rule(**rule)
