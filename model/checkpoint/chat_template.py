@@ -107,7 +107,10 @@ class ChatTemplate:
         escaped_tools = [escape(tool) for tool in tools] or None
         try:
             text = self._template.render(
-                messages=escaped_messages, tools=escaped_tools, add_generation_prompt=add_generation_prompt
+                messages=escaped_messages,
+                tools=escaped_tools,
+                add_generation_prompt=add_generation_prompt,
+                enable_thinking=False,  # Qwen3 and others would write their reasoning first, which nobody wants to hear
             )
         except TemplateError as error:
             raise ValueError(f"the model's chat template rejects this conversation: {error}") from None

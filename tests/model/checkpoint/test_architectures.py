@@ -65,6 +65,12 @@ def test_a_family_that_cannot_be_detected_can_be_requested(
         open_checkpoint(folder, "dream")
 
 
+def test_i_dlm_is_detected_by_the_name_of_its_repository_in_the_hugging_face_cache() -> None:
+    config = {"architectures": ["SDARForCausalLM"]}
+    assert detect_family(config, "hub/models--yifanyu--I-DLM-8B/snapshots/3f1c9a77").name == "i-dlm"
+    assert detect_family(config, "hub/models--JetLM--SDAR-8B-Chat/snapshots/3f1c9a77").name == "sdar"
+
+
 @pytest.mark.parametrize(
     ("name", "config", "sliding"),
     [

@@ -58,6 +58,14 @@ def test_a_template_that_rejects_a_conversation_or_is_invalid_is_an_error(tiny_q
         strict_template.encode([TextMessage("system", "x")])
 
 
+def test_models_that_can_reason_first_are_asked_not_to(tiny_qwen2: Path) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    source = CHATML + "{% if enable_thinking is defined and enable_thinking is false %}to you{% endif %}"  # as Qwen3's
+    message = TextMessage("user", "hello")
+    ids = ChatTemplate(source, tokenizer).encode([message])
+    assert tokenizer.decode(ids) == tokenizer.decode(ChatTemplate(CHATML, tokenizer).encode([message])) + "to you"
+
+
 def test_templates_can_refer_to_tokens_by_name(tiny_qwen2: Path) -> None:
     tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
     source = "{{ bos_token + messages[0].content }}{{ eos_token }}"
