@@ -17,6 +17,7 @@ import pytest
 from piper import SynthesisConfig
 
 from model.hub.store import ModelStore, ModelUnavailable
+from tests.real_time import HANG_S
 from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
@@ -97,7 +98,7 @@ def server(language_model: Path, recognizer: Recognizer, voice: Voice) -> Iterat
         assert httpx.get(f"{match[1]}/healthz").json()["status"] == "ok"
         yield match[1]
         process.terminate()
-        assert process.wait(timeout=20) in (0, -15)
+        assert process.wait(timeout=HANG_S) in (0, -15)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeLanguageModel, LoudnessDetector
+from tests.real_time import retried_under_load
 from tests.server.telephony.live_server import live_server
 from voice import session
 
@@ -30,6 +31,7 @@ def _detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
+@retried_under_load(attempts=3)
 async def test_openais_twilio_bridge_speaks_g711_and_truncates() -> None:
     language_model = FakeLanguageModel(words=[f" word{n}" for n in range(60)], seconds_per_word=0.001)
     script = Path(__file__).parent / "agents_twilio.mjs"

@@ -13,9 +13,12 @@ import numpy as np
 from playwright.async_api import Page, async_playwright, expect
 
 from tests.e2e.conftest import synthesize, transcribe, write_recording
+from tests.real_time import HANG_S, retried_under_load
 from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.tts import Voice
+
+expect.set_options(timeout=1000 * HANG_S)
 
 FLAGS = [
     "--headless",
@@ -60,6 +63,17 @@ PLAYED = """() => playedBlocks.map(({at, samples}) => {
   return [at, peak, btoa(text)];
 })"""
 
+RECORD_NOTICES = """() => {
+  const notice = document.getElementById('notice');
+  window.notices = [];
+  new MutationObserver(() => notices.push(notice.textContent))
+    .observe(notice, {subtree: true, childList: true, characterData: true});
+}"""
+SECOND_OF_SILENCE_AFTER_SPEECH = """() => {
+  const loud = sentBlocks.filter(([at, level]) => level > 0.02);
+  return loud.length > 0 && sentBlocks.at(-1)[0] > loud.at(-1)[0] + 1000;
+}"""
+
 
 @asynccontextmanager
 async def page_with(chromium: str, microphone: Path | None, server: str) -> AsyncIterator[Page]:
@@ -80,7 +94,7 @@ async def page_with(chromium: str, microphone: Path | None, server: str) -> Asyn
         assert page_errors == []
 
 
-async def wait_for(page: Page, kind: str, count: int = 1, seconds: float = 60) -> list[dict[str, Any]]:
+async def wait_for(page: Page, kind: str, count: int = 1, seconds: float = HANG_S) -> list[dict[str, Any]]:
     await page.wait_for_function(
         "([kind, count]) => serverEvents.filter((event) => event.type === kind).length >= count",
         arg=[kind, count],
@@ -108,12 +122,13 @@ async def test_a_spoken_question_gets_a_spoken_response_and_the_page_shows_both(
         await expect(page.locator("#talk .assistant").first).to_contain_text("Paris")
         await expect(page.locator("#talk .assistant .latency").first).to_contain_text("ms")
         (turn,) = await wait_for(page, "rejoinder.turn")
-        await expect(page.locator("#phase")).to_have_text("Listening", timeout=20_000)
+        await expect(page.locator("#phase")).to_have_text("Listening")
         _, _, audio = await played(page)
     assert "Paris" in transcribe(recognizer, audio, OUTPUT_RATE)
     assert turn["latency_ms"] > 0 and set(turn["stages_ms"]) >= {"end_of_turn", "transcription", "synthesis"}
 
 
+@retried_under_load(attempts=3)
 async def test_speaking_over_the_response_stops_it_and_truncates_the_history(
     chromium: str, server: str, microphone: Path, voice: Voice
 ) -> None:
@@ -144,7 +159,7 @@ async def test_speaking_over_the_response_stops_it_and_truncates_the_history(
 
 
 async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
-    write_recording(microphone, synthesize(voice, "What is the capital of Italy?", before=1.5, after=20.0))
+    write_recording(microphone, synthesize(voice, "What is the capital of Italy?", before=4.0, after=20.0))
     async with page_with(chromium, microphone, server) as page:
         await page.click("summary")
         await page.check("#push-to-talk")
@@ -153,7 +168,7 @@ async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microp
         await wait_for(page, "session.updated")
         await page.keyboard.down("Space")
         await expect(page.locator("#phase")).to_have_text("You are speaking")
-        await page.wait_for_timeout(4000)
+        await page.wait_for_function(SECOND_OF_SILENCE_AFTER_SPEECH)
         await page.keyboard.up("Space")
         await wait_for(page, "response.done")
         await expect(page.locator("#talk .user")).to_contain_text("Italy")
@@ -166,18 +181,21 @@ async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microp
 async def test_the_m_key_mutes_the_microphone_which_sends_silence(
     chromium: str, server: str, microphone: Path, voice: Voice
 ) -> None:
-    write_recording(microphone, synthesize(voice, "What is the capital of France?", before=3.0, after=10.0))
+    """The user talks all the time."""
+    write_recording(microphone, np.concatenate([synthesize(voice, "What is the capital of France?")] * 30))
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
-        await wait_for(page, "session.updated")
+        await page.wait_for_function("sentBlocks.some(([at, level]) => level > 0.02)")
         await page.keyboard.press("m")
         await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "true")
-        await page.wait_for_timeout(6000)
-        assert not await page.evaluate(
-            "serverEvents.some((event) => event.type === 'input_audio_buffer.speech_started')"
-        )
+        # What was recorded before may still be on its way for a moment.
+        muted_at = 500 + await page.evaluate("performance.now()")
+        await page.wait_for_function(f"sentBlocks.at(-1)[0] > {muted_at + 2000}")
+        levels = await page.evaluate(f"sentBlocks.filter(([at]) => at > {muted_at}).map(([at, level]) => level)")
+        assert max(levels) == 0
         await page.keyboard.press("m")
         await expect(page.locator("#mute")).to_have_attribute("aria-pressed", "false")
+        await page.wait_for_function("sentBlocks.at(-1)[1] > 0.02")
 
 
 async def test_a_lost_connection_is_shown_and_restored_with_the_conversation(
@@ -187,10 +205,11 @@ async def test_a_lost_connection_is_shown_and_restored_with_the_conversation(
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         await wait_for(page, "response.done")
+        await page.evaluate(RECORD_NOTICES)
         await page.evaluate("rejoinder.realtime.socket.close()")
-        await expect(page.locator("#notice")).to_contain_text("connection to the server is lost")
         await wait_for(page, "session.updated", 2)
         await expect(page.locator("#notice")).to_be_hidden()
+        assert "connection to the server is lost" in "".join(await page.evaluate("notices"))
         added = (await wait_for(page, "conversation.item.added", 4))[-2:]
     assert [event["item"]["role"] for event in added] == ["user", "assistant"]
     assert "Paris" in added[1]["item"]["content"][0]["text"]

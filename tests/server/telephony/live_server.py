@@ -24,7 +24,7 @@ from tests.real_time import HANG_S
 from voice.audio.codec import OUTPUT_RATE, Samples
 
 MAX_LATENCY_MS = 5000
-"""With fake models, a response comes about 700 ms after the words. A busy machine takes longer, so this only tells an
+"""With fake models, a response comes about 270 ms after the words. A busy machine takes longer, so this only tells an
 answer from none; `test_call.py` and `test_phone_client.py` test the latency itself."""
 
 
