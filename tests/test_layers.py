@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,20 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for path in PYTHON}
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    """A parsed file. Every test here reads it, and parsing all of them takes seconds."""
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """All modules that a file imports, including imports in functions and under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -126,7 +138,7 @@ def test_a_file_is_not_too_long(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PYTHON, ids=name_of)
 def test_a_module_has_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(syntax_tree(path))
 
 
 def test_test_files_are_named_after_modules() -> None:
