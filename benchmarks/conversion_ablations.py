@@ -29,10 +29,11 @@ from model.convert.draft_loss import NoiseBlocks, noise_hidden_states
 from model.convert.padded_batch import PaddedBatch
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.engine.loader import load_model
+from model.hub.catalog import QWEN_05B
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import MASK
-from server.deploy.runtime import DEFAULT_MODEL, locate_model
+from server.deploy.runtime import locate_model
 
 BASELINE = TrainingConfig(minutes=None, texts=4)
 """The default settings, but with a third of the texts per step, so that a run of minutes has enough steps."""
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--model", default=QWEN_05B.name)
     parser.add_argument("--only", action="append", choices=VARIANTS)
     arguments = parser.parse_args()
     console = Console(stderr=True)

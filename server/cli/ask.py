@@ -15,6 +15,7 @@ from rich.console import Console
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
 from server.cli.options import with_model_options
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio
@@ -48,6 +49,7 @@ async def run(question: Question, model_options: ModelOptions, out: Console, err
         ValueError: the transcription or the response failed.
     """
     recording = read_wav(question.wav) if question.wav else None
+    model_options = resolve_model(model_options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     settings = SessionSettings(detect_turns=False, speak=question.out is not None)

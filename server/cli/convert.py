@@ -19,9 +19,10 @@ from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel, load_model
+from model.hub.catalog import QWEN_05B
 from server.cli.errors import user_errors
 from server.cli.options import Command, DeviceOption, ModelOption
-from server.deploy.runtime import DEFAULT_MODEL, ModelOptions, load_engine, locate_model
+from server.deploy.runtime import ModelOptions, load_engine, locate_model
 from voice.instructions import INSTRUCTIONS
 
 convert_app = typer.Typer(
@@ -35,6 +36,7 @@ FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
 ]
 _FOLDER = Path("conversion")
+_MODEL = QWEN_05B.name
 
 
 @convert_app.command("data", cls=Command)
@@ -47,7 +49,7 @@ def data(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed generates the same text on the same device.")] = 1,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Texts generated in parallel.")] = None,
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
     """Generate training text with the model itself."""
@@ -87,7 +89,7 @@ def train_command(
     rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter's low-rank updates.")] = 32,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 12,
     positions_per_text: Annotated[int, typer.Option(min=8, help="Draft positions per text and step.")] = 96,
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
     """Train a drafting adapter. If interrupted, run the command again to resume."""
@@ -121,7 +123,7 @@ def train_command(
 def turn_completion_command(
     folder: FolderOption = _FOLDER,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
     """Train a classifier of the model's hidden state that predicts whether the user has finished; takes minutes."""
@@ -162,7 +164,7 @@ def eval_command(
         int | None, typer.Option(min=1, help="Evaluate only this many prompts, spread over all kinds.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
     """Evaluate an adapter on conversations that it was not trained on."""

@@ -13,6 +13,8 @@ from model.hub import catalog
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from server.cli.errors import UserError, user_errors
+from server.deploy.machine_speed import machine_speed
+from server.deploy.model_choice import judge_models
 from server.deploy.progress import ProgressBars
 from server.deploy.runtime import hub_models
 
@@ -23,9 +25,14 @@ _err = Console(stderr=True)
 
 
 @models_app.command("list")
-def models_list() -> None:
-    """List the models with size, licence, authors and whether they are installed."""
+def models_list(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure this machine again, if it was busy when it was measured.")
+    ] = False,
+) -> None:
+    """List the models with size, licence, authors, whether they are installed, and how fast they should be here."""
     store = ModelStore()
+    verdicts = {verdict.model: verdict for verdict in judge_models(machine_speed(again=measure), store)}
     rows = [
         (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, store.availability(model))
         for model in catalog.MODELS
@@ -39,7 +46,9 @@ def models_list() -> None:
     _out.print(line(header, "dim"))
     for model, row in zip(catalog.MODELS, rows, strict=True):
         _out.print(line(row, "bold"))
-        _out.print(Padding(Text(f"{model.title} · {model.authors}"), (0, 0, 0, 4), expand=False))
+        for detail in (f"{model.title} · {model.authors}", verdicts.get(model)):
+            if detail is not None:
+                _out.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models()
 
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from model.decode.effort import schedule_for_effort
-from server.deploy.runtime import DEFAULT_MODEL, DEFAULT_VOICE, ModelOptions
+from server.deploy.runtime import AUTO_MODEL, DEFAULT_VOICE, ModelOptions
 
 RENAMED_OPTIONS = {
     "--call-minutes": "--max-call-minutes",
@@ -81,15 +81,15 @@ ModelOption = Annotated[
     str,
     typer.Option(
         "--model",
-        help="A name from `rejoinder models list`, a GGUF file, a safetensors folder, or a model on the Hugging Face "
-        "hub: org/repo[@revision][:file or quantization].",
+        help="auto (the largest installed one that is fast enough), a name from `rejoinder models list`, a GGUF file, a "
+        "safetensors folder, or a model on the Hugging Face hub: org/repo[@revision][:file or quantization].",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 
 
 def _model_options(
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = AUTO_MODEL,
     voice: Annotated[
         str, typer.Option("--voice", help="A name from `rejoinder models list`, or a Piper .onnx file.")
     ] = DEFAULT_VOICE,

@@ -20,6 +20,7 @@ from model.hub.store import cache_folder
 from server.cli.call import CarrierName
 from server.cli.errors import UserError, user_errors
 from server.cli.options import explicit_model_options, with_model_options
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import DEFAULT_VOICE, TRANSCRIPTION_MODEL, ModelOptions, locate_model
 from server.report.corpus import SpokenTurn, built_in, from_folder, select_turns
 from server.report.html import write_page
@@ -134,6 +135,10 @@ def report(
                 raise UserError(
                     "--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two"
                 )
+            own_server_options: list[str] = []
+            if url is None:
+                model_options = resolve_model(model_options)
+                own_server_options = [*explicit_model_options(context), "--model", model_options.model]
             settings = ReportSettings(
                 url,
                 api_key,
@@ -141,7 +146,7 @@ def report(
                 turns,
                 kind or [],
                 seed,
-                explicit_model_options(context),
+                own_server_options,
                 phone and phone.value,
                 eagerness,
             )

@@ -11,6 +11,7 @@ from rich.console import Console
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
 from server.cli.options import with_model_options
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from voice.local import AudioDevices, LocalConversation
 
@@ -31,6 +32,7 @@ def talk(
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
+        model_options = resolve_model(model_options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
         _out.print(
             "Start speaking; press Ctrl-C to quit."

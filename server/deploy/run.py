@@ -18,6 +18,7 @@ from model.engine.conversation import Conversation
 from model.hub.store import cache_folder
 from server.app import build_app
 from server.context import ServerContext
+from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.deploy.tls import addresses, self_signed
 from server.observability.turn_log import TurnLog
@@ -71,6 +72,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     http_socket = _bind(settings.host, settings.port)
     audiosocket = None if settings.audiosocket is None else _bind(settings.host, settings.audiosocket)
     certificate, key = _certificate(settings)
+    model_options = resolve_model(model_options)
     turn_log = None
     if settings.turn_log is not None:
         turn_log = TurnLog(settings.turn_log, keep_days=settings.keep_days, keep_text=settings.keep_text)

@@ -24,7 +24,9 @@ from server.deploy.progress import ProgressBars
 from voice import speech_models
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
-DEFAULT_MODEL = catalog.QWEN_05B.name
+AUTO_MODEL = "auto"
+"""Stands for the model that suits this machine (`model_choice.py`)."""
+
 DEFAULT_VOICE = catalog.PIPER_JOE.name
 
 TOP_P = 0.9
@@ -36,7 +38,8 @@ class ModelOptions:
     """Which models to load, and how they run.
 
     Attributes:
-        model, voice: names in the catalog, or paths; `model` may be a hub reference.
+        model, voice: names in the catalog, or paths; `model` may be a hub reference, or `auto` until `resolve_model`
+            has replaced it.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: None for the device's default.
         adapter, turn_completion: a file, the bundled one (`auto`) or none.
@@ -45,7 +48,7 @@ class ModelOptions:
         family: architecture of a model folder; None reads its config.json.
     """
 
-    model: str = DEFAULT_MODEL
+    model: str = AUTO_MODEL
     voice: str = DEFAULT_VOICE
     device: str = "auto"
     precision: Precision | None = None

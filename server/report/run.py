@@ -100,7 +100,7 @@ def machine() -> dict[str, Any]:
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "gpu": gpu,
     }
@@ -117,7 +117,8 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The processor's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")

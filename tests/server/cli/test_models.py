@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from model.hub import catalog
+from model.hub.store import ModelStore
 from server.cli import models as models_module
 from server.cli.main import app
+from server.deploy.machine_speed import MachineSpeed
 from tests.model.hub.hub_server import Repository, running_hub
 from tests.model.hub.test_download import environment
 
@@ -37,6 +39,22 @@ def test_the_list_fits_three_lines_per_model_in_80_columns(monkeypatch: pytest.M
     monkeypatch.setattr(models_module._out, "width", 80)
     lines = CliRunner().invoke(app, ["models", "list"]).output.splitlines()
     assert len(lines) <= 1 + 3 * len(catalog.MODELS)
+
+
+def test_the_list_says_which_language_models_suit_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def measure(again: bool) -> MachineSpeed:
+        measured.append(again)
+        return MachineSpeed("a slow processor", 16, 350, 16 << 30)
+
+    monkeypatch.setattr(models_module, "machine_speed", measure)
+    monkeypatch.setattr(ModelStore, "availability", lambda store, model: "installed")
+    output = CliRunner().invoke(app, ["models", "list", "--measure"]).output
+    assert re.search(rf"{catalog.QWEN_05B.name}.*\n.*\n +chosen by auto: about 0\.\d s at p95\n", output)
+    assert re.search(rf"{catalog.QWEN_15B.name}.*\n.*\n +too slow here: about 1\.\d s at p95\n", output)
+    assert output.count("at p95") == sum(model.kind == "language" for model in catalog.MODELS)
+    assert measured == [True]
 
 
 COMMANDS = """
