@@ -103,8 +103,8 @@ class HubModels:
         for file in model.files:
             path = self._file(model, file)
             if path.exists() and _find_problem(path, file, report):
-                path.resolve().unlink()
-        return self._download(model, reference, report)
+                _blob(path).unlink()
+        return self._download(model, reference, report, newest=True)
 
     def recorded(self) -> list[HubModel]:
         """Every model that was downloaded or whose download has begun."""
@@ -155,11 +155,10 @@ class HubModels:
             f"unset it, or run `rejoinder models pull {reference}` where {self._endpoint} can be reached"
         )
         if self._online:
+            newest = model is None
             try:
-                if model is None:
-                    model = self._resolve(reference)
-                    self._record(reference, model)  # so that a resumed download is of the same commit
-                return self._download(model, reference, report)
+                model = model or self._resolve(reference)
+                return self._download(model, reference, report, newest=newest)
             except HubUnreachable as error:
                 problem = error
         if model is None and (cached := self._cached_by_others(reference)) is not None:
@@ -197,9 +196,7 @@ class HubModels:
         snapshot = self._snapshot(reference.repository, commit)
         paths = [path for path in sorted(snapshot.rglob("*")) if path.is_file()]
         files = [
-            HubFile(
-                path.relative_to(snapshot).as_posix(), _size(path), path.resolve().name if path.is_symlink() else ""
-            )
+            HubFile(path.relative_to(snapshot).as_posix(), _size(path), _blob(path).name if path.is_symlink() else "")
             for path in paths
         ]
         try:
@@ -213,8 +210,14 @@ class HubModels:
                 return None
         return HubModel(str(reference), reference.repository, commit, "", selection.main_file, selection.files)
 
-    def _download(self, model: HubModel, reference: HubReference, report: ProgressCallback) -> HubModel:
-        """Download missing files, small ones first, so that `config.json` is checked before the weights."""
+    def _download(
+        self, model: HubModel, reference: HubReference, report: ProgressCallback, *, newest: bool
+    ) -> HubModel:
+        """Download missing files, small ones first, so that `config.json` is checked before the weights.
+
+        Args:
+            newest: whether the model's commit is what the revision stands for now.
+        """
         from huggingface_hub import hf_hub_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
@@ -224,16 +227,17 @@ class HubModels:
         for file in sorted(missing, key=lambda file: file.is_large):
             if file.is_large:
                 self._check_folder(model)
+                if self._recorded(reference) is None:  # so that an interrupted download continues at the same commit
+                    self._record(reference, model)
             with self._hub_errors(reference):
                 if file.is_large:
                     self._download_blob(model, file, report)
                 hf_hub_download(model.repository, file.path, revision=model.commit, library_name="rejoinder")
         self._check_folder(model)
-        if reference.revision != model.commit:  # without it, `hf cache prune` would delete the model
+        if newest and reference.revision != model.commit:  # `hf cache prune` deletes commits to which no ref points
             ref = self._repository_folder(model.repository) / "refs" / reference.revision
-            if not ref.exists():
-                ref.parent.mkdir(parents=True, exist_ok=True)
-                _write(ref, model.commit)
+            ref.parent.mkdir(parents=True, exist_ok=True)
+            _write(ref, model.commit)
         self._record(reference, model)
         return model
 
@@ -384,6 +388,11 @@ def _find_problem(path: Path, file: HubFile, report: ProgressCallback) -> str | 
     if digest.hexdigest() == file.digest:
         return None
     return f"{path} has the wrong checksum: found {digest.hexdigest()}, and the hub has {file.digest}"
+
+
+def _blob(path: Path) -> Path:
+    """The blob to which a file of a snapshot links; the file itself where the file system has no links."""
+    return path.parent / os.readlink(path) if path.is_symlink() else path
 
 
 def _size(path: Path) -> int:

@@ -104,7 +104,7 @@ def test_the_first_start_downloads_and_later_starts_need_no_network(hub: Hub, st
     assert hub.requests == []
 
 
-def test_a_start_uses_the_commit_of_the_first_and_a_pull_updates_it(hub: Hub, start: Start) -> None:
+def test_a_start_uses_the_commit_of_the_first_and_a_pull_updates_it(hub: Hub, start: Start, tmp_path: Path) -> None:
     moving = repository(hub, m__gguf=b"first")
     old = moving.branches["main"]
     (first,) = start("locate=org/model")
@@ -112,6 +112,7 @@ def test_a_start_uses_the_commit_of_the_first_and_a_pull_updates_it(hub: Hub, st
     again, pulled, after = start("locate=org/model", "pull=org/model", "locate=org/model")
     assert again == first and Path(first).read_bytes() == b"first"
     assert pulled == after and Path(after).read_bytes() == b"second"
+    assert (tmp_path / "hf/hub/models--org--model/refs/main").read_text() == moving.branches["main"]
     assert start(f"locate=org/model@{old}") == [first]
 
 
@@ -132,6 +133,8 @@ def test_an_interrupted_download_continues_where_it_stopped_and_at_the_same_comm
     (error,) = start("locate=org/model")
     assert "answered with status 503" in error and "is kept and continued" in error
     assert not list(tmp_path.rglob("*.gguf"))
+    (offline,) = start("locate=org/model", HF_HUB_OFFLINE="1")
+    assert "is not on this machine completely and HF_HUB_OFFLINE is set" in offline
     hub.failing = False
     models.commit({"m.gguf": b"a later commit"})
     (path,) = start("locate=org/model")
@@ -161,7 +164,7 @@ def test_a_safetensors_checkpoint_is_downloaded_without_code_or_pickled_weights(
 def test_an_unknown_architecture_is_rejected_before_the_weights_are_downloaded(hub: Hub, start: Start) -> None:
     repository(hub, config__json=b'{"model_type": "unknown"}', model__safetensors=b"weights")
     repository(hub, "org/gguf", m__gguf=b"weights").info = {"gguf": {"architecture": "unknown"}}
-    assert start("locate=org/model", "locate=org/gguf") == ["error: unknown architecture"] * 2
+    assert start("locate=org/model", "locate=org/gguf", "check=") == ["error: unknown architecture"] * 2 + [""]
     assert hub.downloads() == []
 
 
@@ -176,7 +179,7 @@ def test_every_error_is_one_sentence(hub: Hub, start: Start) -> None:
     assert gated.startswith(f"error: org/gated is gated: accept its terms at {hub.url}/org/gated")
     assert "is full, so org/model cannot be downloaded (0 MB needed, 0 free)" in free
     offline, unpulled = start("locate=org/model", "pull=org/model", HF_HUB_OFFLINE="1")
-    assert "is not on this machine completely and HF_HUB_OFFLINE is set" in offline
+    assert "org/model is not on this machine and HF_HUB_OFFLINE is set" in offline
     assert "cannot be pulled while HF_HUB_OFFLINE is set" in unpulled
     (unreachable,) = start("locate=org/other", HF_ENDPOINT="http://127.0.0.1:9")
     assert "the connection to the hub at http://127.0.0.1:9 failed" in unreachable
