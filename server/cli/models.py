@@ -81,7 +81,7 @@ def models_pull(
             folder = hub.path(model)
         else:
             folder = ModelStore().pull(_find(name), report_progress)
-    _out.print(f"{name} is in {folder}")
+    _out.print(f"{name} is in {folder}", soft_wrap=True)
 
 
 @models_app.command("verify")

@@ -59,20 +59,20 @@ class Verdict:
     outcome: Outcome
 
     def __str__(self) -> str:
-        seconds = f"about {self.p95_ms / 1000:.1f} s"
+        latency = f"about {self.p95_ms:,} ms at p95"
         return {
-            "chosen": f"chosen by auto: {seconds} at p95",
-            "fits": f"{seconds} at p95",
-            "slow": f"too slow here: {seconds} at p95",
+            "chosen": f"chosen by auto: {latency}",
+            "fits": latency,
+            "slow": f"too slow here: {latency}",
             "large": "too large for this machine's memory",
-            "absent": f'{seconds} at p95, if installed: pip install "rejoinder[{self.model.pip_extra}]"',
+            "absent": f'{latency}, if installed: pip install "rejoinder[{self.model.pip_extra}]"',
         }[self.outcome]
 
 
 def estimate_p95_ms(model: ModelEntry, speed: MachineSpeed) -> int:
     """Turn latency at p95 to expect, ms. docs/guide/choosing-a-model.md compares it with measurements."""
     token_ms = _PASS_MS + _weight_bytes(model, speed) / speed.gigabytes_per_second / 1e6
-    return round(_SILENCE_MS + 1000 * _ARITHMETIC_GIGAFLOP / speed.gigaflops + _FIRST_CLAUSE_TOKENS * token_ms)
+    return round(_SILENCE_MS + 1000 * _ARITHMETIC_GIGAFLOP / speed.gigaflops + _FIRST_CLAUSE_TOKENS * token_ms, -1)
 
 
 def _weight_bytes(model: ModelEntry, speed: MachineSpeed) -> int:
@@ -140,10 +140,8 @@ def resolve_model(
 
 
 def _reason(chosen: Verdict, verdicts: Sequence[Verdict], speed: MachineSpeed) -> str:
-    target = f"{TARGET_P95_MS / 1000:g} s"
-    expected = (
-        f"turns of about {chosen.p95_ms / 1000:.2f} s at p95 ({speed.machine}: {speed.gigabytes_per_second:g} GB/s)"
-    )
+    target = f"{TARGET_P95_MS:,} ms"
+    expected = f"turns of about {chosen.p95_ms:,} ms at p95 ({speed.machine}: {speed.gigabytes_per_second:g} GB/s)"
     if chosen.p95_ms >= TARGET_P95_MS:
         return f"No installed model should answer within {target}; this one is the smallest, with {expected}"
     larger = [one for one in verdicts if _size(one) > _size(chosen) and one.outcome != "absent"]

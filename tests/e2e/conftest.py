@@ -95,7 +95,7 @@ def server(language_model: Path, recognizer: Recognizer, voice: Voice) -> Iterat
             process.kill()
             pytest.fail("the server did not start: " + "".join(lines))
         # The server prints "Ready" only once it accepts requests, so there is no retry.
-        assert httpx.get(f"{match[1]}/healthz").json()["status"] == "ok"
+        assert httpx.get(f"{match[1]}/healthz", timeout=HANG_S).json()["status"] == "ok"
         yield match[1]
         process.terminate()
         assert process.wait(timeout=HANG_S) in (0, -15)

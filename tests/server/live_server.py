@@ -47,7 +47,7 @@ def serving(tls: tuple[Path, Path] | None = None, **settings: Any) -> Iterator[s
 
 @asynccontextmanager
 async def connected(address: str, **options: Any) -> AsyncIterator[ClientConnection]:
-    async with connect(f"ws://{address}/v1/realtime?model=tiny", **options) as client:
+    async with connect(f"ws://{address}/v1/realtime?model=tiny", open_timeout=HANG_S, **options) as client:
         yield client
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import httpx
 
+from tests.real_time import HANG_S
 from tests.server.live_server import serving
 from voice.turn_metrics import END_OF_TURN, STAGES
 
 
 async def test_the_page_and_the_health_check_are_served() -> None:
     with serving() as address:
-        async with httpx.AsyncClient(base_url=f"http://{address}") as web:
+        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             page, health, script = [await web.get(path) for path in ("/", "/healthz", "/app.js")]
             missing = await web.get("/../pyproject.toml")
     assert "Start talking" in page.text
@@ -26,7 +27,7 @@ async def test_the_page_and_the_health_check_are_served() -> None:
 
 async def test_every_stage_of_a_turn_has_a_label_on_the_page() -> None:
     with serving() as address:
-        async with httpx.AsyncClient(base_url=f"http://{address}") as web:
+        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             labels, script = [await web.get(path) for path in ("/stage_labels.json", "/transcript.js")]
     assert labels.headers["content-type"] == "application/json"
     stages = {name for name, _, _ in (*STAGES, END_OF_TURN)}

@@ -9,6 +9,7 @@ from threading import Event
 import numpy as np
 import pytest
 
+from tests.real_time import HANG_S
 from voice.asr import (
     EncoderWindow,
     InterimTranscript,
@@ -105,12 +106,12 @@ def test_the_final_transcript_waits_for_an_early_transcription_in_progress() -> 
 
     def block() -> None:
         started.set()
-        assert resume.wait(5)
+        assert resume.wait(HANG_S)
 
     recognizer.interrupt = block
     with ThreadPoolExecutor(2) as threads:
         threads.submit(utterance.partial, early=True)
-        assert started.wait(5)
+        assert started.wait(HANG_S)
         final = threads.submit(utterance.final, RECOGNITION_RATE, RECOGNITION_RATE)
         resume.set()
         assert final.result(5) == "One two"

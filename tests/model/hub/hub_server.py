@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -202,6 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        self.wfile.write(body if limit is None else body[:limit])
+        with suppress(ConnectionError):  # the client may have been killed
+            self.wfile.write(body if limit is None else body[:limit])
         if limit is not None and limit < len(body):
             self.close_connection = True

@@ -14,7 +14,7 @@ from server.cli import call
 from server.cli.call import place_call
 from server.cli.main import app as cli
 from tests.fakes import LoudnessDetector
-from tests.real_time import wait_until
+from tests.real_time import HANG_S, wait_until
 from tests.server.telephony.live_server import check, live_server, plan, words
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, to_pcm16
@@ -32,7 +32,7 @@ async def test_a_call_can_press_keys_and_end_abruptly() -> None:
             place_call(plan(server, digits="12#")), place_call(plan(server, abruptly=True))
         )
         check(pressed)
-        async with httpx.AsyncClient(base_url=f"http://{server.address}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=HANG_S) as client:
 
             async def no_call_is_counted() -> bool:
                 return bool((await client.get("/healthz")).json()["conversations"] == 0)

@@ -105,8 +105,8 @@ def test_every_model_gets_a_verdict(tmp_path: Path) -> None:
 
 
 def test_verdicts_are_readable(tmp_path: Path) -> None:
-    assert str(Verdict(QWEN_05B, 740, "fits")) == "about 0.7 s at p95"
-    assert str(Verdict(QWEN_15B, 1310, "slow")) == "too slow here: about 1.3 s at p95"
+    assert str(Verdict(QWEN_05B, 740, "fits")) == "about 740 ms at p95"
+    assert str(Verdict(QWEN_15B, 1310, "slow")) == "too slow here: about 1,310 ms at p95"
     assert 'pip install "rejoinder[' in str(Verdict(SMOLLM2, 600, "absent"))
 
 
@@ -119,4 +119,4 @@ def test_the_log_says_which_model_and_why(tmp_path: Path, caplog: pytest.LogCapt
     quick, slow, very_slow = (record.getMessage() for record in caplog.records)
     assert QWEN_15B.name in quick and "largest installed model" in quick and QUICK.machine in quick
     assert QWEN_05B.name in slow and f"{QWEN_15B.name} is too slow here" in slow
-    assert f"No installed model should answer within {TARGET_P95_MS / 1000:g} s" in very_slow
+    assert f"No installed model should answer within {TARGET_P95_MS:,} ms" in very_slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 
 from server.deploy.tls import self_signed
+from tests.real_time import HANG_S
 from tests.server.live_server import serving
 
 
@@ -18,7 +19,7 @@ async def test_a_self_signed_certificate_is_accepted_and_reused(tmp_path: Path) 
     certificate_bytes = certificate.read_bytes()
     tls_context = ssl.create_default_context(cafile=str(certificate))
     with serving(tls=(certificate, key)) as address:
-        async with httpx.AsyncClient(base_url=f"https://{address}", verify=tls_context) as web:
+        async with httpx.AsyncClient(base_url=f"https://{address}", verify=tls_context, timeout=HANG_S) as web:
             assert (await web.get("/healthz")).json()["status"] == "ok"
     self_signed(tmp_path)
     assert certificate.read_bytes() == certificate_bytes

@@ -50,7 +50,7 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
         async with connected(address) as client:
             await client.send(json.dumps({"type": "response.create"}))
             client.transport.abort()
-        async with httpx.AsyncClient(base_url=f"http://{address}") as web:
+        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
 
             async def none_is_counted() -> bool:
                 return bool((await web.get("/healthz")).json()["conversations"] == 0)

@@ -10,6 +10,7 @@ import httpx
 
 from server.cli.call import place_call
 from server.telephony.auth import CarrierAuth
+from tests.real_time import HANG_S
 from tests.server.telephony.live_server import LiveServer, check, live_server, plan
 
 DOCUMENTS = ["twilio.xml", "telnyx.xml", "plivo.xml", "vonage.json", "exotel.json"]
@@ -18,7 +19,7 @@ DOCUMENTS = ["twilio.xml", "telnyx.xml", "plivo.xml", "vonage.json", "exotel.jso
 async def call_through_document(server: LiveServer, name: str) -> None:
     """Fetch a carrier's document as the carrier does, and place the call that it describes."""
     carrier = name.partition(".")[0]
-    async with httpx.AsyncClient(base_url=f"http://{server.address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=HANG_S) as client:
         refused = await client.post(f"/phone/{name}", data={"From": "+1555"})
         query = {"token": "s3cret", "greeting": 'Hi <there> & "you"', "speed": "1.25", "other": "1"}
         response = await client.post(f"/phone/{name}", params=query, data={"From": "+1555", "To": "+1556"})
