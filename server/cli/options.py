@@ -81,8 +81,8 @@ ModelOption = Annotated[
     str,
     typer.Option(
         "--model",
-        help="auto (the largest installed one that is fast enough), a name from `rejoinder models list`, a GGUF file, a "
-        "safetensors folder, or a model on the Hugging Face hub: org/repo[@revision][:file or quantization].",
+        help="auto (the largest installed one that is fast enough), a name from `rejoinder models list`, a GGUF file, "
+        "a safetensors folder, or a model on the Hugging Face hub: org/repo[@revision][:file or quantization].",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]

@@ -72,7 +72,8 @@ class Verdict:
 def estimate_p95_ms(model: ModelEntry, speed: MachineSpeed) -> int:
     """Turn latency at p95 to expect, ms. docs/guide/choosing-a-model.md compares it with measurements."""
     token_ms = _PASS_MS + _weight_bytes(model, speed) / speed.gigabytes_per_second / 1e6
-    return round(_SILENCE_MS + 1000 * _ARITHMETIC_GIGAFLOP / speed.gigaflops + _FIRST_CLAUSE_TOKENS * token_ms, -1)
+    p95_ms = _SILENCE_MS + 1000 * _ARITHMETIC_GIGAFLOP / speed.gigaflops + _FIRST_CLAUSE_TOKENS * token_ms
+    return 10 * round(p95_ms / 10)
 
 
 def _weight_bytes(model: ModelEntry, speed: MachineSpeed) -> int:

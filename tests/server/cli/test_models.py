@@ -51,8 +51,8 @@ def test_the_list_says_which_language_models_suit_this_machine(monkeypatch: pyte
     monkeypatch.setattr(models_module, "machine_speed", measure)
     monkeypatch.setattr(ModelStore, "availability", lambda store, model: "installed")
     output = CliRunner().invoke(app, ["models", "list", "--measure"]).output
-    assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +chosen by auto: about \d{3} ms at p95\n", output)
-    assert re.search(catalog.QWEN_15B.name + r".*\n.*\n +too slow here: about 1,\d{3} ms at p95\n", output)
+    assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +chosen by auto: about \d{3} ms at p95\s*\n", output)
+    assert re.search(catalog.QWEN_15B.name + r".*\n.*\n +too slow here: about 1,\d{3} ms at p95\s*\n", output)
     assert output.count("at p95") == sum(model.kind == "language" for model in catalog.MODELS)
     assert measured == [True]
 
