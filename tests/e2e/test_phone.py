@@ -10,10 +10,12 @@ from server.cli.call import CallPlan, place_call
 from server.report.corpus import bounds_ms
 from server.simulator.carriers import CARRIERS
 from tests.e2e.conftest import synthesize, transcribe
+from tests.real_time import retried_under_load
 from voice.asr import Recognizer
 from voice.tts import Voice
 
 
+@retried_under_load(attempts=3)
 async def test_questions_on_two_telephones_are_answered(server: str, voice: Voice, recognizer: Recognizer) -> None:
     """The calls take place at the same time."""
     question = synthesize(voice, "What is the capital of France?", before=0.1, after=0.1)

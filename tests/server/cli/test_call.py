@@ -14,7 +14,7 @@ from server.cli import call
 from server.cli.call import place_call
 from server.cli.main import app as cli
 from tests.fakes import LoudnessDetector
-from tests.real_time import HANG_S, wait_until
+from tests.real_time import HANG_S, retried_under_load, wait_until
 from tests.server.telephony.live_server import check, live_server, plan, words
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, to_pcm16
@@ -26,6 +26,7 @@ def _detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "_QUIET_S", 0.2)
 
 
+@retried_under_load(attempts=3)
 async def test_a_call_can_press_keys_and_end_abruptly() -> None:
     with live_server() as server:
         pressed, _ = await asyncio.gather(
@@ -40,6 +41,7 @@ async def test_a_call_can_press_keys_and_end_abruptly() -> None:
             await wait_until(no_call_is_counted)
 
 
+@retried_under_load(attempts=3)
 def test_the_command_prints_latencies_and_writes_what_was_heard(tmp_path: Path) -> None:
     question, heard = tmp_path / "question.wav", tmp_path / "heard.wav"
     with wave.open(str(question), "wb") as file:

@@ -10,10 +10,11 @@ from server.simulator.carriers import CARRIERS
 from server.simulator.phone import dial
 from server.telephony.auth import CarrierAuth
 from server.telephony.settings import CallSettings
-from tests.real_time import HANG_S
+from tests.real_time import HANG_S, retried_under_load
 from tests.server.telephony.live_server import check, live_server, plan
 
 
+@retried_under_load(attempts=3)
 async def test_calls_are_authenticated_by_their_uuid() -> None:
     carrier_auth = CarrierAuth(shared_secrets=("s3cret",))
     with live_server(carrier_auth=carrier_auth) as server:
@@ -23,6 +24,7 @@ async def test_calls_are_authenticated_by_their_uuid() -> None:
         check(await place_call(plan(server, "audiosocket", parameters=parameters)))
 
 
+@retried_under_load(attempts=3)
 async def test_a_client_that_stops_reading_does_not_disturb_other_calls() -> None:
     with live_server(call_settings=CallSettings(greeting=" ".join(["word"] * 300))) as server:
         client = socket.create_connection(("127.0.0.1", int(server.tcp_url.rpartition(":")[2])))
