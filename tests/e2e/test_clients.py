@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from server.cli.main import app
 from tests.e2e.conftest import synthesize, transcribe, write_recording
-from tests.real_time import HANG_S
+from tests.real_time import HANG_S, retried_under_load
 from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, Samples, from_pcm16, to_pcm16
 from voice.tts import Voice
@@ -36,6 +36,7 @@ async def speak(connection: Any, audio: Samples) -> None:
         await asyncio.sleep(0.02)
 
 
+@retried_under_load(attempts=3)
 async def test_the_openai_client_holds_a_spoken_conversation(server: str, voice: Voice, recognizer: Recognizer) -> None:
     client = AsyncOpenAI(api_key="none", websocket_base_url=server.replace("http", "ws") + "/v1")
     questions = [("What is the capital of France?", "Paris"), ("And what is the capital of Germany?", "Berlin")]

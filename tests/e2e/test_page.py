@@ -111,6 +111,7 @@ async def played(page: Page) -> tuple[list[float], list[float], Samples]:
     return [b[0] for b in blocks], [b[1] for b in blocks], np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
 
 
+@retried_under_load(attempts=3)
 async def test_a_spoken_question_gets_a_spoken_response_and_the_page_shows_both(
     chromium: str, server: str, microphone: Path, voice: Voice, recognizer: Recognizer
 ) -> None:
@@ -158,6 +159,7 @@ async def test_speaking_over_the_response_stops_it_and_truncates_the_history(
     assert 1 <= len(heard_text.split()) < 5 * seconds_heard + 5
 
 
+@retried_under_load(attempts=3)
 async def test_push_to_talk_with_the_keyboard(chromium: str, server: str, microphone: Path, voice: Voice) -> None:
     write_recording(microphone, synthesize(voice, "What is the capital of Italy?", before=4.0, after=20.0))
     async with page_with(chromium, microphone, server) as page:
@@ -198,6 +200,7 @@ async def test_the_m_key_mutes_the_microphone_which_sends_silence(
         await page.wait_for_function("sentBlocks.at(-1)[1] > 0.02")
 
 
+@retried_under_load(attempts=3)
 async def test_a_lost_connection_is_shown_and_restored_with_the_conversation(
     chromium: str, server: str, microphone: Path, voice: Voice
 ) -> None:
