@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from safetensors.torch import load_file, save_file
 
@@ -15,6 +17,8 @@ from model.decode.output import Progress
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from tests.real_time import HANG_S
+
+T = TypeVar("T")
 
 SYSTEM = TextMessage("system", "the capital of France")
 HELLO = TextMessage("user", "hello to you")
@@ -48,6 +52,14 @@ def held(engine: Engine) -> Iterator[None]:
     finally:
         released.set()
         holder.join()
+
+
+async def at_the_same_time(engine: Engine, *responses: Coroutine[Any, Any, T]) -> list[T]:
+    """Run responses whose requests arrive before the same forward pass."""
+    with held(engine):
+        tasks = [asyncio.create_task(response) for response in responses]
+        await asyncio.sleep(0)  # each submits its request
+    return await asyncio.gather(*tasks)
 
 
 def with_doubled_weights(folder: Path, target: Path) -> Path:

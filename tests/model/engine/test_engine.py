@@ -19,7 +19,7 @@ from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
-from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, held
+from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
 
 
 async def test_two_conversations_are_answered_at_the_same_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,10 +37,7 @@ async def test_two_conversations_are_answered_at_the_same_time(engine: Engine, m
             await collect_progress(Conversation(engine), SYSTEM, TextMessage("user", name), max_tokens=30)
         )
 
-    with held(engine):
-        tasks = [asyncio.create_task(respond(name)) for name in ("hello", "Paris")]
-        await asyncio.sleep(0)  # both have submitted their request
-    both = await asyncio.gather(*tasks)
+    both = await at_the_same_time(engine, respond("hello"), respond("Paris"))
     assert batch_sizes.count(2) >= 25
     assert both == [await respond("hello"), await respond("Paris")]
 
@@ -118,7 +115,7 @@ async def test_a_forward_pass_that_ran_out_of_memory_releases_its_tensors_before
         collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=6)
         for n in range(3)
     )
-    assert all(progress[-1].finished for progress in await asyncio.gather(*responses))
+    assert all(progress[-1].finished for progress in await at_the_same_time(engine, *responses))
     assert still_alive and not any(still_alive)
 
 

@@ -25,7 +25,7 @@ from model.nn.adapter import Adapter
 from model.nn.attention import causal_mask
 from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
 from model.nn.kv_cache import KeyValueCache
-from tests.model.dialogues import HELLO, SYSTEM, collect_progress, held
+from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, held
 from tests.real_time import HANG_S
 
 CONFIG = DecoderConfig("llama", "llama", 10, 8, 2, 2, 1, 4, 16, 64, 1e-6)
@@ -169,15 +169,11 @@ async def test_the_longest_waiting_requests_are_served_first(engine: Engine, mon
         return run(batch, adapter)
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
-    with held(engine):
-        responses = [
-            asyncio.create_task(
-                collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12)
-            )
-            for n in range(6)
-        ]
-        await asyncio.sleep(0)  # all have submitted their request
-    assert all(progress[-1].finished for progress in await asyncio.gather(*responses))
+    responses = (
+        collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12)
+        for n in range(6)
+    )
+    assert all(progress[-1].finished for progress in await at_the_same_time(engine, *responses))
     caches = {cache for batch in batches for cache in batch}
     all_started = max(next(n for n, batch in enumerate(batches) if cache in batch) for cache in caches)
     for cache in caches:
