@@ -18,7 +18,8 @@ from model.nn.adapter import Adapter
 from model.nn.attention import attend
 from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
-from model.nn.cpu.row_kernels import Bools, Floats, Indices
+from model.nn.cpu.row_attention import RowAttention
+from model.nn.cpu.row_kernels import Floats, Indices
 from model.nn.forward_batch import ForwardInput
 from model.nn.layer import Layer
 from model.nn.linear import Linear
@@ -73,11 +74,10 @@ class _Part:
     past: int
     keys: list[Tensor]
     values: list[Tensor]
-    new: Bools | None
-    """[rows, rows], which new rows each row attends to, for computing row by row; None if results need not be
-    batch-invariant."""
+    row_attention: RowAttention | None
+    """Attention row by row; None if results need not be batch-invariant."""
     mask: Tensor | None
-    """[rows, past + rows], for computing all rows at once; None for a single row, or together with `new`."""
+    """[rows, past + rows], for computing all rows at once; None for a single row, or with `row_attention`."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class BlockQuantizedLayers:
             )
             for layer in layers
         ]
+        self._team = self._layers[0].down.linear.team
 
     def run(self, x: Tensor, batch: Sequence[ForwardInput], rotary: RotaryEmbedding, adapter: Adapter | None) -> Tensor:
         """Normalized states after the last layer [rows, hidden].
@@ -128,9 +129,10 @@ class BlockQuantizedLayers:
         noise = np.flatnonzero([flag for part in batch for flag in part.noise])
         gate = _GatedAdapter(adapter, noise) if adapter is not None and len(noise) else None
         c, rows = self._config, len(x)
-        state, parts = x.numpy(), self._parts(batch)
+        state = x.numpy()
         narrow, heads, wide = (_Activations(rows, n) for n in (c.hidden, c.heads * c.head_dim, c.intermediate))
         query = np.empty((rows, c.heads, c.head_dim), np.float32)
+        parts = self._parts(batch, query, heads.floats)
         cos, sin = rotary.cos[:, 0].numpy(), rotary.sin[:, 0].numpy()
         query_scale = np.ones(rows, np.float32) if rotary.query_scale is None else rotary.query_scale[:, 0, 0].numpy()
         fused = np.empty((rows, (c.heads + 2 * c.kv_heads) * c.head_dim), np.float32)
@@ -147,7 +149,7 @@ class BlockQuantizedLayers:
                     fused[index], layer.query_key_value.bias, layer.head_norm, self._eps,
                     cos[index], sin[index], query_scale[index], part.past, query[index], keys.numpy(), values.numpy(),
                 )  # fmt: skip
-                _attend(part, query[index], keys, values, heads.floats[index])
+                _attend(part, number, query[index], heads.floats[index])
             kernels.quantize(heads.floats, *heads.quantized.arrays)
             _multiply(layer.output, heads_into_product, number, gate, heads.floats)
             self._add_and_normalize(state, product, layer.output.bias, layer.mlp_norm, narrow)
@@ -163,17 +165,18 @@ class BlockQuantizedLayers:
     ) -> None:
         kernels.add_and_normalize(state, product, bias, weight, self._eps, to.floats, *to.quantized.arrays)
 
-    def _parts(self, batch: Sequence[ForwardInput]) -> list[_Part]:
+    def _parts(self, batch: Sequence[ForwardInput], query: Floats, out: Floats) -> list[_Part]:
         parts, start, layers = [], 0, len(self._layers)
         for inputs in batch:
             count, past, tensors = len(inputs.tokens), len(inputs.cache.tokens), inputs.cache.tensors()
             index, keys, values = slice(start, start + count), tensors[:layers], tensors[layers:]
-            new = mask = None
+            attention = mask = None
             if inputs.batch_invariant:
                 new = np.ascontiguousarray(inputs.attention_mask.numpy())
+                attention = RowAttention(query[index], keys, values, past, new, out[index], self._team)
             elif count > 1:
                 mask = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), 1)
-            parts.append(_Part(index, past, keys, values, new, mask))
+            parts.append(_Part(index, past, keys, values, attention, mask))
             start += count
         return parts
 
@@ -185,9 +188,9 @@ def _multiply(projection: _Projection, operands: Operands, layer: int, gate: _Ga
         gate.add(layer, projection.names, x, operands.out)
 
 
-def _attend(part: _Part, query: Floats, keys: Tensor, values: Tensor, out: Floats) -> None:
-    if part.new is not None:
-        kernels.attend_rows(query, keys.numpy(), values.numpy(), part.past, part.new, out)
+def _attend(part: _Part, layer: int, query: Floats, out: Floats) -> None:
+    if part.row_attention is not None:
+        part.row_attention.run(layer)
     else:
-        end = part.past + len(query)
-        out[:] = attend(torch.from_numpy(query), keys[:, :end], values[:, :end], part.mask).numpy()
+        keys, values = (tensors[layer][:, : part.past + len(query)] for tensors in (part.keys, part.values))
+        out[:] = attend(torch.from_numpy(query), keys, values, part.mask).numpy()

@@ -85,13 +85,14 @@ class BlockLinear:
         team: whose threads multiply; the process's own when not given.
 
     Attributes:
+        team: whose threads multiply.
         out_features: columns of the result.
         nbytes: bytes of weights that a multiplication reads.
         num_weights: how many weights there are.
     """
 
     def __init__(self, matrices: Sequence[PackedMatrix], bias: Tensor | None = None, team: Team | None = None) -> None:
-        self._matrices, self._team, self.bias = tuple(matrices), team or shared_team(), bias
+        self._matrices, self.team, self.bias = tuple(matrices), team or shared_team(), bias
         self._in_features = matrices[0].inputs
         self.out_features = sum(one.outputs for one in matrices)
         self.nbytes = sum(one.packed.nbytes for one in matrices)
@@ -100,10 +101,10 @@ class BlockLinear:
         first = self._chunks = 0
         for row, one in zip(self._segments, matrices, strict=False):
             groups, count = -(-one.outputs // ROWS), records(one.form, one.inputs)
-            chunk_bytes = one.packed.nbytes // (_CHUNKS_PER_THREAD * self._team.threads)
+            chunk_bytes = one.packed.nbytes // (_CHUNKS_PER_THREAD * self.team.threads)
             chunk_bytes = min(max(chunk_bytes, _MIN_CHUNK_BYTES), _MAX_CHUNK_BYTES)
             size = max(1, chunk_bytes // (count * one.form.record_bytes))
-            kernel = self._team.kernel(one.form.name)
+            kernel = self.team.kernel(one.form.name)
             row[:] = (kernel, one.packed.ctypes.data, count, one.outputs, first, groups, size, self._chunks)
             first += one.outputs
             self._chunks += -(-groups // size)
@@ -120,7 +121,7 @@ class BlockLinear:
 
     def multiply(self, operands: Operands) -> None:
         """Multiply the activations into the result, without the bias."""
-        self._team.multiply(self._address, operands.address, self._chunks)
+        self.team.run(self._address, operands.address, self._chunks)
 
 
 class BlockEmbedding:

@@ -16,7 +16,7 @@ from pickle import UnpicklingError
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import config, njit, types
+from numba import cfunc, config, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -32,7 +32,7 @@ Indices = NDArray[np.int64]
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
 # Allows vectorized sums; infinities keep their IEEE behaviour.
-_NJIT_OPTIONS: dict[str, Any] = {
+_OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "fastmath": {"reassoc", "nnan", "nsz", "arcp", "contract"},
@@ -41,7 +41,7 @@ _NJIT_OPTIONS: dict[str, Any] = {
 _ARRAY_TYPES = {"F": "f4[{}::1]", "I": "i1[{}::1]", "B": "b1[{}::1]", "P": "i8[{}::1]"}
 
 
-def _compiled(arguments: str) -> Callable[[_Function], _Function]:
+def compiled(arguments: str) -> Callable[[_Function], _Function]:
     """Compile a kernel for contiguous arrays and cache it next to the models: compiling all takes some seconds.
 
     Args:
@@ -55,17 +55,27 @@ def _compiled(arguments: str) -> Callable[[_Function], _Function]:
     signature = f"void({', '.join(kinds)})"
 
     def compile_(function: _Function) -> _Function:
-        default = config.CACHE_DIR  # type: ignore[attr-defined]
-        config.CACHE_DIR = str(cache_folder() / "kernels")  # type: ignore[attr-defined]
-        try:
-            return cast(_Function, njit(signature, cache=True, **_NJIT_OPTIONS)(function))
-        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-            _log.warning("compiled kernels cannot be cached (%s): every start will take a few seconds longer", error)
-            return cast(_Function, njit(signature, **_NJIT_OPTIONS)(function))
-        finally:
-            config.CACHE_DIR = default  # type: ignore[attr-defined]
+        return cast(_Function, _cached(lambda **options: njit(signature, **options)(function)))
 
     return compile_
+
+
+def compiled_for_team(function: _Function) -> _Function:
+    """Compile a kernel that the worker team calls, `kernel(segment, call, begin, end)` of int64 (`codegen.CALL`). Its
+    `address` is the machine code's."""
+    return cast(_Function, _cached(lambda **options: cfunc("void(i8, i8, i8, i8)", **options)(function)))
+
+
+def _cached(compile_: Callable[..., Any]) -> Any:
+    default = config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(cache_folder() / "kernels")  # type: ignore[attr-defined]
+    try:
+        return compile_(cache=True, **_OPTIONS)
+    except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+        _log.warning("compiled kernels cannot be cached (%s): every start will take a few seconds longer", error)
+        return compile_(**_OPTIONS)
+    finally:
+        config.CACHE_DIR = default  # type: ignore[attr-defined]
 
 
 _ONE, _HALF = np.float32(1), np.float32(0.5)
@@ -94,7 +104,7 @@ _as_float = cast("Callable[[np.int32], np.float32]", intrinsic(_bits))
 
 
 @njit(inline="always")
-def _exp(x: np.float32) -> np.float32:
+def exp(x: np.float32) -> np.float32:
     """e^x for |x| up to 87, with a relative error of 4e-6 (4e-7 up to 5), in a form that the compiler can vectorize."""
     power = min(max(x, -_MAX_EXPONENT), _MAX_EXPONENT) * _LOG2_E
     whole = np.floor(power + _HALF)
@@ -141,14 +151,14 @@ def _quantize_row(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> Non
         sums[3 * block + 1], sums[3 * block + 2] = -size * np.float32(first), -size * np.float32(second)
 
 
-@_compiled("F2 I2 F2 F2")
+@compiled("F2 I2 F2 F2")
 def quantize(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
     """Quantize x [rows, n] to levels [rows, ≥ n], scales [rows, blocks] and sums (`codegen.SUMS`)."""
     for row in range(x.shape[0]):
         _quantize_row(x[row], levels[row], scale[row], sums[row])
 
 
-@_compiled("F2 F2 F1 F1 f4 F2 I2 F2 F2")
+@compiled("F2 F2 F1 F1 f4 F2 I2 F2 F2")
 def add_and_normalize(
     x: Floats,
     product: Floats,
@@ -178,7 +188,7 @@ def add_and_normalize(
         _quantize_row(normal[row], levels[row], scale[row], sums[row])
 
 
-@_compiled("F2 F1 F2 I2 F2 F2")
+@compiled("F2 F1 F2 I2 F2 F2")
 def swiglu(product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
     """SwiGLU: `inner` = silu(first half) · second half of product + bias, and quantize it.
 
@@ -190,11 +200,11 @@ def swiglu(product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: 
         half, up, out = product[row, :n], product[row, n:], inner[row]
         for i in range(n):
             value = half[i] + bias[i]
-            out[i] = value / (_ONE + _exp(-value)) * (up[i] + bias[n + i])
+            out[i] = value / (_ONE + exp(-value)) * (up[i] + bias[n + i])
         _quantize_row(out, levels[row], scale[row], sums[row])
 
 
-@_compiled("F2 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")
+@compiled("F2 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")
 def split_heads(
     product: Floats,
     bias: Floats,
@@ -243,89 +253,7 @@ def split_heads(
                 values[n, past + row, i] = product[row, start + i] + bias[start + i]
 
 
-@_compiled("F2 F2 P1 F2")
-def _attention_weights(query: Floats, keys: Floats, seen: Indices, weights: Floats) -> None:
-    """weights[g, n] = softmax over n of query[g] · keys[seen[n]] / √head_dim, for [group, head_dim] queries. Takes
-    four keys at a time, so that a query is loaded once for all four."""
-    group, size = query.shape
-    scale, fours = _ONE / np.sqrt(np.float32(size)), len(seen) // 4 * 4
-    for n in range(0, fours, 4):
-        k0, k1, k2, k3 = keys[seen[n]], keys[seen[n + 1]], keys[seen[n + 2]], keys[seen[n + 3]]
-        for g in range(group):
-            one = query[g]
-            s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for i in range(size):
-                s0 += one[i] * k0[i]
-                s1 += one[i] * k1[i]
-                s2 += one[i] * k2[i]
-                s3 += one[i] * k3[i]
-            weights[g, n], weights[g, n + 1], weights[g, n + 2], weights[g, n + 3] = s0, s1, s2, s3
-    for n in range(fours, len(seen)):
-        key = keys[seen[n]]
-        for g in range(group):
-            score = np.float32(0)
-            for i in range(size):
-                score += query[g, i] * key[i]
-            weights[g, n] = score
-    for g in range(group):
-        scores, top, total = weights[g, : len(seen)], weights[g, 0], np.float32(0)
-        for n in range(len(scores)):
-            top = max(top, scores[n])
-        for n in range(len(scores)):
-            scores[n] = _exp((scores[n] - top) * scale)
-            total += scores[n]
-        for n in range(len(scores)):
-            scores[n] /= total
-
-
-@_compiled("F2 P1 F2 F2")
-def _weighted_sum(values: Floats, seen: Indices, weights: Floats, mixed: Floats) -> None:
-    """mixed[g] = Σ weights[g, n] · values[seen[n]], [group, head_dim]. Takes four values at a time, so that a sum is
-    loaded and stored once for all four."""
-    group, size = mixed.shape
-    fours = len(seen) // 4 * 4
-    mixed[:] = 0
-    for n in range(0, fours, 4):
-        v0, v1, v2, v3 = values[seen[n]], values[seen[n + 1]], values[seen[n + 2]], values[seen[n + 3]]
-        for g in range(group):
-            w0, w1, w2, w3, out = weights[g, n], weights[g, n + 1], weights[g, n + 2], weights[g, n + 3], mixed[g]
-            for i in range(size):
-                out[i] += (w0 * v0[i] + w1 * v1[i]) + (w2 * v2[i] + w3 * v3[i])
-    for n in range(fours, len(seen)):
-        value = values[seen[n]]
-        for g in range(group):
-            weight = weights[g, n]
-            for i in range(size):
-                mixed[g, i] += weight * value[i]
-
-
-@_compiled("F3 F3 F3 i8 B2 F2")
-def attend_rows(query: Floats, keys: Floats, values: Floats, past: int, new: Bools, out: Floats) -> None:
-    """Grouped-query attention, row by row, each over exactly the keys it attends to, in order.
-
-    Args:
-        query: [rows, heads, head_dim]; keys, values: [kv_heads, capacity, head_dim].
-        past: number of cached keys, which every row attends to.
-        new: [rows, rows], which new rows each row attends to, including itself.
-        out: [rows, heads · head_dim].
-    """
-    rows, heads, size = query.shape
-    kv_heads = keys.shape[0]
-    group = heads // kv_heads
-    seen, weights = np.arange(past + rows), np.empty((group, past + rows), np.float32)
-    for row in range(rows):
-        count = past
-        for other in range(rows):
-            if new[row, other]:
-                seen[count] = past + other
-                count += 1
-        mixed = out[row].reshape(kv_heads, group, size)
-        for kv in range(kv_heads):
-            _attention_weights(query[row, kv * group : (kv + 1) * group], keys[kv], seen[:count], weights)
-            _weighted_sum(values[kv], seen[:count], weights, mixed[kv])
-
-
-@_compiled("F2 P1 I2 F1 I2 F1 P1 F2")
+@compiled("F2 P1 I2 F1 I2 F1 P1 F2")
 def add_low_rank(
     x: Floats,
     rows: Indices,

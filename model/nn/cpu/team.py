@@ -1,8 +1,8 @@
-"""The worker threads that share matrix multiplications, and the compiled kernels they run.
+"""The worker threads that share matrix multiplications and attention, and the compiled kernels they run.
 
-One team serves a process. A multiplication is divided into chunks of output groups. Every thread, the caller included,
+One team serves a process. A job is divided into chunks, such as groups of outputs. Every thread, the caller included,
 claims one chunk after another until none is left, so losing a core for a moment delays one chunk and not half of the
-work. Between multiplications the workers spin for a fraction of a millisecond, then sleep until they are woken.
+work. Between jobs the workers spin for a fraction of a millisecond, then sleep until they are woken.
 
 The workers' loop is LLVM IR like the kernels, so it runs without the interpreter and its lock.
 """
@@ -29,13 +29,13 @@ _log = logging.getLogger("rejoinder.model")
 
 _SPIN_S = 250e-6
 """How long a waiting thread spins before it sleeps (a worker) or yields its core (the caller): longer than the
-operations between two multiplications of a forward pass, about 0.1 ms. Waking a sleeping thread takes about 50 µs."""
+operations between two jobs of a forward pass, about 0.1 ms. Waking a sleeping thread takes about 50 µs."""
 
 _CALIBRATION_SPINS = 20_000
 
 
 def _team_text() -> str:
-    """The IR of `multiply` (the caller), `work` (a worker), `stop`, and `spin`, which measures how long spinning takes.
+    """The IR of `run` (the caller), `work` (a worker), `stop`, and `spin`, which measures how long spinning takes.
 
     The job counter packs the job's number (24 bits), its number of chunks and the next chunk (20 bits each), so that
     one atomic addition claims a chunk and tells which job it belongs to. A job ends when all its chunks are done, so a
@@ -111,7 +111,7 @@ end:
   ret void
 }
 
-define void @multiply(ptr %state, ptr %segments, ptr %call, i64 %chunks) {
+define void @run(ptr %state, ptr %segments, ptr %call, i64 %chunks) {
 entry:
   %done = getelementptr i8, ptr %state, i64 64
   %segments.at = getelementptr i8, ptr %state, i64 128
@@ -296,7 +296,7 @@ class Team:
         llvm.initialize_native_asmprinter()
         self._compiled = _compile(_team_text())
         self._kernels: dict[str, llvm.ExecutionEngine] = {}
-        self._multiply = self._function("multiply", 4)
+        self._run = self._function("run", 4)
         self._state = aligned(_STATE_BYTES)
         self._address = self._state.ctypes.data
         libc = ctypes.CDLL(None)
@@ -328,17 +328,18 @@ class Team:
             self._kernels[name] = _compile(module_text(TARGETS[self.isa], (name,)))
         return int(self._kernels[name].get_function_address(f"run_{name}"))
 
-    def multiply(self, segments: int, call: int, chunks: int) -> None:
-        """Run one multiplication and wait for it.
+    def run(self, segments: int, call: int, chunks: int) -> None:
+        """Share one job and wait for it.
 
         Args:
             segments: address of int64 [matrices + 1, fields of SEGMENT]; the last row ends the list with the largest
-                `first_chunk`.
-            call: address of the fields of CALL.
-            chunks: chunks of all matrices.
+                `first_chunk`. Jobs that are no multiplications have one segment, which states only `kernel`, `groups`
+                and `groups_per_chunk`.
+            call: address of the fields of CALL, or of what else the kernel takes.
+            chunks: chunks of all segments.
         """
         with self._lock:
-            self._multiply(self._address, segments, call, chunks)
+            self._run(self._address, segments, call, chunks)
 
     def close(self) -> None:
         """End the worker threads."""

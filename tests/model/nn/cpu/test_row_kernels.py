@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.nn.attention import attend
 from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import QuantizedActivations
 from model.nn.rotary import rotate
+from tests.model.nn.cpu.test_row_attention import attend_rows
 
 F32 = np.float32
 EPS = F32(1e-6)
@@ -105,26 +105,6 @@ def test_heads_are_normalized_rotated_and_written_to_the_cache(with_norm: bool) 
     assert (keys[:, :past] == before[:, :past]).all() and (keys[:, past + rows :] == before[:, past + rows :]).all()
 
 
-@given(rows=st.integers(1, 9), past=st.integers(0, 40), seed=st.integers(0, 99))
-@settings(deadline=None)
-def test_attention_equals_torch_and_rows_are_independent(rows: int, past: int, seed: int) -> None:
-    query, keys = random(seed, rows, 6, 8), random(seed + 1, 2, past + rows, 8)
-    values = random(seed + 2, 2, past + rows, 8)
-    new = np.random.default_rng(seed).random((rows, rows)) < 0.5
-    new |= np.eye(rows, dtype=bool)
-    out = random(seed, rows, 48)
-    kernels.attend_rows(query, keys, values, past, new, out)
-    mask = torch.from_numpy(np.concatenate((np.ones((rows, past), bool), new), 1))
-    assert_close(out, attend(*(torch.from_numpy(part) for part in (query, keys, values)), mask))
-    alone = random(seed, 1, 48)
-    for row in range(rows):  # as if the keys it attends to were the whole cache
-        attended = mask[row].numpy()
-        count = int(attended.sum()) - 1
-        own = (np.ascontiguousarray(part[:, attended]) for part in (keys, values))
-        kernels.attend_rows(query[row : row + 1], *own, count, np.ones((1, 1), bool), alone)
-        assert (alone[0] == out[row]).all()
-
-
 @given(
     rows=st.integers(2, 9),
     size=st.sampled_from([8, 64, 72]),
@@ -167,7 +147,7 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
         query, out = np.empty((n, heads, size), F32), np.empty((n, width), F32)
         args = (np.ones(n, F32), before, query, k, v)
         kernels.split_heads(product, bias, norm, EPS, realigned(rotation[0][rows]), realigned(rotation[1][rows]), *args)
-        kernels.attend_rows(query, k, v, before, new[:n, :n].copy(), out)
+        attend_rows(query, k, v, before, new[:n, :n].copy(), out)
         ends, indices = np.array([width, 2 * width]), np.arange(n)
         kernels.add_low_rank(normal, indices, a, np.ones(2 * rank, F32), b, bias, ends, product)
         attended = QuantizedActivations(n, width)
@@ -192,14 +172,14 @@ def test_kernels_are_compiled_again_if_they_cannot_be_cached(
 
     x = np.ones(3, F32)
     monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
-    kernels._compiled("F1")(double)(x)
+    kernels.compiled("F1")(double)(x)
     (index,) = (tmp_path / "kernels").rglob("*.nbi")
     index.write_bytes(b"")
-    kernels._compiled("F1")(double)(x)
+    kernels.compiled("F1")(double)(x)
     assert "compiled kernels cannot be cached" in caplog.text
     caplog.clear()
     without_a_file: dict[str, Callable[..., None]] = {}
     exec("def double(x):\n    for n in range(len(x)):\n        x[n] *= 2", without_a_file)
-    kernels._compiled("F1")(without_a_file["double"])(x)
+    kernels.compiled("F1")(without_a_file["double"])(x)
     assert x.tolist() == [8, 8, 8]
     assert "compiled kernels cannot be cached" in caplog.text
