@@ -134,10 +134,10 @@ def predict_endpoint(
     share = (_SHORTEST_WAIT_FROM - probability) / (_SHORTEST_WAIT_FROM - _LONGEST_WAIT_BELOW)
     share = min(1.0, max(0.0, share))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
-    if probability < _INCOMPLETE_BELOW:
-        wait = timing.patient_wait_ms
-    elif is_dictating(text):
+    if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
         wait = max(wait, timing.dictation_wait_ms)
+    elif probability < _INCOMPLETE_BELOW:
+        wait = timing.patient_wait_ms
     if pauses is not None and probability < _SHORTEST_WAIT_FROM:
         wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
         wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, timing.patient_wait_ms))

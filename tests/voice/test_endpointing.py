@@ -73,6 +73,7 @@ def test_a_number_in_dictation_gets_the_dictation_wait(text: str, dictating: boo
     assert is_dictating(text) is dictating
     if dictating:
         assert wait_ms(text, text_probability=0.9) == TIMING.dictation_wait_ms
+        assert wait_ms(text, text_probability=0.02) == TIMING.dictation_wait_ms
 
 
 def test_a_user_who_paused_before_gets_a_longer_wait_unless_they_have_certainly_finished() -> None:
