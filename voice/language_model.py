@@ -72,7 +72,8 @@ class LanguageModel(Protocol):
         ...
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Prefill ahead: called when the user starts to speak, and as their transcript becomes stable."""
+        """Read ahead for `reply` and `turn_completion`: called when the user starts to speak, and as their transcript
+        becomes stable."""
         ...
 
     async def turn_completion(self, text: str) -> float | None:

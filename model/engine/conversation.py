@@ -120,7 +120,8 @@ class Conversation:
             request.cancelled.set()
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Prefill the cache with `messages` while the user is still speaking. Returns at once.
+        """Read `messages` while the user is still speaking, so that `reply` and `turn_completion` need not. Returns at
+        once.
 
         If the conversation does not fit, or the template refuses it, `reply` reports that later.
         """
@@ -135,6 +136,8 @@ class Conversation:
             yield from self._read(ids)
 
         self._submit(steps(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
+        if messages and messages[-1].role == "user":
+            self._turn_completion.prepare(messages[-1].content)
 
     async def turn_completion(self, text: str) -> float | None:
         """The probability (0 to 1) that `text`, what the user has said so far, is a complete turn. It depends on the

@@ -60,17 +60,29 @@ class TurnCompletionReader:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(set_result, value)
 
-        if self._request is not None:
-            self._request.cancelled.set()
-        request = self._request = self._engine.submit(
-            self._steps(words, deliver),
-            lambda error: _log.warning("the turn-completion classifier failed: %s", error),
-            lambda: deliver(None),
-        )
+        request = self._submit(words, deliver, lambda: deliver(None))
         try:
             return await result
         finally:
             request.cancelled.set()
+
+    def prepare(self, text: str) -> None:
+        """Read `text` while the user is still speaking, so that `probability` need not. Returns at once."""
+        words = normalize_text(text).split()
+        if words and self._engine.model.turn_completion is not None:
+            self._submit(words, lambda value: None, lambda: None)
+
+    def _submit(
+        self, words: list[str], deliver: Callable[[float | None], None], on_done: Callable[[], None]
+    ) -> Request:
+        if self._request is not None:
+            self._request.cancelled.set()
+        self._request = self._engine.submit(
+            self._steps(words, deliver),
+            lambda error: _log.warning("the turn-completion classifier failed: %s", error),
+            on_done,
+        )
+        return self._request
 
     def _steps(self, words: list[str], deliver: Callable[[float | None], None]) -> RequestSteps:
         """One forward pass over the new words."""

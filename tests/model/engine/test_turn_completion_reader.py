@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import CHATML, ChatTemplate
+from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -19,6 +19,7 @@ from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput, text_input
 from tests.model.dialogues import HELLO, SYSTEM
+from tests.real_time import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,26 @@ async def test_only_new_words_are_read(model: LoadedModel, monkeypatch: pytest.M
     assert await Conversation(engine).turn_completion("hello") is not None
     assert num_rows.pop() <= 3  # the template's opening is shared
     engine.close()
+
+
+async def test_what_was_prepared_is_not_read_again(engine: Engine) -> None:
+    conversation, text = Conversation(engine), "hello to you is the capital of France hello to Paris"
+    conversation.prepare([SYSTEM, TextMessage("user", text)])
+    reader = conversation._turn_completion
+    ids = user_turn_prefix(engine.model.template) + engine.model.tokenizer.encode(text.lower())
+    await wait_until(lambda: len(reader._cache.tokens) == len(ids))
+    forward_passes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        run = engine.model.decoder.run
+
+        def spy(batch: Sequence[ForwardInput], adapter: Adapter | None = None) -> list[torch.Tensor]:
+            forward_passes.append(sum(len(rows.tokens) for rows in batch))
+            return run(batch, adapter)
+
+        patch.setattr(engine.model.decoder, "run", spy)
+        prepared = await conversation.turn_completion(f"{text} is")
+    assert len(forward_passes) == 1 and forward_passes[0] <= 3
+    assert prepared == close(await Conversation(engine).turn_completion(f"{text} is"))
 
 
 async def test_an_estimate_does_not_disturb_an_active_response(engine: Engine) -> None:
