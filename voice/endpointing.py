@@ -136,12 +136,19 @@ def predict_endpoint(
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
     if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
         wait = max(wait, timing.dictation_wait_ms)
-    elif probability < _INCOMPLETE_BELOW:
+    elif probability < _INCOMPLETE_BELOW and not _is_whole_question(text):
         wait = timing.patient_wait_ms
     if pauses is not None and probability < _SHORTEST_WAIT_FROM:
         wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
         wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, timing.patient_wait_ms))
     return EndpointPrediction(round(probability, 3), round(wait))
+
+
+def _is_whole_question(text: str) -> bool:
+    """Whether a question mark follows a word that can end a question. A misheard word makes such a text look incomplete
+    to the language model ("What should I bring to a paper?"), but what is missing is not still to come."""
+    words = _words(text)
+    return bool(words) and text.rstrip().rstrip("\"')").endswith("?") and words[-1] not in _UNFINISHED
 
 
 def is_dictating(text: str) -> bool:

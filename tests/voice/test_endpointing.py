@@ -76,6 +76,18 @@ def test_a_number_in_dictation_gets_the_dictation_wait(text: str, dictating: boo
         assert wait_ms(text, text_probability=0.02) == TIMING.dictation_wait_ms
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("What should I bring to a paper?", TIMING.longest_wait_ms),  # misheard, but nothing is missing
+        ("What is the capital of?", TIMING.patient_wait_ms),  # recognizers put question marks anywhere
+        ("What should I bring to a paper.", TIMING.patient_wait_ms),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_not_waited_for_as_if_unfinished(text: str, expected: int) -> None:
+    assert wait_ms(text, text_probability=0.006) == expected
+
+
 def test_a_user_who_paused_before_gets_a_longer_wait_unless_they_have_certainly_finished() -> None:
     pauses = PauseHistory()
     before = wait_ms("I would like some tea", text_probability=0.6, pauses=pauses)
