@@ -26,7 +26,7 @@ from server.report.run import cpu_name
 
 _log = logging.getLogger("rejoinder.models")
 
-_VERSION = 1
+_VERSION = 2
 """Of the measurement; a file with another version is measured again."""
 
 _FORMAT, _SHAPE = "Q4_K", (8960, 1536)
@@ -50,6 +50,7 @@ class MachineSpeed:
         machine: the processor and its cores, or the GPU.
         gigabytes_per_second: quantized weights that a forward pass of one row reads.
         gigaflops: arithmetic of a forward pass of many rows, 10⁹ operations per second.
+        cpu_gigaflops: the same on the CPU, where recognition and synthesis run even if there is a GPU.
         memory_bytes: memory that models may take: the machine's or, with a GPU, the GPU's.
         gpu: whether the language model runs on a GPU.
     """
@@ -57,6 +58,7 @@ class MachineSpeed:
     machine: str
     gigabytes_per_second: float
     gigaflops: float
+    cpu_gigaflops: float
     memory_bytes: int
     gpu: bool = False
 
@@ -117,12 +119,8 @@ def _measure_cpu(name: str) -> MachineSpeed:
 
         seconds[rows] = _typical_s(run)
     arithmetic = 2 * _MANY_ROWS * outputs * inputs * len(layers)
-    return MachineSpeed(
-        name,
-        round(size * len(layers) / seconds[1] / 1e9, 2),
-        round(arithmetic / seconds[_MANY_ROWS] / 1e9, 1),
-        _physical_memory(),
-    )
+    gigaflops = round(arithmetic / seconds[_MANY_ROWS] / 1e9, 1)
+    return MachineSpeed(name, round(size * len(layers) / seconds[1] / 1e9, 2), gigaflops, gigaflops, _physical_memory())
 
 
 def _measure_gpu(name: str, device: str) -> MachineSpeed:
@@ -139,7 +137,14 @@ def _measure_gpu(name: str, device: str) -> MachineSpeed:
 
     read, multiply = timed(block.sum), timed(lambda: square @ square)
     _, total = torch.cuda.mem_get_info(target)
-    return MachineSpeed(name, round(_GPU_BYTES / read / 1e9, 2), round(2 * 4096**3 / multiply / 1e9, 1), total, True)
+    return MachineSpeed(
+        name,
+        round(_GPU_BYTES / read / 1e9, 2),
+        round(2 * 4096**3 / multiply / 1e9, 1),
+        _measure_cpu(_cpu_name()).cpu_gigaflops,
+        total,
+        gpu=True,
+    )
 
 
 def _typical_s(run: Callable[[], object]) -> float:

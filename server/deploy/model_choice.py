@@ -3,6 +3,8 @@
 A spoken turn takes a silence that ends it, arithmetic (recognizing the last words, reading them, synthesizing the first
 clause), and the tokens of the first clause. The silence is the same everywhere; the other two follow from the speed of
 the machine. `auto` is the largest installed model whose turns should stay below the target.
+
+The constants were fitted to the corpus of `rejoinder report` with the 1.5B on two cores (docs/benchmarks/turns.md).
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ _log = logging.getLogger("rejoinder.models")
 TARGET_P95_MS = 1000
 """Turn latency that 19 of 20 turns should stay below."""
 
-_SILENCE_MS = 520
-"""Of the slowest twentieth of turns: the silence that ends them, minus what is computed during it."""
+_SILENCE_MS = 270
+"""The silence before the transcription starts, and the one at the start of synthesized speech."""
 
-_ARITHMETIC_GIGAFLOP = 60
-"""Arithmetic behind that silence, 10⁹ operations at the speed that `MachineSpeed.gigaflops` measures."""
+_SPEECH_GIGAFLOP = 360
+"""Recognition of the last words and synthesis of the first clause, 10⁹ operations."""
+
+_PROMPT_FLOP_PER_BYTE = 69
+"""Reading the last words: 25 tokens, two operations for each of the 1.4 weights in a byte of the file."""
 
 _FIRST_CLAUSE_TOKENS = 8
 """Forward passes until the first clause is complete."""
@@ -71,8 +76,10 @@ class Verdict:
 
 def estimate_p95_ms(model: ModelEntry, speed: MachineSpeed) -> int:
     """Turn latency at p95 to expect, ms. docs/guide/choosing-a-model.md compares it with measurements."""
+    speech_ms = 1000 * _SPEECH_GIGAFLOP / speed.cpu_gigaflops
+    prompt_ms = _PROMPT_FLOP_PER_BYTE * model.size / speed.gigaflops / 1e6
     token_ms = _PASS_MS + _weight_bytes(model, speed) / speed.gigabytes_per_second / 1e6
-    p95_ms = _SILENCE_MS + 1000 * _ARITHMETIC_GIGAFLOP / speed.gigaflops + _FIRST_CLAUSE_TOKENS * token_ms
+    p95_ms = _SILENCE_MS + speech_ms + prompt_ms + _FIRST_CLAUSE_TOKENS * token_ms
     return 10 * round(p95_ms / 10)
 
 

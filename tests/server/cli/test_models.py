@@ -46,7 +46,7 @@ def test_the_list_says_which_language_models_suit_this_machine(monkeypatch: pyte
 
     def measure(again: bool) -> MachineSpeed:
         measured.append(again)
-        return MachineSpeed("a slow processor", 16, 350, 16 << 30)
+        return MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
 
     monkeypatch.setattr(models_module, "machine_speed", measure)
     monkeypatch.setattr(ModelStore, "availability", lambda store, model: "installed")

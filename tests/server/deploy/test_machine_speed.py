@@ -24,7 +24,7 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def measure(name: str) -> MachineSpeed:
         measured.append(name)
-        return MachineSpeed(name, 10.0 * len(measured), 100.0, 1 << 34)
+        return MachineSpeed(name, 10.0 * len(measured), 100.0, 100.0, 1 << 34)
 
     monkeypatch.setattr(module, "_measure_cpu", measure)
     return measured
@@ -57,7 +57,7 @@ def test_another_machine_with_the_same_cache_is_measured_too(
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"version": 0, "machines": []}', '{"version": 1, "machines": [1]}']
+    "content", ["", "{}", "[]", '{"version": 0, "machines": []}', '{"version": 2, "machines": [1]}']
 )
 def test_a_damaged_file_is_measured_again(cache: Path, measurements: list[str], content: str) -> None:
     (cache / "machine.json").write_text(content)

@@ -14,13 +14,13 @@ from server.deploy.machine_speed import MachineSpeed
 from server.deploy.model_choice import TARGET_P95_MS, Verdict, judge_models, resolve_model
 from server.deploy.runtime import ModelOptions
 
-QUICK = MachineSpeed("a quick processor", 40, 900, 16 << 30)
-SLOW = MachineSpeed("a slow processor", 16, 350, 16 << 30)
-VERY_SLOW = MachineSpeed("a very slow processor", 2, 40, 16 << 30)
-SMALL = MachineSpeed("a quick processor with little memory", 40, 900, 2 << 30)
-TINY = MachineSpeed("a quick processor with hardly any memory", 40, 900, 1 << 29)
-GPU = MachineSpeed("a GPU", 1500, 100_000, 16 << 30, gpu=True)
-SMALL_GPU = MachineSpeed("a GPU with little memory", 300, 20_000, 4 << 30, gpu=True)
+QUICK = MachineSpeed("a quick processor", 60, 1500, 1500, 16 << 30)
+SLOW = MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
+VERY_SLOW = MachineSpeed("a very slow processor", 2, 40, 40, 16 << 30)
+SMALL = MachineSpeed("a quick processor with little memory", 60, 1500, 1500, 2 << 30)
+TINY = MachineSpeed("a quick processor with hardly any memory", 60, 1500, 1500, 1 << 29)
+GPU = MachineSpeed("a GPU", 1500, 100_000, 900, 16 << 30, gpu=True)
+SMALL_GPU = MachineSpeed("a GPU with little memory", 300, 20_000, 900, 4 << 30, gpu=True)
 
 
 class Store(ModelStore):
