@@ -103,12 +103,12 @@ class _BatchGenerator:
         assigned = [(slot, self._waiting.popleft()) for slot, _ in zip(free, range(len(self._waiting)), strict=False)]
         heads = [self._system_prompts.fill(slot, self._prompts[n].tokens) for slot, n in assigned]
         remaining = [self._prompts[n].tokens[head:] for (_, n), head in zip(assigned, heads, strict=True)]
-        padded = pad_sequences(remaining)
+        padded = pad_sequences(remaining, self._batch.padded(max(map(len, remaining))))
         device = self._decoder.device
         slots = torch.tensor([slot for slot, _ in assigned], device=device)
         starts = torch.tensor(heads, device=device)
         lengths = torch.tensor([len(self._prompts[n].tokens) for _, n in assigned], device=device)
-        attended = min(max(heads) + padded.shape[1], self._batch.max_length)
+        attended = self._batch.padded(max(heads) + padded.shape[1])
         states = self._batch.forward(padded.to(device), starts, slots, attended=attended)
         self._positions[slots] = lengths
         self._temperature[slots] = torch.tensor([self._prompts[n].temperature for _, n in assigned], device=device)
