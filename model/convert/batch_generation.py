@@ -11,6 +11,7 @@ from torch import Tensor
 
 from model.convert.padded_batch import PaddedBatch, SystemPromptCache, pad_sequences
 from model.nn.decoder import Decoder
+from model.nn.linear import float32_product
 
 _REFILL = 8
 """Slots are refilled once 1/8 of them are free: the prefill of one prompt costs nearly as much as that of eight."""
@@ -158,7 +159,7 @@ def top_logits(decoder: Decoder, states: Tensor, count: int) -> tuple[Tensor, Te
     weight = decoder.head_weight
     values = tokens = None
     for start in range(0, weight.shape[0], _HEAD_CHUNK):
-        logits = torch.nn.functional.linear(states, weight[start : start + _HEAD_CHUNK]).float()
+        logits = float32_product(states, weight[start : start + _HEAD_CHUNK])
         top = logits.max(-1, keepdim=True) if count == 1 else logits.topk(min(count, logits.shape[1]))
         ids = top.indices + start
         values = top.values if values is None else torch.cat((values, top.values), 1)

@@ -67,26 +67,17 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     return distribution
 
 
-def logsumexp_float32(logits: Tensor) -> Tensor:
-    """log Σ exp over the vocabulary: [..., vocabulary] → [...] float32. Terms of lower precision keep their dtype and
-    are summed in float32, so that no float32 copy of all logits is made."""
-    if logits.dtype == torch.float32:
-        return logits.logsumexp(-1)
-    top = logits.amax(-1, keepdim=True)
-    return (logits - top).exp_().sum(-1, dtype=torch.float32).log_() + top[..., 0]
-
-
 def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
-    """The probability of one token in each distribution: [rows, vocabulary], [rows] → [rows] float32."""
-    return (logits.gather(-1, tokens[:, None])[:, 0] - logsumexp_float32(logits)).exp_()
+    """The probability of one token in each distribution: [rows, vocabulary], [rows] → [rows]."""
+    return (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).exp_()
 
 
 def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy in nats: [..., vocabulary] → [...] float32, summed as in `logsumexp_float32`."""
+    """Entropy in nats: [..., vocabulary] → [...]."""
     below = logits - logits.amax(-1, keepdim=True)
     weight = below.exp()
-    total = weight.sum(-1, dtype=torch.float32)
-    mean = weight.mul_(below.clamp_(min=_MIN_LOGIT)).sum(-1, dtype=torch.float32)  # impossible tokens contribute 0
+    total = weight.sum(-1)
+    mean = weight.mul_(below.clamp_(min=_MIN_LOGIT)).sum(-1)  # impossible tokens contribute 0
     return total.log() - mean / total
 
 

@@ -3,7 +3,7 @@ computed from what the step before left on the device. The graph is captured onc
 
 It serves a single conversation that decodes greedily. Shared forward passes, and sampling, go through `Decoder.run`.
 All shapes are fixed: k drafts, c tokens copied from the conversation, and a branch of k noise rows for each outcome of
-the drafts make (k + 1)² + c rows. The device does the n-gram look-up itself, because the host is one step behind.
+the drafts make (k + 1)² + c rows, and there may be padding. The device does the n-gram look-up itself, because the host is one step behind.
 Missing drafts and copies are zeros, which are verified like any others. The host gets one small copy per step.
 """
 
@@ -63,27 +63,39 @@ class CUDAGraphRunner:
         num_drafts: drafts per step.
         context: tokens that a conversation may span.
         num_copies: tokens per step that are copied from the conversation.
+        min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel, which
+            rounds differently, so runners whose texts are to be equal have equally many rows.
 
     Attributes:
         num_rows: rows of a step.
     """
 
     def __init__(
-        self, decoder: Decoder, adapter: Adapter | None, num_drafts: int, context: int, num_copies: int = 0
+        self,
+        decoder: Decoder,
+        adapter: Adapter | None,
+        num_drafts: int,
+        context: int,
+        num_copies: int = 0,
+        min_rows: int = 0,
     ) -> None:
         can_draft = adapter is not None or decoder.mask_token is not None
         self._decoder, self._adapter, self._num_drafts = decoder, adapter, num_drafts if can_draft else 0
         device, k, c = decoder.device, self._num_drafts, num_copies
         self._num_copies, self._max_tokens = c, max(k, c) + 1
-        self.num_rows = (k + 1) ** 2 + c
+        needed_rows = (k + 1) ** 2 + c
+        self.num_rows = max(min_rows, needed_rows)
         capacity = next((size for size in _BUCKETS if size >= context + self.num_rows), context + self.num_rows)
         shape = (2, len(decoder.layers), decoder.config.kv_heads, capacity, decoder.config.head_dim)
         self._keys_values = torch.zeros(shape, dtype=decoder.dtype, device=device)
         self._keys, self._values = ([*part] for part in self._keys_values)
         self._capacity = capacity
         branches = [r + 1 + s for r in range(k + 1) for s in range(k)]
-        self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches], device=device)
-        self._attention_mask = verification_mask(k, c, k).to(device)
+        padding = [0] * (self.num_rows - needed_rows)
+        self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches, *padding], device=device)
+        mask = torch.eye(self.num_rows, dtype=torch.bool)  # no row attends to a padding row but itself
+        mask[:needed_rows, :needed_rows] = verification_mask(k, c, k)
+        self._attention_mask = mask.to(device)
 
         def integers(count: int) -> Tensor:
             return torch.zeros(count, dtype=torch.long, device=device)

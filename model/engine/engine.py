@@ -223,11 +223,13 @@ class Engine:
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"
         if self.diffusion is None and not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
-            capacity = min(context, model.decoder.config.context_length)
-            for drafting, drafts in ((True, _max_drafts(model)), (False, 0)):
-                adapter, copies = model.adapter if drafts else None, _MAX_COPIED if drafting else 0
-                self._cuda_graph_runners[drafting] = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, copies)
-                self._cuda_graph_runners[drafting].warm_up()
+            capacity, drafts = min(context, model.decoder.config.context_length), _max_drafts(model)
+            adapter = model.adapter if drafts else None
+            drafted = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, _MAX_COPIED)
+            undrafted = CUDAGraphRunner(model.decoder, None, 0, capacity, min_rows=drafted.num_rows)
+            self._cuda_graph_runners = {True: drafted, False: undrafted}
+            for runner in self._cuda_graph_runners.values():
+                runner.warm_up()
 
     def _select(self, ready: list[Request]) -> list[Request]:
         self._active_generations = max(1, sum(request.is_generating for request in ready))
