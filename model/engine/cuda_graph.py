@@ -24,8 +24,12 @@ from model.nn.attention import attend, static_cache_mask
 from model.nn.decoder import Decoder, GatedAdapter
 from model.nn.kv_cache import KeyValueCache
 
-_BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Numbers of positions that attention covers: one graph for each."""
+_SMALLEST_BUCKET = 256
+"""The smallest number of positions that attention covers. There is a graph for each power of two from here on, and one
+for the whole context."""
+
+_ALIGNMENT = 64
+"""The capacity is a multiple of this many positions, as attention kernels prefer."""
 
 _CONFIDENCE_UNIT = 1_000_000
 """Confidence is copied to the host as an integer in these parts, among the token ids."""
@@ -85,7 +89,9 @@ class CUDAGraphRunner:
         self._num_copies, self._max_tokens = c, max(k, c) + 1
         needed_rows = (k + 1) ** 2 + c
         self.num_rows = max(min_rows, needed_rows)
-        capacity = next((size for size in _BUCKETS if size >= context + self.num_rows), context + self.num_rows)
+        # The last steps of a full context, of which one always runs ahead, write that many rows after it.
+        capacity = -(-(context + 2 * self.num_rows) // _ALIGNMENT) * _ALIGNMENT
+        self._buckets = [*_powers_of_two(_SMALLEST_BUCKET, capacity), capacity]
         shape = (2, len(decoder.layers), decoder.config.kv_heads, capacity, decoder.config.head_dim)
         self._keys_values = torch.zeros(shape, dtype=decoder.dtype, device=device)
         self._keys, self._values = ([*part] for part in self._keys_values)
@@ -141,7 +147,7 @@ class CUDAGraphRunner:
         """Capture every graph, so that no response waits for it. The largest comes first: later ones reuse its
         memory."""
         if self._decoder.device.type == "cuda":
-            for bucket in sorted({*(size for size in _BUCKETS if size < self._capacity), self._capacity}, reverse=True):
+            for bucket in reversed(self._buckets):
                 self._graph(bucket)
 
     def fits(self, cache: KeyValueCache) -> bool:
@@ -171,7 +177,7 @@ class CUDAGraphRunner:
         ones."""
         assert self._cache is not None
         needed = len(self._cache.tokens) + max_new
-        bucket = next((size for size in _BUCKETS if needed <= size <= self._capacity), self._capacity)
+        bucket = next(size for size in self._buckets if needed <= size)
         if self._decoder.device.type != "cuda":
             self._run(bucket)
             return _PendingStep(self._state.result.clone(), None)
@@ -290,6 +296,11 @@ class CUDAGraphRunner:
 def _accepted_length(candidates: Tensor, best: Tensor) -> Tensor:
     """How many candidate tokens, from the first, are what the rows before them predict: [1]."""
     return (candidates == best[: len(candidates)]).long().cumprod(0).sum(0, keepdim=True)
+
+
+def _powers_of_two(smallest: int, end: int) -> list[int]:
+    """The powers of two from `smallest`, which is one, up to but not including `end`."""
+    return [1 << n for n in range(smallest.bit_length() - 1, (end - 1).bit_length())]
 
 
 def _padded(tokens: Tensor, length: int) -> Tensor:

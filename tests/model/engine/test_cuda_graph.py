@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.draft import Draft
+from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
 from model.engine.conversation import Conversation
 from model.engine.cuda_graph import CUDAGraphRunner
@@ -159,6 +159,22 @@ async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the
             assert committed_text(await fork) == committed_text(expected)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("context", [40, 120, 256, 512])
+def test_the_largest_bucket_is_the_context_and_what_its_last_steps_write(tiny_qwen2: Path, context: int) -> None:
+    """Rounding up to a power of two would double the memory of a context of 4,096."""
+    decoder = Decoder(open_checkpoint(tiny_qwen2), META, "bfloat16")
+    runner = CUDAGraphRunner(decoder, None, 0, context, 8)
+    assert context + 2 * runner.num_rows <= runner._capacity < context + 2 * runner.num_rows + 64
+    assert runner._buckets[-1] == runner._capacity and runner._buckets == sorted(set(runner._buckets))
+    cache = decoder.new_cache()
+    decoder.forward([1] * (context - 20), cache, logits="none")
+    runner.attach(cache, 1, NO_DRAFT)
+    cache.commit([1] * 20)
+    assert runner.fits(cache) == (context < decoder.config.context_length)
+    runner._run(runner._capacity)
+    assert runner._keys_values.shape[3] == runner._capacity
 
 
 @pytest.mark.parametrize(("num_drafts", "num_copies"), [(0, 0), (0, 8), (1, 0), (4, 8)])
