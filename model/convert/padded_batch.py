@@ -14,13 +14,12 @@ from torch import Tensor
 from model.nn.attention import batched_attend
 from model.nn.decoder import Decoder
 
-
 _GPU_LENGTH_MULTIPLE = 64
 
 
 def padded_length(length: int, device: torch.device) -> int:
-    """A number of tokens, on a GPU rounded up so that it sees few shapes: libraries plan for each of them anew. On a CPU
-    padding would only cost time."""
+    """A number of tokens, on a GPU rounded up so that it sees few shapes: libraries plan for each of them anew. On a
+    CPU padding would only cost time."""
     return length if device.type == "cpu" else -(-length // _GPU_LENGTH_MULTIPLE) * _GPU_LENGTH_MULTIPLE
 
 

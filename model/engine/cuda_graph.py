@@ -3,8 +3,9 @@ computed from what the step before left on the device. The graph is captured onc
 
 It serves a single conversation that decodes greedily. Shared forward passes, and sampling, go through `Decoder.run`.
 All shapes are fixed: k drafts, c tokens copied from the conversation, and a branch of k noise rows for each outcome of
-the drafts make (k + 1)² + c rows, and there may be padding. The device does the n-gram look-up itself, because the host is one step behind.
-Missing drafts and copies are zeros, which are verified like any others. The host gets one small copy per step.
+the drafts make (k + 1)² + c rows, and there may be padding. The device does the n-gram look-up itself, because the host
+is one step behind. Missing drafts and copies are zeros, which are verified like any others. The host gets one small
+copy per step.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class CUDAGraphRunner:
         num_drafts: drafts per step.
         context: tokens that a conversation may span.
         num_copies: tokens per step that are copied from the conversation.
-        min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel, which
-            rounds differently, so runners whose texts are to be equal have equally many rows.
+        min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel,
+            which rounds differently, so runners whose texts are to be equal have equally many rows.
 
     Attributes:
         num_rows: rows of a step.

@@ -50,8 +50,8 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 def float32_product(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ, accumulated and returned in float32: [rows, in], [out, in] → [rows, out].
 
-    Results in bfloat16 would tie: at a magnitude of 20 they are 0.125 apart. On a CPU a product of bfloat16 is rounded to
-    bfloat16 all the same, because it has no other.
+    Results in bfloat16 would tie: at a magnitude of 20 they are 0.125 apart. On a CPU a product of bfloat16 is rounded
+    to bfloat16 all the same, because torch has no other there.
     """
     if weight.dtype == torch.float32 or weight.device.type == "cpu":
         return torch.nn.functional.linear(x, weight).float()

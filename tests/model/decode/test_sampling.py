@@ -57,9 +57,7 @@ def test_confidence_and_entropy_are_those_of_the_softmax(logits: list[list[float
     rows = torch.tensor(logits)
     rows[:, 3] = -torch.inf  # as for a mask token
     distribution = rows.softmax(-1)
-    torch.testing.assert_close(
-        token_probabilities(rows, rows.argmax(-1)), distribution.amax(-1), atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(token_probabilities(rows, rows.argmax(-1)), distribution.amax(-1), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(entropy_of(rows), torch.special.entr(distribution).sum(-1), atol=1e-4, rtol=0)
 
 

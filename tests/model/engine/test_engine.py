@@ -172,8 +172,8 @@ async def test_a_gpu_that_fails_ends_every_request_and_the_engine(
     responses = (collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=60) for _ in range(3))
     outcomes = await asyncio.gather(*responses, return_exceptions=True)
     expected = (
-        r"the GPU failed \(CUDA error: an illegal memory access was encountered\), and after that no other call to it can "
-        "succeed in this process: start the process again"
+        r"the GPU failed \(CUDA error: an illegal memory access was encountered\), and after that no other call to it "
+        "can succeed in this process: start the process again"
     )
     for outcome in (*outcomes, engine.failure.result(timeout=HANG_S)):
         assert isinstance(outcome, DeviceFailed) and re.fullmatch(expected, str(outcome))

@@ -50,7 +50,9 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
 
         def write(self, text: str) -> int:
             if "Ready:" in text:
-                threading.Thread(target=engine.failure.set_result, args=(DeviceFailed("the GPU failed (a test)"),)).start()
+                threading.Thread(
+                    target=engine.failure.set_result, args=(DeviceFailed("the GPU failed (a test)"),)
+                ).start()
             return super().write(text)
 
     engine = FailingEngine()
