@@ -11,6 +11,7 @@ from torch import Tensor
 
 from model.convert.padded_batch import PaddedBatch, SystemPromptCache, pad_sequences
 from model.nn.decoder import Decoder
+from model.nn.linear import float32_product
 
 _REFILL = 8
 """Slots are refilled once 1/8 of them are free: the prefill of one prompt costs nearly as much as that of eight."""
@@ -103,12 +104,12 @@ class _BatchGenerator:
         assigned = [(slot, self._waiting.popleft()) for slot, _ in zip(free, range(len(self._waiting)), strict=False)]
         heads = [self._system_prompts.fill(slot, self._prompts[n].tokens) for slot, n in assigned]
         remaining = [self._prompts[n].tokens[head:] for (_, n), head in zip(assigned, heads, strict=True)]
-        padded = pad_sequences(remaining)
+        padded = pad_sequences(remaining, self._batch.padded(max(map(len, remaining))))
         device = self._decoder.device
         slots = torch.tensor([slot for slot, _ in assigned], device=device)
         starts = torch.tensor(heads, device=device)
         lengths = torch.tensor([len(self._prompts[n].tokens) for _, n in assigned], device=device)
-        attended = min(max(heads) + padded.shape[1], self._batch.max_length)
+        attended = self._batch.padded(max(heads) + padded.shape[1])
         states = self._batch.forward(padded.to(device), starts, slots, attended=attended)
         self._positions[slots] = lengths
         self._temperature[slots] = torch.tensor([self._prompts[n].temperature for _, n in assigned], device=device)
@@ -158,7 +159,7 @@ def top_logits(decoder: Decoder, states: Tensor, count: int) -> tuple[Tensor, Te
     weight = decoder.head_weight
     values = tokens = None
     for start in range(0, weight.shape[0], _HEAD_CHUNK):
-        logits = torch.nn.functional.linear(states, weight[start : start + _HEAD_CHUNK]).float()
+        logits = float32_product(states, weight[start : start + _HEAD_CHUNK])
         top = logits.max(-1, keepdim=True) if count == 1 else logits.topk(min(count, logits.shape[1]))
         ids = top.indices + start
         values = top.values if values is None else torch.cat((values, top.values), 1)

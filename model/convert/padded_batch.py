@@ -14,6 +14,14 @@ from torch import Tensor
 from model.nn.attention import batched_attend
 from model.nn.decoder import Decoder
 
+_GPU_LENGTH_MULTIPLE = 64
+
+
+def padded_length(length: int, device: torch.device) -> int:
+    """A number of tokens, on a GPU rounded up so that it sees few shapes: libraries plan for each of them anew. On a
+    CPU padding would only cost time."""
+    return length if device.type == "cpu" else -(-length // _GPU_LENGTH_MULTIPLE) * _GPU_LENGTH_MULTIPLE
+
 
 class PaddedBatch:
     """Keys and values of a batch of sequences, one per slot. A token's index in its slot is its position.
@@ -21,7 +29,11 @@ class PaddedBatch:
     Args:
         decoder: a decoder with float weights.
         batch_size: number of slots.
-        max_length: number of tokens per slot; one more than the longest text.
+        max_length: number of tokens per slot, at least one more than the longest text; padded as far as the context
+            allows.
+
+    Raises:
+        ValueError: the texts do not fit into the model's context.
     """
 
     def __init__(self, decoder: Decoder, batch_size: int, max_length: int) -> None:
@@ -29,10 +41,14 @@ class PaddedBatch:
         if max_length > c.context_length:
             raise ValueError(f"texts of {max_length} tokens do not fit into the model's context of {c.context_length}")
         self._decoder = decoder
-        self.max_length = max_length
-        shape = (batch_size, c.kv_heads, max_length, c.head_dim)
+        self.max_length = min(padded_length(max_length, decoder.device), c.context_length)
+        shape = (batch_size, c.kv_heads, self.max_length, c.head_dim)
         self.keys = [torch.zeros(shape, dtype=decoder.dtype, device=decoder.device) for _ in decoder.layers]
         self.values = [torch.zeros(shape, dtype=decoder.dtype, device=decoder.device) for _ in decoder.layers]
+
+    def padded(self, length: int) -> int:
+        """`padded_length`, as far as a slot has room."""
+        return min(padded_length(length, self._decoder.device), self.max_length)
 
     @torch.no_grad()
     def forward(
@@ -110,9 +126,9 @@ class SystemPromptCache:
         return len(prompt)
 
 
-def pad_sequences(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Token sequences as one tensor, padded with zeros at the end: [sequences, tokens of the longest]."""
-    padded = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.long)
+def pad_sequences(sequences: Sequence[Sequence[int]], length: int) -> Tensor:
+    """Token sequences as one tensor, padded with zeros at the end: [sequences, length] int64."""
+    padded = torch.zeros(len(sequences), length, dtype=torch.long)
     for n, tokens in enumerate(sequences):
         padded[n, : len(tokens)] = torch.tensor(tokens)
     return padded

@@ -253,16 +253,19 @@ class _Training:
         """Run the clean text, once for all blocks of these texts.
 
         Returns:
-            The texts padded [texts, tokens]; the base model's states after the system prompts; and the position at
+            The padded texts [texts, tokens]; the base model's states after the system prompts; and the position at
             which those begin, [texts, 1].
         """
         device = self._decoder.device
         heads = [self._system_prompts.fill(slot, text.tokens) for slot, text in enumerate(texts)]
-        padded = pad_sequences([text.tokens for text in texts])
-        remaining = pad_sequences([text.tokens[head:] for text, head in zip(texts, heads, strict=True)])
+        padded = self._pad([text.tokens for text in texts])
+        remaining = self._pad([text.tokens[head:] for text, head in zip(texts, heads, strict=True)])
         starts, slots = torch.tensor(heads, device=device), torch.arange(len(texts), device=device)
         states = self._batch.forward(remaining.to(device), starts, slots, attended=padded.shape[1])
         return padded.to(device), states, starts[:, None]
+
+    def _pad(self, sequences: Sequence[Sequence[int]]) -> Tensor:
+        return pad_sequences(sequences, self._batch.padded(max(map(len, sequences))))
 
     def _argmax(self, states: Tensor) -> Tensor:
         return top_logits(self._decoder, states.flatten(0, 1), 1)[1].view(states.shape[:2])

@@ -138,9 +138,9 @@ def _predict(logits: Tensor, sampler: Sampler, *, with_entropy: bool) -> tuple[T
     if sampler.sampling.temperature == 0:
         best = greedy_tokens(logits)
         return best.cpu(), token_probabilities(logits, best).cpu(), entropy.cpu()
-    distributions = torch.stack([probabilities(row.cpu().float(), sampler.sampling) for row in logits])
-    tokens = torch.multinomial(distributions, 1, generator=sampler.generator)[:, 0]
-    return tokens, distributions.gather(1, tokens[:, None])[:, 0], entropy.cpu()
+    distributions = probabilities(logits, sampler.sampling)
+    tokens = torch.multinomial(distributions, 1, generator=sampler.generator)
+    return tokens[:, 0].cpu(), distributions.gather(1, tokens)[:, 0].cpu(), entropy.cpu()
 
 
 def _select(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: DenoisingSchedule, forced: bool) -> Tensor:

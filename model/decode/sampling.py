@@ -35,9 +35,9 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p} and must be above 0 and at most 1")
 
-    def generator(self) -> torch.Generator:
-        """A random generator for one response."""
-        generator = torch.Generator()
+    def generator(self, device: torch.device) -> torch.Generator:
+        """A random generator for one response, on the device of its logits."""
+        generator = torch.Generator(device)
         if self.seed is None:
             generator.seed()
         else:
@@ -53,40 +53,32 @@ def greedy_tokens(logits: Tensor) -> Tensor:
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The distribution to sample from: [vocabulary] → [vocabulary] float32, summing to 1. Temperature above 0."""
+    """The distributions to sample from: [..., vocabulary] → [..., vocabulary], each summing to 1, on the device of the
+    logits. Temperature above 0."""
     scaled = logits / sampling.temperature
     if sampling.top_k:
-        floor = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[-1]
+        floor = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[..., -1:]
         scaled = scaled.masked_fill(scaled < floor, -torch.inf)
     distribution = scaled.softmax(-1)
     if sampling.top_p < 1:
         ordered, order = distribution.sort(descending=True)
-        before = ordered.cumsum(-1) - ordered
-        distribution = distribution.index_fill(0, order[before >= sampling.top_p], 0.0)
-        distribution = distribution / distribution.sum()
+        unlikely = ordered.cumsum(-1) - ordered >= sampling.top_p
+        distribution = distribution.masked_fill(unlikely.scatter(-1, order, unlikely), 0.0)
+        distribution = distribution / distribution.sum(-1, keepdim=True)
     return distribution
 
 
-def logsumexp_float32(logits: Tensor) -> Tensor:
-    """log Σ exp over the vocabulary: [..., vocabulary] → [...] float32. Terms of lower precision keep their dtype and
-    are summed in float32, so that no float32 copy of all logits is made."""
-    if logits.dtype == torch.float32:
-        return logits.logsumexp(-1)
-    top = logits.amax(-1, keepdim=True)
-    return (logits - top).exp_().sum(-1, dtype=torch.float32).log_() + top[..., 0]
-
-
 def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
-    """The probability of one token in each distribution: [rows, vocabulary], [rows] → [rows] float32."""
-    return (logits.gather(-1, tokens[:, None])[:, 0] - logsumexp_float32(logits)).exp_()
+    """The probability of one token in each distribution: [rows, vocabulary], [rows] → [rows]."""
+    return (logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(-1)).exp_()
 
 
 def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy in nats: [..., vocabulary] → [...] float32, summed as in `logsumexp_float32`."""
+    """Entropy in nats: [..., vocabulary] → [...]."""
     below = logits - logits.amax(-1, keepdim=True)
     weight = below.exp()
-    total = weight.sum(-1, dtype=torch.float32)
-    mean = weight.mul_(below.clamp_(min=_MIN_LOGIT)).sum(-1, dtype=torch.float32)  # impossible tokens contribute 0
+    total = weight.sum(-1)
+    mean = weight.mul_(below.clamp_(min=_MIN_LOGIT)).sum(-1)  # impossible tokens contribute 0
     return total.log() - mean / total
 
 
@@ -96,16 +88,17 @@ _MIN_LOGIT = -1e4
 
 @dataclass
 class Sampler:
-    """Chooses tokens: greedily at temperature 0, otherwise randomly with `generator`."""
+    """Chooses tokens: greedily at temperature 0, otherwise randomly with `generator`, which is on the device of the
+    logits. Only the chosen tokens are copied from there: a row of logits is half a megabyte."""
 
     sampling: Sampling = field(default_factory=Sampling)
     generator: torch.Generator = field(default_factory=torch.Generator)
 
     def distribution(self, logits: Tensor) -> Tensor:
-        """The distribution that the base model alone would sample from: [vocabulary]."""
+        """The distributions that the base model alone would sample from: [..., vocabulary] of each."""
         if self.sampling.temperature == 0:
             return torch.nn.functional.one_hot(greedy_tokens(logits), logits.shape[-1]).float()
-        return probabilities(logits.cpu().float(), self.sampling)
+        return probabilities(logits, self.sampling)
 
     def sample(self, logits: Tensor) -> int:
         """A token as the base model alone would choose it: [vocabulary]."""

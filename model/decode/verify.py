@@ -155,7 +155,7 @@ def _sample(step: VerificationStep, logits: Tensor, sampler: Sampler) -> tuple[i
         base = sampler.distribution(logits[n])
         assert step.draft.distributions is not None
         drafted_from = step.draft.distributions[n]
-        chance = torch.rand((), generator=sampler.generator)
+        chance = torch.rand((), generator=sampler.generator, device=base.device)
         if chance * drafted_from[token] < base[token]:
             continue
         residual = (base - drafted_from).clamp_(min=0)
@@ -194,7 +194,7 @@ def _choose_draft(logits: Tensor, sampler: Sampler) -> Draft:
     if sampler.sampling.temperature == 0:
         tokens = greedy_tokens(logits)
         return Draft(tuple(tokens.tolist()), None, tuple(token_probabilities(logits, tokens).tolist()))
-    distributions = torch.stack([sampler.distribution(row) for row in logits])
+    distributions = sampler.distribution(logits)
     tokens = torch.multinomial(distributions, 1, generator=sampler.generator)[:, 0]
     confidence = distributions.gather(1, tokens[:, None])[:, 0]
     return Draft(tuple(tokens.tolist()), distributions, tuple(confidence.tolist()))

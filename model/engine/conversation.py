@@ -189,7 +189,8 @@ class Conversation:
         engine = self._engine
         ids, max_length = self._encode(messages, tools, add_generation_prompt=True)
         budget = max_length if options.max_tokens is None else min(max_length, options.max_tokens)
-        sampler, diffusion = Sampler(sampling, sampling.generator()), engine.diffusion
+        sampler = Sampler(sampling, sampling.generator(engine.model.decoder.device))
+        diffusion = engine.diffusion
         # Verified drafts need the logits of the last token, so it is read again.
         start = len(ids) - 1 if diffusion is None else prefill_length(diffusion, ids)
         num_cached = self._truncate_to(ids[:start])

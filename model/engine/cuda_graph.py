@@ -3,8 +3,9 @@ computed from what the step before left on the device. The graph is captured onc
 
 It serves a single conversation that decodes greedily. Shared forward passes, and sampling, go through `Decoder.run`.
 All shapes are fixed: k drafts, c tokens copied from the conversation, and a branch of k noise rows for each outcome of
-the drafts make (k + 1)² + c rows. The device does the n-gram look-up itself, because the host is one step behind.
-Missing drafts and copies are zeros, which are verified like any others. The host gets one small copy per step.
+the drafts make (k + 1)² + c rows, and there may be padding. The device does the n-gram look-up itself, because the host
+is one step behind. Missing drafts and copies are zeros, which are verified like any others. The host gets one small
+copy per step.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from model.nn.attention import attend, static_cache_mask
 from model.nn.decoder import Decoder, GatedAdapter
 from model.nn.kv_cache import KeyValueCache
 
-_BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Numbers of positions that attention covers: one graph for each."""
+_SMALLEST_BUCKET = 256
+"""The smallest number of positions that attention covers. There is a graph for each power of two from here on, and one
+for the whole context."""
+
+_ALIGNMENT = 64
+"""The capacity is a multiple of this many positions, as attention kernels prefer."""
 
 _CONFIDENCE_UNIT = 1_000_000
 """Confidence is copied to the host as an integer in these parts, among the token ids."""
@@ -63,27 +68,41 @@ class CUDAGraphRunner:
         num_drafts: drafts per step.
         context: tokens that a conversation may span.
         num_copies: tokens per step that are copied from the conversation.
+        min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel,
+            which rounds differently, so runners whose texts are to be equal have equally many rows.
 
     Attributes:
         num_rows: rows of a step.
     """
 
     def __init__(
-        self, decoder: Decoder, adapter: Adapter | None, num_drafts: int, context: int, num_copies: int = 0
+        self,
+        decoder: Decoder,
+        adapter: Adapter | None,
+        num_drafts: int,
+        context: int,
+        num_copies: int = 0,
+        min_rows: int = 0,
     ) -> None:
         can_draft = adapter is not None or decoder.mask_token is not None
         self._decoder, self._adapter, self._num_drafts = decoder, adapter, num_drafts if can_draft else 0
         device, k, c = decoder.device, self._num_drafts, num_copies
         self._num_copies, self._max_tokens = c, max(k, c) + 1
-        self.num_rows = (k + 1) ** 2 + c
-        capacity = next((size for size in _BUCKETS if size >= context + self.num_rows), context + self.num_rows)
+        needed_rows = (k + 1) ** 2 + c
+        self.num_rows = max(min_rows, needed_rows)
+        # The last steps of a full context, of which one always runs ahead, write that many rows after it.
+        capacity = -(-(context + 2 * self.num_rows) // _ALIGNMENT) * _ALIGNMENT
+        self._buckets = [*_powers_of_two(_SMALLEST_BUCKET, capacity), capacity]
         shape = (2, len(decoder.layers), decoder.config.kv_heads, capacity, decoder.config.head_dim)
         self._keys_values = torch.zeros(shape, dtype=decoder.dtype, device=device)
         self._keys, self._values = ([*part] for part in self._keys_values)
         self._capacity = capacity
         branches = [r + 1 + s for r in range(k + 1) for s in range(k)]
-        self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches], device=device)
-        self._attention_mask = verification_mask(k, c, k).to(device)
+        padding = [0] * (self.num_rows - needed_rows)
+        self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches, *padding], device=device)
+        mask = torch.eye(self.num_rows, dtype=torch.bool)  # no row attends to a padding row but itself
+        mask[:needed_rows, :needed_rows] = verification_mask(k, c, k)
+        self._attention_mask = mask.to(device)
 
         def integers(count: int) -> Tensor:
             return torch.zeros(count, dtype=torch.long, device=device)
@@ -129,7 +148,7 @@ class CUDAGraphRunner:
         """Capture every graph, so that no response waits for it. The largest comes first: later ones reuse its
         memory."""
         if self._decoder.device.type == "cuda":
-            for bucket in sorted({*(size for size in _BUCKETS if size < self._capacity), self._capacity}, reverse=True):
+            for bucket in reversed(self._buckets):
                 self._graph(bucket)
 
     def fits(self, cache: KeyValueCache) -> bool:
@@ -159,7 +178,7 @@ class CUDAGraphRunner:
         ones."""
         assert self._cache is not None
         needed = len(self._cache.tokens) + max_new
-        bucket = next((size for size in _BUCKETS if needed <= size <= self._capacity), self._capacity)
+        bucket = next(size for size in self._buckets if needed <= size)
         if self._decoder.device.type != "cuda":
             self._run(bucket)
             return _PendingStep(self._state.result.clone(), None)
@@ -278,6 +297,11 @@ class CUDAGraphRunner:
 def _accepted_length(candidates: Tensor, best: Tensor) -> Tensor:
     """How many candidate tokens, from the first, are what the rows before them predict: [1]."""
     return (candidates == best[: len(candidates)]).long().cumprod(0).sum(0, keepdim=True)
+
+
+def _powers_of_two(smallest: int, end: int) -> list[int]:
+    """The powers of two from `smallest`, which is one, up to but not including `end`."""
+    return [1 << n for n in range(smallest.bit_length() - 1, (end - 1).bit_length())]
 
 
 def _padded(tokens: Tensor, length: int) -> Tensor:

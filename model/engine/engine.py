@@ -29,6 +29,7 @@ from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, schedule
+from model.nn.cuda import device_failed
 from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
 
 T = TypeVar("T")
@@ -57,8 +58,16 @@ _OUT_OF_MEMORY = (
     "stop what else runs on that GPU"
 )
 
+_DEVICE_FAILED = (
+    "the GPU failed ({error}), and after that no other call to it can succeed in this process: start the process again"
+)
+
 _WARM_UP_RUNS = 3
 """Times that each shape is run at the start; the quickest run counts."""
+
+
+class DeviceFailed(RuntimeError):
+    """The GPU cannot be used by this process any more, so every request has failed and every new one will."""
 
 
 class Engine:
@@ -83,6 +92,7 @@ class Engine:
         draft_length: decides how many tokens are drafted.
         attention, block_size: the attention of finished text, and the size of its blocks.
         prefix_cache: prompt prefixes that conversations share.
+        failure: gets its result when the GPU fails, which ends the engine. The process must then end too.
     """
 
     def __init__(
@@ -104,7 +114,10 @@ class Engine:
         self._current_request: Request | None = None
         self._cuda_graphs = cuda_graphs
         self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
+        self.failure: Future[DeviceFailed] = Future()
+        self._device = torch.device("cpu")
         self._waiting: deque[Request] = deque()
+        self._active: list[Request] = []
         self._wake = threading.Condition()
         self._closing = False
         self._ready: Future[LoadedModel] = Future()
@@ -159,10 +172,13 @@ class Engine:
         """Queue a request. `on_error` and `on_done` are called on the engine's thread.
 
         Raises:
+            DeviceFailed: the GPU failed.
             RuntimeError: the engine was closed.
         """
         request = Request(steps, on_error, on_done, last_progress_step=self._step_count)
         with self._wake:
+            if self.failure.done():
+                raise self.failure.result()
             if self._closing:
                 raise RuntimeError("the engine was closed")
             self._waiting.append(request)
@@ -189,45 +205,59 @@ class Engine:
             self._ready.set_exception(error)
             return
         self._ready.set_result(model)
-        active: list[Request] = []
+        try:
+            self._serve(model)
+        except DeviceFailed as failure:
+            _log.error("%s", failure, exc_info=failure)
+            with self._wake:
+                self.failure.set_result(failure)
+            self._end_all(failure)
+
+    def _serve(self, model: LoadedModel) -> None:
+        """Run forward passes until the engine is closed. Raises DeviceFailed."""
         while True:
             with self._wake:
-                while not (self._waiting or active or self._closing):
+                while not (self._waiting or self._active or self._closing):
                     self._wake.wait()
-                if self._closing:
-                    for request in (*active, *self._waiting):
-                        self._end(request, RuntimeError("the engine was closed"))
-                    return
                 arrived = list(self._waiting)
                 self._waiting.clear()
             # Active requests first: a request that replaces another must find that one closed.
-            active = [request for request in active if self._still_active(request)]
-            self._single_request = len(active) + len(arrived) == 1
-            active += [request for request in arrived if self._still_active(request) and self._advance(request, None)]
-            self._single_request = len(active) == 1
-            ready = [request for request in active if request.paused_until <= time.monotonic()]
-            if active and not ready:
+            for request in list(self._active):
+                self._end_if_cancelled(request)
+            self._active += arrived
+            if self._closing:
+                self._end_all(RuntimeError("the engine was closed"))
+                return
+            self._single_request = len(self._active) == 1
+            for request in arrived:
+                if not self._end_if_cancelled(request):
+                    self._advance(request, None)
+            self._single_request = len(self._active) == 1
+            ready = [request for request in self._active if request.paused_until <= time.monotonic()]
+            if self._active and not ready:
                 with self._wake:
-                    self._wake.wait(max(0.0, min(request.paused_until for request in active) - time.monotonic()))
+                    self._wake.wait(max(0.0, min(request.paused_until for request in self._active) - time.monotonic()))
             if ready:
-                results = self._forward(model, self._select(ready))
-                ended = [request for request, logits in results if not self._advance(request, logits)]
-                active = [request for request in active if request.next_input is not None and request not in ended]
+                for request, logits in self._forward(model, self._select(ready)):
+                    self._advance(request, logits)
 
     def _start(self, model: LoadedModel, context: int) -> None:
-        on_gpu = model.decoder.device.type == "cuda"
+        self._device = model.decoder.device
+        on_gpu = self._device.type == "cuda"
         if on_gpu:
-            torch.cuda.set_device(model.decoder.device)  # graphs are captured on the current device
+            torch.cuda.set_device(self._device)  # graphs are captured on the current device
         self.diffusion = _diffusion_config(model, self._requested_mode)
         self.draft_length = _warm_up(model)
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"
         if self.diffusion is None and not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
-            capacity = min(context, model.decoder.config.context_length)
-            for drafting, drafts in ((True, _max_drafts(model)), (False, 0)):
-                adapter, copies = model.adapter if drafts else None, _MAX_COPIED if drafting else 0
-                self._cuda_graph_runners[drafting] = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, copies)
-                self._cuda_graph_runners[drafting].warm_up()
+            capacity, drafts = min(context, model.decoder.config.context_length), _max_drafts(model)
+            adapter = model.adapter if drafts else None
+            drafted = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, _MAX_COPIED)
+            undrafted = CUDAGraphRunner(model.decoder, None, 0, capacity, min_rows=drafted.num_rows)
+            self._cuda_graph_runners = {True: drafted, False: undrafted}
+            for runner in self._cuda_graph_runners.values():
+                runner.warm_up()
 
     def _select(self, ready: list[Request]) -> list[Request]:
         self._active_generations = max(1, sum(request.is_generating for request in ready))
@@ -240,7 +270,7 @@ class Engine:
 
     def _forward(self, model: LoadedModel, chosen: list[Request]) -> list[tuple[Request, Tensor | VerificationResult]]:
         """One forward pass over some requests. If it fails, each request is tried alone, and only the one that fails is
-        dropped."""
+        dropped. Raises DeviceFailed."""
         inputs = [(request, request.next_input) for request in chosen]
         runners = [(request, runner) for request, runner in inputs if isinstance(runner, CUDAGraphRunner)]
         others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
@@ -250,7 +280,7 @@ class Engine:
             if others:
                 start = time.perf_counter()
                 logits = model.decoder.run([rows for _, rows in others], model.adapter)
-                if len(others) == 1 and others[0][0].is_generating and model.decoder.device.type == "cpu":
+                if len(others) == 1 and others[0][0].is_generating and self._device.type == "cpu":
                     self.draft_length.record_time(others[0][0].num_rows, time.perf_counter() - start)
                 results += zip((request for request, _ in others), logits, strict=True)
             return results
@@ -258,36 +288,51 @@ class Engine:
             failure = error
         if isinstance(failure, torch.OutOfMemoryError):
             failure.with_traceback(None)  # it references the tensors of the forward pass; the retries need that memory
-            if model.decoder.device.type == "cuda":
+            if self._device.type == "cuda":
                 torch.cuda.empty_cache()
+        self._check_device(failure)
         if len(chosen) == 1:
             self._end(chosen[0], _request_error(failure))
             return []
         remaining = [request for request in chosen if all(request is not finished for finished, _ in results)]
         return results + [result for request in remaining for result in self._forward(model, [request])]
 
-    def _still_active(self, request: Request) -> bool:
-        """Whether a request continues. Ends it if it was cancelled."""
+    def _check_device(self, error: Exception) -> None:
+        """Raise DeviceFailed if the error was the GPU's and will be that of every later call too."""
+        if device_failed(self._device):
+            first_line = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DeviceFailed(_DEVICE_FAILED.format(error=first_line)) from error
+
+    def _end_if_cancelled(self, request: Request) -> bool:
+        """Returns whether the request was cancelled and has ended."""
         if request.cancelled.is_set():
             self._end(request, None)
-            return False
-        return True
+        return request.cancelled.is_set()
 
-    def _advance(self, request: Request, logits: Tensor | VerificationResult | None) -> bool:
-        """Send a request its logits. Returns whether it needs another forward pass."""
+    def _advance(self, request: Request, logits: Tensor | VerificationResult | None) -> None:
+        """Send a request its logits, and end it if it needs no other forward pass. Raises DeviceFailed: an error of the
+        GPU may only show when its results are read."""
         self._current_request = request
         try:
             request.next_input = next(request.steps) if logits is None else request.steps.send(logits)
-            return True
         except StopIteration:
             self._end(request, None)
         except Exception as error:
-            self._end(request, error if isinstance(error, ValueError) else _request_error(error))
-        return False
+            if not isinstance(error, ValueError):
+                self._check_device(error)
+                error = _request_error(error)
+            self._end(request, error)
 
-    @staticmethod
-    def _end(request: Request, error: Exception | None) -> None:
+    def _end_all(self, error: Exception) -> None:
+        with self._wake:
+            requests = [*self._active, *self._waiting]
+            self._waiting.clear()
+        for request in requests:
+            self._end(request, error)
+
+    def _end(self, request: Request, error: Exception | None) -> None:
         request.next_input = None
+        self._active = [other for other in self._active if other is not request]
         try:
             request.steps.close()
         except Exception as close_error:  # copying keys and values back to the conversation may run out of memory

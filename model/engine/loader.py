@@ -15,6 +15,7 @@ from model.checkpoint.tokenizer import TextTokenizer
 from model.engine.bundled import bundled_adapter, bundled_turn_completion_classifier, weights_checksum
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.cuda import configure_cuda
 from model.nn.decoder import Decoder, Precision
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
@@ -64,6 +65,8 @@ def load_model(
         ValueError: the device does not exist, or its memory is too small.
     """
     target = _device(device)
+    if target.type == "cuda":
+        configure_cuda()
     default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
     try:
         checkpoint = open_checkpoint(path, family)

@@ -20,7 +20,7 @@ from model.nn.attention import attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
-from model.nn.linear import Embedding, FloatEmbedding, FloatLinear, Linear, cpu_kernels_installed
+from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
 from model.nn.rotary import RotaryEmbedding, rotate
 
 Precision = Literal["int8", "float32", "bfloat16"]
@@ -129,8 +129,7 @@ class Decoder:
         self.embedding = self._embed("embed_tokens.weight")
         self.layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
         self.norm = self._vector("norm.weight")
-        head = "lm_head.weight" if checkpoint.has_tensor("lm_head.weight") else "embed_tokens.weight"
-        self.head = self._linear([head])
+        self.head = self._output_head()
         self.rotary = RotaryEmbedding.of(checkpoint.rope(), self.config.context_length, device, self.dtype)
         self._block_layers = None
         if self._packed is not None:
@@ -197,8 +196,8 @@ class Decoder:
             adapter: the adapter for noise rows; without one they run through the base weights.
 
         Returns:
-            For each conversation the logits of its last `num_outputs` rows, [num_outputs, vocabulary] in the head's own
-            dtype, or their hidden states [num_outputs, hidden] if it asks for those.
+            For each conversation the logits of its last `num_outputs` rows, [num_outputs, vocabulary] float32, or their
+            hidden states [num_outputs, hidden] if it asks for those.
         """
         sizes = [len(inputs.tokens) for inputs in batch]
         tokens = torch.tensor([token for inputs in batch for token in inputs.tokens], device=self.device)
@@ -307,6 +306,13 @@ class Decoder:
             return self._packed.linear(names, bias)
         weight = torch.cat([self._checkpoint.tensor(name) for name in names])
         return FloatLinear(weight.to(self.device, self.dtype), bias)
+
+    def _output_head(self) -> Linear:
+        assert self._checkpoint is not None
+        name = "lm_head.weight" if self._checkpoint.has_tensor("lm_head.weight") else "embed_tokens.weight"
+        if self._packed is not None:
+            return self._packed.linear([name], None)
+        return FloatHead(self._checkpoint.tensor(name).to(self.device, self.dtype))
 
     def _embed(self, name: str) -> Embedding:
         assert self._checkpoint is not None

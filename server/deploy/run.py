@@ -65,7 +65,8 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     """Serve until the process is told to stop.
 
     Raises:
-        OSError: a port or file cannot be used; raised before any model is loaded.
+        OSError: a port or file cannot be used, which is raised before any model is loaded; or the GPU failed, and only
+            a new process can use it again.
         ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -98,12 +99,15 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         timeout_graceful_shutdown=5,
     )
     server = _Server(config, lambda: _print_ready(settings, http_socket, audiosocket, console))
+    engine.failure.add_done_callback(lambda _: server.stop())
     try:
         server.run(sockets=[http_socket])
     finally:
         engine.close()
         if turn_log is not None:
             turn_log.close()
+    if engine.failure.done():
+        raise OSError(str(engine.failure.result()))
 
 
 class _Server(uvicorn.Server):
@@ -117,6 +121,10 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    def stop(self) -> None:
+        """Stop from any thread; open connections get `timeout_graceful_shutdown` seconds."""
+        self.should_exit = True
 
 
 def _bind(host: str, port: int) -> socket.socket:

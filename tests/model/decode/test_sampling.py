@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decode.sampling import Sampling, entropy_of, logsumexp_float32, probabilities, token_probabilities
+from model.decode.sampling import Sampler, Sampling, entropy_of, probabilities, token_probabilities
 
 
 @given(
@@ -28,22 +28,37 @@ def test_top_k_and_top_p_keep_the_likeliest_tokens_and_a_distribution(
 
 
 @given(
-    logits=st.lists(st.lists(st.floats(-60, 60), min_size=7, max_size=7), min_size=1, max_size=4),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 99),
+    sampling=st.builds(
+        Sampling, temperature=st.floats(0.1, 2), top_k=st.integers(0, 9), top_p=st.sampled_from([0.3, 0.9, 1.0])
+    ),
 )
-def test_confidence_and_entropy_are_those_of_the_softmax_in_float32(
-    logits: list[list[float]], dtype: torch.dtype
-) -> None:
-    rows = torch.tensor(logits).to(dtype)
+def test_distributions_of_several_rows_are_those_of_each_row(seed: int, sampling: Sampling) -> None:
+    logits = torch.randn(2, 3, 9, generator=torch.Generator().manual_seed(seed))
+    together = probabilities(logits, sampling)
+    alone = torch.stack([torch.stack([probabilities(row, sampling) for row in rows]) for rows in logits])
+    torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7), Sampling(0.7, top_k=5), Sampling(0.7, top_p=0.9)])
+def test_distributions_are_computed_on_the_device_of_the_logits(sampling: Sampling) -> None:
+    """The meta device has no values, so copying logits from it would fail."""
+    distribution = Sampler(sampling).distribution(torch.empty(3, 320, device="meta"))
+    assert distribution.device.type == "meta" and distribution.shape == (3, 320)
+
+
+def test_the_random_generator_is_on_the_device_of_the_logits() -> None:
+    generator = Sampling(seed=5).generator(torch.device("cpu"))
+    assert generator.device.type == "cpu" and generator.initial_seed() == 5
+
+
+@given(logits=st.lists(st.lists(st.floats(-60, 60), min_size=7, max_size=7), min_size=1, max_size=4))
+def test_confidence_and_entropy_are_those_of_the_softmax(logits: list[list[float]]) -> None:
+    rows = torch.tensor(logits)
     rows[:, 3] = -torch.inf  # as for a mask token
-    distribution = rows.float().softmax(-1)
-    best = rows.argmax(-1)
-    assert torch.equal(best, rows.float().argmax(-1))
-    close = {"atol": 2e-2, "rtol": 0} if dtype == torch.bfloat16 else {"atol": 1e-5, "rtol": 1e-5}
-    torch.testing.assert_close(logsumexp_float32(rows), rows.float().logsumexp(-1), **close)
-    torch.testing.assert_close(token_probabilities(rows, best), distribution.amax(-1), **close)
-    expected = torch.special.entr(distribution).sum(-1)
-    torch.testing.assert_close(entropy_of(rows), expected, atol=5e-2 if dtype == torch.bfloat16 else 1e-4, rtol=0)
+    distribution = rows.softmax(-1)
+    torch.testing.assert_close(token_probabilities(rows, rows.argmax(-1)), distribution.amax(-1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy_of(rows), torch.special.entr(distribution).sum(-1), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("settings", [{"temperature": -1}, {"temperature": 3}, {"top_k": -1}, {"top_p": 0}])

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
+from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
 from model.engine.conversation import Conversation
 from model.engine.cuda_graph import CUDAGraphRunner
@@ -107,6 +108,39 @@ async def test_cuda_graph_steps_commit_the_same_text(varied_qwen2: Path, engine:
         with_runner.close()
 
 
+@pytest.mark.parametrize("num_drafts", [0, 2])
+def test_steps_with_and_without_drafts_have_equally_many_rows(varied_qwen2: Path, num_drafts: int) -> None:
+    """With other sizes a GPU may choose other kernels, which round differently, and so other tokens."""
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, num_drafts, seed=0) if num_drafts else None
+    engine = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
+    try:
+        rows = engine.call(lambda _: {runner.num_rows for runner in engine._cuda_graph_runners.values()})
+        assert rows == {(num_drafts + 1) ** 2 + 8}
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("num_drafts", [0, 2])
+def test_padding_rows_change_nothing_that_a_step_leaves(tiny_qwen2: Path, num_drafts: int) -> None:
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32")
+    adapter = random_adapter(decoder.config, 4, 2, seed=0)
+    texts: list[list[int]] = []
+    for min_rows in (0, 20):
+        cache = decoder.new_cache()
+        decoder.forward(list(range(1, 30)), cache, logits="none")
+        runner = CUDAGraphRunner(decoder, adapter, num_drafts, 200, 3, min_rows)
+        assert runner.num_rows == max(min_rows, (num_drafts + 1) ** 2 + 3)
+        runner.attach(cache, 40, Draft((7, 9)[:num_drafts]))
+        text = [40]
+        for _ in range(8):
+            committed = runner.step().committed
+            cache.commit([text[-1], *committed[:-1]])
+            text += committed
+        texts.append(text)
+    assert texts[0] == texts[1]
+
+
 async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the_runner_holds(
     varied_qwen2: Path,
 ) -> None:
@@ -125,6 +159,22 @@ async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the
             assert committed_text(await fork) == committed_text(expected)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("context", [40, 120, 256, 512])
+def test_the_largest_bucket_is_the_context_and_what_its_last_steps_write(tiny_qwen2: Path, context: int) -> None:
+    """Rounding up to a power of two would double the memory of a context of 4,096."""
+    decoder = Decoder(open_checkpoint(tiny_qwen2), META, "bfloat16")
+    runner = CUDAGraphRunner(decoder, None, 0, context, 8)
+    assert context + 2 * runner.num_rows <= runner._capacity < context + 2 * runner.num_rows + 64
+    assert runner._buckets[-1] == runner._capacity and runner._buckets == sorted(set(runner._buckets))
+    cache = decoder.new_cache()
+    decoder.forward([1] * (context - 20), cache, logits="none")
+    runner.attach(cache, 1, NO_DRAFT)
+    cache.commit([1] * 20)
+    assert runner.fits(cache) == (context < decoder.config.context_length)
+    runner._run(runner._capacity)
+    assert runner._keys_values.shape[3] == runner._capacity
 
 
 @pytest.mark.parametrize(("num_drafts", "num_copies"), [(0, 0), (0, 8), (1, 0), (4, 8)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import weakref
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from model.checkpoint.gguf import BadModelFile
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
 from model.engine.cuda_graph import CUDAGraphRunner
-from model.engine.engine import Engine
+from model.engine.engine import DeviceFailed, Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
+from tests.real_time import HANG_S
 
 
 async def test_two_conversations_are_answered_at_the_same_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +145,41 @@ async def test_running_out_of_memory_between_forward_passes_fails_only_that_requ
         assert committed_text(after) == committed_text(fresh)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("where", ["in the forward pass", "when its results are read"])
+async def test_a_gpu_that_fails_ends_every_request_and_the_engine(
+    varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """After an error inside a kernel every later CUDA call fails, in whichever request it was."""
+    engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"))
+    run, broken = engine.model.decoder.run, False
+
+    def illegal_access(*_: object) -> None:
+        nonlocal broken
+        broken = True
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
+
+    def fail_later(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        if any(len(rows.cache.tokens) > 50 for rows in batch):
+            if where == "in the forward pass":
+                illegal_access()
+            monkeypatch.setattr("model.decode.verify.greedy_tokens", illegal_access)
+        return run(batch, adapter)
+
+    monkeypatch.setattr("model.engine.engine.device_failed", lambda device: broken)
+    monkeypatch.setattr(engine.model.decoder, "run", fail_later)
+    responses = (collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=60) for _ in range(3))
+    outcomes = await asyncio.gather(*responses, return_exceptions=True)
+    expected = (
+        r"the GPU failed \(CUDA error: an illegal memory access was encountered\), and after that no other call to it "
+        "can succeed in this process: start the process again"
+    )
+    for outcome in (*outcomes, engine.failure.result(timeout=HANG_S)):
+        assert isinstance(outcome, DeviceFailed) and re.fullmatch(expected, str(outcome))
+    with pytest.raises(DeviceFailed, match="the GPU failed"):
+        await collect_progress(Conversation(engine), SYSTEM, HELLO)
+    engine.close()
 
 
 def test_a_gpu_without_memory_for_forward_passes_is_reported_at_the_start(

@@ -32,6 +32,26 @@ def test_a_device_that_does_not_exist_is_refused(name: str) -> None:
         _device(name)
 
 
+@pytest.mark.usefixtures("two_gpus")
+def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu(
+    tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reached(Exception):
+        pass
+
+    def load(*_: object) -> None:
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        raise Reached
+
+    monkeypatch.setattr("model.engine.loader.Decoder", load)
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        with pytest.raises(Reached):
+            load_model(tiny_qwen2, device="cuda")
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+
+
 def test_the_cpu_is_the_default_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert _device("auto") == torch.device("cpu")

@@ -116,6 +116,16 @@ def _documented_kernel(
     return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1), value), scores.logsumexp(-1), None
 
 
+def test_without_flash_attn_torchs_own_flash_kernel_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where flash-attn was built for another torch, which shows when it is imported."""
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    flash_attn_kernel.cache_clear()
+    try:
+        assert flash_attn_kernel() is None
+    finally:
+        flash_attn_kernel.cache_clear()
+
+
 def test_flash_attn_is_called_with_its_documented_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses a fake with the documented shapes; the kernel itself has not been run on a GPU."""
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=_documented_kernel))

@@ -1,14 +1,19 @@
-"""What the server prints once it is ready."""
+"""What the server prints once it is ready, and how it ends when the GPU fails."""
 
 from __future__ import annotations
 
 import io
 import socket
+import threading
+from concurrent.futures import Future
 
 import pytest
 from rich.console import Console
+from starlette.applications import Starlette
 
-from server.deploy.run import ServeSettings, _print_ready
+from model.engine.engine import DeviceFailed
+from server.deploy.run import ServeSettings, _print_ready, run
+from server.deploy.runtime import ModelOptions
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 
@@ -27,3 +32,35 @@ def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAut
     assert ("can place phone calls" in out.getvalue()) == warned
     assert "AudioSocket: 127.0.0.1:" in out.getvalue()
     assert "phone call" not in local_only.getvalue()
+
+
+def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor then starts it again; this process could answer nobody any more."""
+
+    class FailingEngine:
+        def __init__(self) -> None:
+            self.failure: Future[DeviceFailed] = Future()
+            self.closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    class Ready(io.StringIO):
+        """Makes the GPU fail once the server says that it is ready."""
+
+        def write(self, text: str) -> int:
+            if "Ready:" in text:
+                threading.Thread(
+                    target=engine.failure.set_result, args=(DeviceFailed("the GPU failed (a test)"),)
+                ).start()
+            return super().write(text)
+
+    engine = FailingEngine()
+    monkeypatch.setattr("server.deploy.run.resolve_model", lambda options: options)
+    monkeypatch.setattr("server.deploy.run.load_speech_models", lambda *_: None)
+    monkeypatch.setattr("server.deploy.run.load_engine", lambda *_: engine)
+    monkeypatch.setattr("server.deploy.run.build_app", lambda *_: Starlette())
+    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+    with pytest.raises(OSError, match="the GPU failed \\(a test\\)"):
+        run(ModelOptions("tiny"), settings, Console(file=Ready(), width=200))
+    assert engine.closed
