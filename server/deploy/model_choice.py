@@ -75,7 +75,7 @@ class Verdict:
 
 
 def estimate_p95_ms(model: ModelEntry, speed: MachineSpeed) -> int:
-    """Turn latency at p95 to expect, ms. docs/guide/choosing-a-model.md compares it with measurements."""
+    """Turn latency at p95 to expect, ms; docs/guide/choosing-a-model.md explains the formula."""
     speech_ms = 1000 * _SPEECH_GIGAFLOP / speed.cpu_gigaflops
     prompt_ms = _PROMPT_FLOP_PER_BYTE * model.size / speed.gigaflops / 1e6
     token_ms = _PASS_MS + _weight_bytes(model, speed) / speed.gigabytes_per_second / 1e6
