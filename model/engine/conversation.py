@@ -37,7 +37,7 @@ _MAX_STEPS_WITH_ADAPTER = 4
 
 
 class PromptTooLong(ValueError):
-    """The newest message and the instructions alone do not fit into the context."""
+    """What must be read does not fit into the context."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,18 @@ class Conversation:
     """One conversation. It keeps its key-value cache, so that each turn reads only new tokens.
 
     At most one request runs at a time; a new request cancels the active one.
+
+    Args:
+        drafting: whether tokens are drafted.
+        background: requests of other conversations come first: nobody listens to this one.
+        keep_all_messages: a conversation that does not fit is an error; otherwise its oldest messages are dropped.
     """
 
-    def __init__(self, engine: Engine, *, drafting: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, *, drafting: bool = True, background: bool = False, keep_all_messages: bool = False
+    ) -> None:
         self._engine, self._drafting = engine, drafting
+        self._background, self._keep_all_messages = background, keep_all_messages
         self._cache = engine.model.decoder.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
@@ -77,7 +85,7 @@ class Conversation:
         """Respond to the conversation so far. Yields progress after every step.
 
         Leaving the iterator early cancels the response. When the conversation has outgrown the context, its oldest
-        messages are dropped; the instructions and the newest message never are.
+        messages are dropped, unless all are to be kept; the instructions and the newest message never are.
 
         Args:
             messages: the conversation, instructions first.
@@ -91,7 +99,7 @@ class Conversation:
             max_steps: maximum steps of a block, in place of the effort's own.
 
         Raises:
-            PromptTooLong: the newest message does not fit.
+            PromptTooLong: the newest message does not fit, or, if all are to be kept, not all of them do.
             ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
             RuntimeError: the request failed, or the engine was closed.
         """
@@ -109,7 +117,9 @@ class Conversation:
             default = schedule
             schedule = schedule_for_effort(effort or "medium", max_steps, default.rule, default.in_flight, default.edit)
         options = _Options(max_tokens, deadline, schedule)
-        steps = self._steps(list(messages), tools, options, sampling or self._engine.sampling, deliver)
+        # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
+        encoded = await asyncio.to_thread(self._encode, list(messages), tools, True) if self._background else None
+        steps = self._steps(list(messages), tools, encoded, options, sampling or self._engine.sampling, deliver)
         request = self._submit(steps, deliver, lambda: deliver(None))
         try:
             while (item := await output.get()) is not None:
@@ -127,7 +137,7 @@ class Conversation:
         """
 
         def steps() -> RequestSteps:
-            ids, _ = self._encode(list(messages), (), add_generation_prompt=False)
+            ids, _ = self._encode(list(messages), (), False)
             diffusion = self._engine.diffusion
             length = len(ids) if diffusion is None else prefill_length(diffusion, ids)
             ids = ids[: min(length, self._engine.context)]
@@ -161,7 +171,12 @@ class Conversation:
     def fork(self) -> Conversation:
         """A conversation that starts with what this one has read by the time of the fork's first request. It is
         independent: dropping it leaves this one unchanged."""
-        fork = Conversation(self._engine, drafting=self._drafting)
+        fork = Conversation(
+            self._engine,
+            drafting=self._drafting,
+            background=self._background,
+            keep_all_messages=self._keep_all_messages,
+        )
         fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
         return fork
 
@@ -174,20 +189,21 @@ class Conversation:
         self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
     ) -> Request:
         self.cancel()
-        self._request = self._engine.submit(steps, on_error, on_done)
+        self._request = self._engine.submit(steps, on_error, on_done, background=self._background)
         return self._request
 
     def _steps(
         self,
         messages: list[Message],
         tools: Sequence[Mapping[str, Any]],
+        encoded: tuple[list[int], int] | None,
         options: _Options,
         sampling: Sampling,
         deliver: Callable[[Progress], None],
     ) -> RequestSteps:
         """Read the new part of the prompt, then decode until the response ends."""
         engine = self._engine
-        ids, max_length = self._encode(messages, tools, add_generation_prompt=True)
+        ids, max_length = encoded or self._encode(messages, tools, True)
         budget = max_length if options.max_tokens is None else min(max_length, options.max_tokens)
         sampler = Sampler(sampling, sampling.generator(engine.model.decoder.device))
         diffusion = engine.diffusion
@@ -282,7 +298,7 @@ class Conversation:
         )
 
     def _encode(
-        self, messages: list[Message], tools: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool
+        self, messages: list[Message], tools: Sequence[Mapping[str, Any]], add_generation_prompt: bool
     ) -> tuple[list[int], int]:
         """Token ids of the prompt, and how many tokens the context leaves for a response. Messages that were dropped
         from one prompt stay dropped from the next, so that the cache can be reused."""
@@ -290,6 +306,9 @@ class Conversation:
         if self._num_dropped >= _num_droppable(messages):
             self._num_dropped = 0  # this is another, shorter conversation
         max_characters = engine.context * _MAX_CHARACTERS_PER_TOKEN
+        if self._keep_all_messages and _num_characters(messages) > max_characters:
+            raise PromptTooLong(f"the conversation has {_num_characters(messages)} characters, and the context "
+                                f"holds {engine.context} tokens: shorten it")  # fmt: skip
         while (
             _num_droppable(messages) > self._num_dropped
             and _num_characters(_without_oldest(messages, self._num_dropped)) > max_characters
@@ -301,10 +320,13 @@ class Conversation:
             free = engine.context - len(ids)
             if free >= engine.context // 8:  # enough for a response of some length
                 return ids, free
-            droppable = _num_droppable(messages) - self._num_dropped
+            droppable = 0 if self._keep_all_messages else _num_droppable(messages) - self._num_dropped
             if droppable == 0:
                 if free > 0:
                     return ids, free
+                if self._keep_all_messages:
+                    raise PromptTooLong(f"the conversation needs {len(ids)} tokens, and the context holds "
+                                        f"{engine.context}: shorten it")  # fmt: skip
                 raise PromptTooLong(
                     f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
                     f"context holds {engine.context}: shorten the message or the instructions"

@@ -28,9 +28,9 @@ from model.decode.verify import VerificationResult, VerificationStep
 from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
-from model.engine.scheduler import Request, RequestSteps, schedule
+from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
 from model.nn.cuda import device_failed
-from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
+from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput, ForwardInterrupted
 
 T = TypeVar("T")
 
@@ -116,6 +116,7 @@ class Engine:
         self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
         self.failure: Future[DeviceFailed] = Future()
         self._device = torch.device("cpu")
+        self._last_spoken, self._interruptible = float("-inf"), False
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
         self._wake = threading.Condition()
@@ -167,15 +168,25 @@ class Engine:
         return result.result()
 
     def submit(
-        self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
+        self,
+        steps: RequestSteps,
+        on_error: Callable[[Exception], None],
+        on_done: Callable[[], None],
+        *,
+        background: bool = False,
     ) -> Request:
         """Queue a request. `on_error` and `on_done` are called on the engine's thread.
+
+        Args:
+            background: other requests come first. One that arrives interrupts a forward pass of background requests,
+                which is run again later. No effect on a GPU, whose forward passes are short.
 
         Raises:
             DeviceFailed: the GPU failed.
             RuntimeError: the engine was closed.
         """
-        request = Request(steps, on_error, on_done, last_progress_step=self._step_count)
+        background = background and self._device.type == "cpu"
+        request = Request(steps, on_error, on_done, last_progress_step=self._step_count, background=background)
         with self._wake:
             if self.failure.done():
                 raise self.failure.result()
@@ -233,10 +244,14 @@ class Engine:
                 if not self._end_if_cancelled(request):
                     self._advance(request, None)
             self._single_request = len(self._active) == 1
-            ready = [request for request in self._active if request.paused_until <= time.monotonic()]
+            if any(not request.background for request in self._active):
+                self._last_spoken = time.monotonic()
+            ready = ready_requests(self._active, time.monotonic(), self._last_spoken)
             if self._active and not ready:
                 with self._wake:
-                    self._wake.wait(max(0.0, min(request.paused_until for request in self._active) - time.monotonic()))
+                    if not (self._waiting or self._closing):
+                        seconds = next_ready_time(self._active, self._last_spoken) - time.monotonic()
+                        self._wake.wait(max(0.0, seconds))
             if ready:
                 for request, logits in self._forward(model, self._select(ready)):
                     self._advance(request, logits)
@@ -246,6 +261,7 @@ class Engine:
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device
+        model.decoder.interruption = self._must_interrupt
         self.diffusion = _diffusion_config(model, self._requested_mode)
         self.draft_length = _warm_up(model)
         family = model.decoder.config.diffusion
@@ -272,6 +288,7 @@ class Engine:
         """One forward pass over some requests. If it fails, each request is tried alone, and only the one that fails is
         dropped. Raises DeviceFailed."""
         inputs = [(request, request.next_input) for request in chosen]
+        self._interruptible = all(request.background for request in chosen)
         runners = [(request, runner) for request, runner in inputs if isinstance(runner, CUDAGraphRunner)]
         others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
         results: list[tuple[Request, Tensor | VerificationResult]] = []
@@ -284,6 +301,8 @@ class Engine:
                     self.draft_length.record_time(others[0][0].num_rows, time.perf_counter() - start)
                 results += zip((request for request, _ in others), logits, strict=True)
             return results
+        except ForwardInterrupted:
+            return results  # the requests keep their inputs, and run again
         except Exception as error:
             failure = error
         if isinstance(failure, torch.OutOfMemoryError):
@@ -296,6 +315,13 @@ class Engine:
             return []
         remaining = [request for request in chosen if all(request is not finished for finished, _ in results)]
         return results + [result for request in remaining for result in self._forward(model, [request])]
+
+    def _must_interrupt(self) -> bool:
+        """Whether the forward pass serves the background only, and another request has arrived."""
+        if not self._interruptible:
+            return False
+        with self._wake:
+            return any(not request.background for request in self._waiting)
 
     def _check_device(self, error: Exception) -> None:
         """Raise DeviceFailed if the error was the GPU's and will be that of every later call too."""

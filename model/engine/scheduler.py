@@ -14,6 +14,10 @@ from typing import Any
 from model.engine.cuda_graph import CUDAGraphRunner
 from model.nn.forward_batch import ForwardInput
 
+BACKGROUND_DELAY_S = 0.5
+"""How long background requests wait after a speaker's request. The words of a speaker are read ahead about twice a
+second, so while somebody speaks, the background waits."""
+
 RequestSteps = Generator[ForwardInput | CUDAGraphRunner, Any, None]
 """The steps of a request. It yields its input for the next forward pass and is sent the logits (or hidden states), or
 yields a CUDA graph runner and is sent the result of the runner's step."""
@@ -33,6 +37,8 @@ class Request:
     the last forward pass before it arrived."""
     paused_until: float = 0.0
     """It takes part in no forward pass before this time, on `time.monotonic`."""
+    background: bool = False
+    """Nobody is listening: it runs only while no other request is active, and has not been for `BACKGROUND_DELAY_S`."""
 
     @property
     def num_rows(self) -> int:
@@ -54,6 +60,28 @@ class Request:
         if self.next_input is None or isinstance(self.next_input, CUDAGraphRunner):
             return self.next_input is not None
         return not self.next_input.is_prefill and not self.next_input.return_hidden_states
+
+
+def ready_requests(active: Sequence[Request], now: float, last_spoken: float) -> list[Request]:
+    """The requests that may take part in a forward pass now.
+
+    A speaker's processor time goes to recognition and synthesis as well, so background requests wait while a speaker's
+    request is paused, and for a moment after each.
+
+    Args:
+        now: on `time.monotonic`.
+        last_spoken: when the last request that is not in the background ended.
+    """
+    spoken = [request for request in active if not request.background]
+    if spoken:
+        return [request for request in spoken if request.paused_until <= now]
+    return list(active) if now >= last_spoken + BACKGROUND_DELAY_S else []
+
+
+def next_ready_time(active: Sequence[Request], last_spoken: float) -> float:
+    """When `ready_requests` will return one, as far as is known, on `time.monotonic`. There must be a request."""
+    paused = [request.paused_until for request in active if not request.background]
+    return min(paused) if paused else last_spoken + BACKGROUND_DELAY_S
 
 
 def schedule(requests: Sequence[Request], max_rows: int) -> list[Request]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.nn.adapter import Adapter
 from model.nn.attention import attend, attend_split, supports_attend_split
-from model.nn.forward_batch import MASK, ForwardInput, text_input
+from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
@@ -96,6 +96,7 @@ class Decoder:
 
     Attributes:
         embedding, layers, norm, head: its weights, for code that runs them in another order (`convert`).
+        interruption: asked before each layer of a forward pass; the pass ends with `ForwardInterrupted` if it says so.
 
     Args:
         checkpoint: the weights to load.
@@ -138,6 +139,7 @@ class Decoder:
             self._block_layers = BlockQuantizedLayers(self.config, self.layers, self.norm)
             self._packed.save()
         self._checkpoint = self._packed = None
+        self.interruption: Interruption = lambda: False
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this decoder."""
@@ -198,6 +200,9 @@ class Decoder:
         Returns:
             For each conversation the logits of its last `num_outputs` rows, [num_outputs, vocabulary] float32, or their
             hidden states [num_outputs, hidden] if it asks for those.
+
+        Raises:
+            ForwardInterrupted: `interruption` demanded it.
         """
         sizes = [len(inputs.tokens) for inputs in batch]
         tokens = torch.tensor([token for inputs in batch for token in inputs.tokens], device=self.device)
@@ -208,8 +213,10 @@ class Decoder:
         rotary = self.rotary.at(positions)
         for inputs in batch:
             inputs.cache.reserve(len(inputs.tokens))
-        run_layers = self._run_layers if self._block_layers is None else self._block_layers.run
-        states = run_layers(x, batch, rotary, adapter).split_with_sizes(sizes)
+        if self._block_layers is None:
+            states = self._run_layers(x, batch, rotary, adapter).split_with_sizes(sizes)
+        else:
+            states = self._block_layers.run(x, batch, rotary, adapter, self.interruption).split_with_sizes(sizes)
         outputs = [part[len(part) - inputs.num_outputs :] for part, inputs in zip(states, batch, strict=True)]
         pairs = list(zip(outputs, batch, strict=True))
         logits = iter(self._logits([part for part, inputs in pairs if not inputs.return_hidden_states]))
@@ -224,6 +231,8 @@ class Decoder:
         sizes = [len(inputs.tokens) for inputs in batch]
         masks = [AttentionMask.of(inputs, self.device) for inputs in batch]
         for number, layer in enumerate(self.layers):
+            if self.interruption():
+                raise ForwardInterrupted
 
             def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
                 parts = (part.split_with_sizes(sizes) for part in (query, key, value))

@@ -20,6 +20,14 @@ PREFILL_CHUNK = 64
 is the longest delay it adds to another conversation's next token."""
 
 
+class ForwardInterrupted(Exception):
+    """A forward pass was interrupted between two layers. Nothing was committed, so it can be run again."""
+
+
+Interruption = Callable[[], bool]
+"""Asked before each layer: whether to interrupt the forward pass."""
+
+
 @dataclass(frozen=True)
 class ForwardInput:
     """The new tokens of one conversation in a forward pass, one row each.

@@ -20,7 +20,7 @@ from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.row_kernels import Floats, Indices
-from model.nn.forward_batch import ForwardInput
+from model.nn.forward_batch import ForwardInput, ForwardInterrupted, Interruption
 from model.nn.layer import Layer
 from model.nn.linear import Linear
 from model.nn.rotary import RotaryEmbedding
@@ -117,7 +117,14 @@ class BlockQuantizedLayers:
         ]
         self._team = self._layers[0].down.linear.team
 
-    def run(self, x: Tensor, batch: Sequence[ForwardInput], rotary: RotaryEmbedding, adapter: Adapter | None) -> Tensor:
+    def run(
+        self,
+        x: Tensor,
+        batch: Sequence[ForwardInput],
+        rotary: RotaryEmbedding,
+        adapter: Adapter | None,
+        interruption: Interruption = lambda: False,
+    ) -> Tensor:
         """Normalized states after the last layer [rows, hidden].
 
         Args:
@@ -125,6 +132,10 @@ class BlockQuantizedLayers:
             batch: the conversations of the rows; their caches must have reserved room.
             rotary: the rotations of their positions.
             adapter: the adapter for noise rows.
+            interruption: asked before each layer.
+
+        Raises:
+            ForwardInterrupted: `interruption` demanded it.
         """
         noise = np.flatnonzero([flag for part in batch for flag in part.noise])
         gate = _GatedAdapter(adapter, noise) if adapter is not None and len(noise) else None
@@ -141,6 +152,8 @@ class BlockQuantizedLayers:
         heads_into_product, wide_into_product = Operands(heads.quantized, product), Operands(wide.quantized, product)
         bias = np.zeros(c.hidden, np.float32)
         for number, layer in enumerate(self._layers):
+            if interruption():
+                raise ForwardInterrupted
             self._add_and_normalize(state, product, bias, layer.attention_norm, narrow)
             _multiply(layer.query_key_value, into_fused, number, gate, narrow.floats)
             for part in parts:

@@ -361,3 +361,13 @@ async def test_a_response_ends_where_the_models_positions_end(tmp_path: Path, ti
 async def test_max_tokens_must_be_positive(engine: Engine) -> None:
     with pytest.raises(ValueError, match="max_tokens is 0 and must be 1 or more"):
         await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=0)
+
+
+async def test_a_conversation_that_keeps_all_messages_does_not_fit_or_is_answered(engine: Engine) -> None:
+    """Programs that send a conversation expect all of it to be read."""
+    long = [TextMessage("user", "hello " * 200), TextMessage("assistant", "you")] * 40
+    with pytest.raises(PromptTooLong, match="shorten"):
+        await collect_progress(Conversation(engine, keep_all_messages=True), *long, HELLO, max_tokens=2)
+    kept = await collect_progress(Conversation(engine, keep_all_messages=True), SYSTEM, HELLO, max_tokens=2)
+    assert kept[-1].tokens == 2
+    assert (await collect_progress(Conversation(engine), *long, HELLO, max_tokens=2))[-1].tokens == 2

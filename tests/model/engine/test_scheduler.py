@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,10 @@ from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
-from model.engine.scheduler import Request, schedule
+from model.engine.scheduler import BACKGROUND_DELAY_S, Request, next_ready_time, ready_requests, schedule
 from model.nn.adapter import Adapter
 from model.nn.attention import causal_mask
-from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput
+from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput, ForwardInterrupted
 from model.nn.kv_cache import KeyValueCache
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, held
 from tests.real_time import HANG_S
@@ -202,3 +203,60 @@ async def test_a_request_that_commits_nothing_comes_before_one_that_does(engine:
     for event in done:
         assert await asyncio.to_thread(event.wait, HANG_S)
     assert served == ["commits", *["computes"] * 6, *["commits"] * 5]
+
+
+def test_the_background_waits_for_speakers() -> None:
+    background, spoken = new_request(1, 0), new_request(1, 0)
+    background.background = True
+    assert ready_requests([background], 100.0, float("-inf")) == [background]
+    assert ready_requests([background, spoken], 100.0, 100.0) == [spoken]
+    spoken.paused_until = 100.5  # synthesis needs the processor
+    assert ready_requests([background, spoken], 100.0, 100.0) == []
+    assert next_ready_time([background, spoken], 100.0) == 100.5
+    assert ready_requests([background], 100.0, 99.9) == []
+    assert next_ready_time([background], 99.9) == pytest.approx(99.9 + BACKGROUND_DELAY_S)
+    assert ready_requests([background], 99.9 + BACKGROUND_DELAY_S, 99.9) == [background]
+
+
+async def test_a_speaker_interrupts_a_forward_pass_of_the_background(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pass is abandoned between two layers and run again later, and both texts are what they would be alone."""
+    alone = [
+        [progress.committed async for progress in Conversation(engine).reply([SYSTEM, message], max_tokens=20)]
+        for message in (HELLO, TextMessage("user", "Paris"))
+    ]
+    run, outcomes = engine.model.decoder.run, list[str]()
+    reader, speaker = Conversation(engine, background=True), Conversation(engine)
+    loop, spoken = asyncio.get_running_loop(), asyncio.Event()
+    arrive_in = 5  # forward passes
+
+    def spy(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        nonlocal arrive_in
+        arrive_in -= 1
+        if arrive_in == 0:
+            loop.call_soon_threadsafe(spoken.set)
+            while not engine._waiting:
+                time.sleep(0.001)
+        try:
+            outputs = run(batch, adapter)
+        except ForwardInterrupted:
+            outcomes.append("interrupted")
+            raise
+        outcomes.append("background" if any(rows.cache is reader._cache for rows in batch) else "spoken")
+        return outputs
+
+    monkeypatch.setattr(engine.model.decoder, "run", spy)
+
+    async def speak() -> list[str]:
+        await spoken.wait()
+        return [progress.committed async for progress in speaker.reply([SYSTEM, HELLO], max_tokens=20)]
+
+    speaking = asyncio.create_task(speak())
+    other = TextMessage("user", "Paris")
+    texts = [progress.committed async for progress in reader.reply([SYSTEM, other], max_tokens=20)]
+    assert ["".join(await speaking), "".join(texts)] == ["".join(text) for text in alone]
+    first = outcomes.index("interrupted")
+    last_spoken = len(outcomes) - 1 - outcomes[::-1].index("spoken")
+    assert first == 4 and outcomes.count("interrupted") == 1
+    assert "background" not in outcomes[first:last_spoken]
