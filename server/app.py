@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.realtime.websocket import serve_realtime
 from server.telephony.audiosocket_server import audiosocket_server
@@ -74,6 +75,7 @@ def build_app(
         routes=[
             Route("/healthz", healthz),
             WebSocketRoute("/v1/realtime", realtime),
+            *completion_routes(context),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),
         ],

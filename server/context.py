@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from model.engine.engine import Engine
 from server.observability.turn_log import TurnRecord
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
@@ -23,6 +24,7 @@ class ServerContext:
         max_conversations: limit of open conversations. Further clients are rejected.
         local: whether the server listens on this machine only.
         record_turn: called with every completed turn. If None, turns are not recorded.
+        engine: generates the responses of the text API. If None, the API has no language model.
         connections: every open conversation, including phone calls.
     """
 
@@ -34,6 +36,7 @@ class ServerContext:
     max_conversations: int = 16
     local: bool = False
     record_turn: Callable[[TurnRecord], None] | None = None
+    engine: Engine | None = None
     connections: set[object] = field(default_factory=set)
 
     @property

@@ -25,7 +25,7 @@ LAYERS = {
         ["observability"],
         ["context"],
         ["simulator"],
-        ["realtime"],
+        ["realtime", "chat_completions"],
         ["telephony", "report"],
         ["app"],
         ["deploy"],

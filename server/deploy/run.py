@@ -87,6 +87,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         settings.max_conversations,
         _is_loopback(http_socket),
         turn_log.record if turn_log else None,
+        engine,
     )
     config = uvicorn.Config(
         build_app(context, settings.telephony, audiosocket),

@@ -1,0 +1,1 @@
+"""The text API: chat completions, responses and what programs expect beside them."""

@@ -1,0 +1,169 @@
+"""`/v1/audio/transcriptions` and `/v1/audio/speech`, with the speech models of the voice conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from io import BytesIO
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat, decode_file
+from server.chat_completions.errors import APIError, read_json
+from server.chat_completions.schema import StrictModel
+from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
+from server.chat_completions.subtitles import SUBTITLES
+from voice.asr import Segment
+from voice.audio.codec import RECOGNITION_RATE, BadAudio
+from voice.clauses import ClauseSplitter
+from voice.recordings import transcribe_recording
+from voice.speech_models import SpeechModels
+
+MAX_FILE_BYTES = 25 << 20
+"""OpenAI's limit for a recording."""
+
+MAX_RECORDING_S = 2 * 3600.0
+"""Longest recording. It takes a core about six minutes."""
+
+MAX_SPEECH_CHARACTERS = 4096
+"""OpenAI's limit for the text of one request."""
+
+_TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
+
+_IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
+
+OPENAI_VOICES = frozenset("alloy ash ballad coral echo fable nova onyx sage shimmer verse marin cedar default".split())
+"""Names that clients send by default. All of them are the server's voice."""
+
+
+class Transcriptions:
+    """Transcribes recordings, one at a time: live conversations need the recognizer too."""
+
+    def __init__(self, speech_models: SpeechModels) -> None:
+        self._speech_models, self._turn = speech_models, asyncio.Lock()
+
+    async def handle(self, request: Request) -> Response:
+        """One request. Raises APIError, ClientDisconnect."""
+        async with request.form(max_files=1, max_fields=16, max_part_size=1 << 16) as form:
+            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            upload = form.get("file")
+            if not isinstance(upload, UploadFile):
+                raise APIError(400, "send the recording as the form field 'file'", "file")
+            if (upload.size or 0) > MAX_FILE_BYTES:
+                raise APIError(413, f"the recording is larger than {MAX_FILE_BYTES >> 20} MiB", "file")
+            data = await upload.read()
+        response_format = _check_fields(fields)
+        try:
+            audio = await asyncio.to_thread(decode_file, data, RECOGNITION_RATE, MAX_RECORDING_S)
+        except BadAudio as error:
+            raise APIError(400, str(error), "file", "invalid_audio") from None
+        seconds = len(audio) / RECOGNITION_RATE
+        executor, recognizer = self._speech_models.recognition_executor, self._speech_models.recognizer
+
+        async def segments() -> AsyncIterator[Segment]:
+            found = transcribe_recording(recognizer, audio, executor)
+            async with self._turn, aclosing(found):  # type: ignore[type-var]
+                async for segment in found:
+                    yield segment
+
+        if fields.get("stream") == "true":
+            return await event_stream(_transcript_events(segments()))
+
+        async def collect() -> list[Segment]:
+            return [segment async for segment in segments()]
+
+        return _transcript(await unless_disconnected(request, collect()), response_format, seconds)
+
+
+def _check_fields(fields: dict[str, str]) -> str:
+    """The response format. Raises APIError if a field asks for something else than there is."""
+    unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream"}
+    if unknown:
+        name = min(unknown)
+        raise APIError(400, f"there is no parameter {name!r}", name, "unknown_parameter")
+    if fields.get("language", "en") != "en":
+        raise APIError(400, "this recognizer transcribes English ('en') only", "language")
+    response_format = fields.get("response_format", "json")
+    if response_format not in _TRANSCRIPT_FORMATS:
+        raise APIError(400, f"response_format must be one of {', '.join(_TRANSCRIPT_FORMATS)}", "response_format")
+    return response_format
+
+
+def _transcript(segments: list[Segment], response_format: str, seconds: float) -> Response:
+    text = " ".join(segment.text for segment in segments)
+    if response_format == "text":
+        return PlainTextResponse(text + "\n")
+    if response_format in SUBTITLES:
+        return PlainTextResponse(SUBTITLES[response_format](segments))
+    usage = {"type": "duration", "seconds": max(1, round(seconds))}
+    if response_format == "json":
+        return JSONResponse({"text": text, "usage": usage})
+    details = [
+        {"id": n, "start": segment.start_s, "end": segment.end_s, "text": segment.text}
+        for n, segment in enumerate(segments)
+    ]
+    return JSONResponse(
+        {"task": "transcribe", "language": "english", "duration": seconds, "text": text, "segments": details,
+         "usage": usage}
+    )  # fmt: skip
+
+
+async def _transcript_events(segments: AsyncIterator[Segment]) -> AsyncIterator[str]:
+    text = ""
+    async for segment in segments:
+        delta = segment.text if not text else f" {segment.text}"
+        text += delta
+        yield event({"type": "transcript.text.delta", "delta": delta})
+    yield event({"type": "transcript.text.done", "text": text})
+    yield DONE
+
+
+class SpeechRequest(StrictModel):
+    """The body of `/v1/audio/speech`."""
+
+    input: str = Field(min_length=1, max_length=MAX_SPEECH_CHARACTERS)
+    model: str | None = None
+    voice: str | dict[str, Any] = "default"
+    response_format: SpeechFormat = "mp3"
+    speed: float = Field(1.0, ge=0.25, le=4)
+    stream_format: Literal["audio", "sse"] = "audio"
+    instructions: str | None = None
+
+
+class Speech:
+    """Synthesizes text clause by clause, and streams it as it is ready."""
+
+    def __init__(self, speech_models: SpeechModels) -> None:
+        self._speech_models = speech_models
+
+    async def handle(self, request: Request) -> Response:
+        """One request. Raises APIError."""
+        body = await read_json(request, SpeechRequest)
+        name = self._speech_models.voice.name
+        if body.voice not in OPENAI_VOICES | {name}:
+            raise APIError(400, f"the voice {body.voice!r} does not exist here: this server has {name!r}", "voice")
+        if body.stream_format == "sse":
+            return await event_stream(self._events(body))
+        return StreamingResponse(self._encoded(body), media_type=SPEECH_FORMATS[body.response_format].media_type)
+
+    async def _encoded(self, body: SpeechRequest) -> AsyncIterator[bytes]:
+        """The audio, in parts."""
+        splitter, encoder = ClauseSplitter(), SpeechEncoder(body.response_format, BytesIO())
+        loop, models = asyncio.get_running_loop(), self._speech_models
+        for clause in [*splitter.push(body.input), *splitter.flush()]:
+            samples = await loop.run_in_executor(models.synthesis_executor, models.voice.synthesize, clause, body.speed)
+            if data := encoder.push(samples):
+                yield data
+        yield encoder.finish()
+
+    async def _events(self, body: SpeechRequest) -> AsyncIterator[str]:
+        async for data in self._encoded(body):
+            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+        yield event({"type": "speech.audio.done"})
+        yield DONE

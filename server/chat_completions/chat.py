@@ -1,0 +1,141 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from model.engine.engine import Engine
+from server.chat_completions.errors import read_json
+from server.chat_completions.generation import (
+    CompletionLimit,
+    GenerationRequest,
+    TokenUsage,
+    Update,
+    generate,
+    new_conversation,
+)
+from server.chat_completions.reasoning import add_plan, denoising_effort
+from server.chat_completions.requests import check_model, conversation_messages, samplings
+from server.chat_completions.schema import ChatCompletionRequest
+from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
+
+
+class ChatCompletions:
+    """Answers chat completion requests.
+
+    Args:
+        engine: shared with the voice conversations.
+        model: the name that requests may give.
+        limit: shared with the other endpoints.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+        self._engine, self._model, self._limit = engine, model, limit
+
+    async def handle(self, request: Request) -> Response:
+        """One request. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, ChatCompletionRequest)
+        check_model(body.model, self._model)
+        if body.stream or body.diffusing:
+            return await event_stream(self._stream(body))
+        return JSONResponse(await unless_disconnected(request, self._complete(body)))
+
+    async def _complete(self, body: ChatCompletionRequest) -> dict[str, Any]:
+        choices: dict[int, _Choice] = {}
+        async for index, update in self._updates(body):
+            choices.setdefault(index, _Choice()).add(update)
+        return {
+            **_envelope("chat.completion", self._model),
+            "choices": [choices[index].body(index) for index in sorted(choices)],
+            "usage": _total(choices.values()).body(),
+        }
+
+    async def _stream(self, body: ChatCompletionRequest) -> AsyncIterator[str]:
+        """The events of a streamed response."""
+        envelope = _envelope("chat.completion.chunk", self._model)
+        choices: dict[int, _Choice] = {}
+
+        def chunk(index: int, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> str:
+            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+            return event({**envelope, "choices": [choice], **more})
+
+        async for index, update in self._updates(body):
+            if index not in choices:
+                choices[index] = _Choice()
+                yield chunk(index, {"role": "assistant", "content": ""})
+            choice = choices[index]
+            choice.add(update)
+            if body.diffusing:
+                yield chunk(index, *_whole_text(choice, update), diffusion_meta=_diffusion_meta(choice, update))
+            elif update.text:
+                yield chunk(index, {"content": update.text})
+            if update.finish_reason:
+                yield chunk(index, {}, update.finish_reason)
+        if body.stream_options and body.stream_options.include_usage:
+            yield event({**envelope, "choices": [], "usage": _total(choices.values()).body()})
+        yield DONE
+
+    async def _updates(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Update]]:
+        """What each choice generates, as it comes."""
+        with self._limit.slot():
+            messages, planned = await add_plan(self._engine, conversation_messages(body), body.reasoning_effort)
+            requests = [
+                GenerationRequest(
+                    messages,
+                    sampling,
+                    body.token_limit,
+                    body.stop_sequences,
+                    denoising_effort(body.reasoning_effort),
+                    body.max_steps,
+                )
+                for sampling in samplings(body, self._engine.sampling, body.n or 1)
+            ]
+            streams = [generate(new_conversation(self._engine), request) for request in requests]
+            async for index, update in merge(streams):
+                yield index, update.after(planned)
+
+
+@dataclass
+class _Choice:
+    """One choice, collected from its updates."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    def add(self, update: Update) -> None:
+        self.text += update.text
+        self.finish_reason, self.usage = update.finish_reason, update.usage
+
+    def body(self, index: int) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
+
+
+def _whole_text(choice: _Choice, update: Update) -> tuple[dict[str, Any]]:
+    """The delta of a diffusing stream: it replaces the text so far."""
+    return ({"role": "assistant", "content": choice.text + update.draft},)
+
+
+def _diffusion_meta(choice: _Choice, update: Update) -> dict[str, Any]:
+    """Inception's fields, and how many characters of the text are final."""
+    return {
+        "diffusion_content": True,
+        "diffusion_progress": 1.0 if update.finish_reason else 0.0,
+        "committed_length": len(choice.text),
+    }
+
+
+def _envelope(kind: str, model: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _total(choices: Any) -> TokenUsage:
+    return sum((choice.usage for choice in choices), TokenUsage())

@@ -1,0 +1,149 @@
+"""`/v1/decide`: a yes or no, one of several choices, or a number, with probabilities. Nothing is generated."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from model.engine.decision import Decider
+from model.engine.engine import Engine
+from server.chat_completions.errors import read_json
+from server.chat_completions.generation import CompletionLimit, TokenUsage, api_errors
+from server.chat_completions.requests import check_model
+from server.chat_completions.schema import ChatMessage, StrictModel
+from server.chat_completions.streaming import unless_disconnected
+from voice.language_model import Message
+
+MAX_CHOICES = 64
+MAX_NUMBERS = 256
+"""Numbers of a range: more would take too long to score."""
+
+
+class DecideRequest(StrictModel):
+    """The body of `/v1/decide`."""
+
+    type: Literal["boolean", "choice", "number"]
+    input: str | None = Field(None, min_length=1)
+    messages: list[ChatMessage] | None = Field(None, min_length=1)
+    instructions: str | None = None
+    choices: list[str] | None = Field(None, min_length=1, max_length=MAX_CHOICES)
+    minimum: float | None = None
+    maximum: float | None = None
+    step: float = Field(1.0, gt=0)
+    model: str | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> DecideRequest:
+        if (self.input is None) == (self.messages is None):
+            raise ValueError("give either 'input' or 'messages'")
+        if (self.choices is not None) != (self.type == "choice"):
+            raise ValueError("the type 'choice', and no other, needs the field 'choices'")
+        if self.choices is not None and len({choice.strip() for choice in self.choices} - {""}) < len(self.choices):
+            raise ValueError("the choices must be different, and not empty")
+        has_range = self.minimum is not None and self.maximum is not None
+        if has_range != (self.type == "number"):
+            raise ValueError("the type 'number', and no other, needs the fields 'minimum' and 'maximum'")
+        if self.minimum is not None and self.maximum is not None:
+            if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum <= self.maximum):
+                raise ValueError("'minimum' must not be above 'maximum'")
+            if (self.maximum - self.minimum) / self.step >= MAX_NUMBERS:
+                raise ValueError(f"the range has more than {MAX_NUMBERS} numbers: choose a larger 'step'")
+        return self
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What may be answered.
+
+    Attributes:
+        values: the possible results.
+        spellings: of each value, how the model may write it.
+        request: asks the model for one of them.
+    """
+
+    values: list[Any]
+    spellings: list[list[str]]
+    request: str
+
+
+class Decisions:
+    """Answers decision requests.
+
+    Args:
+        engine: shared with the voice conversations. A decision does not wait for them: it may route a call.
+        model: the name that requests may give.
+        limit: shared with the other endpoints.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+        self._engine, self._model, self._limit = engine, model, limit
+
+    async def handle(self, request: Request) -> Response:
+        """One request. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, DecideRequest)
+        check_model(body.model, self._model)
+        answers = _answers(body)
+        options = [spelling for spellings in answers.spellings for spelling in spellings]
+        with self._limit.slot(), api_errors():
+            decider = Decider(self._engine, keep_all_messages=True)
+            scores = await unless_disconnected(request, decider.score(_messages(body, answers.request), options))
+        of_options = iter(scores.probabilities)
+        probabilities = [sum(next(of_options) for _ in spellings) for spellings in answers.spellings]
+        best = max(range(len(probabilities)), key=probabilities.__getitem__)
+        decision: dict[str, Any] = {
+            "id": f"decision_{uuid.uuid4().hex}",
+            "object": "decision",
+            "model": self._model,
+            "type": body.type,
+            "value": answers.values[best],
+            "probability": probabilities[best],
+            "probabilities": [
+                {"value": value, "probability": probability}
+                for value, probability in zip(answers.values, probabilities, strict=True)
+            ],
+        }
+        if body.type == "number":
+            decision["mean"] = sum(v * p for v, p in zip(answers.values, probabilities, strict=True))
+        usage = TokenUsage(scores.prompt_tokens, scores.cached_tokens, forward_passes=1)
+        return JSONResponse({**decision, "usage": usage.body()})
+
+
+def _messages(body: DecideRequest, request: str) -> list[Message]:
+    messages = [] if body.instructions is None else [Message("system", body.instructions)]
+    if body.messages is not None:
+        messages += [Message("system" if m.role == "developer" else m.role, m.text) for m in body.messages]
+    if body.input is not None:
+        messages.append(Message("user", body.input))
+    if messages[-1].role == "user":
+        return [*messages[:-1], Message("user", f"{messages[-1].content}\n\n{request}")]
+    return [*messages, Message("user", request)]
+
+
+def _answers(body: DecideRequest) -> _Answers:
+    if body.type == "boolean":
+        return _Answers([True, False], [["yes", "Yes"], ["no", "No"]], "Answer yes or no.")
+    if body.choices is not None:
+        choices = [choice.strip() for choice in body.choices]
+        listed = "; ".join(choices)
+        return _Answers(
+            choices, [[choice] for choice in choices], f"Answer with one of these, and nothing else: {listed}."
+        )
+    assert body.minimum is not None and body.maximum is not None
+    count = int((body.maximum - body.minimum) / body.step + 1e-9) + 1
+    numbers = [_tidy(body.minimum + n * body.step) for n in range(count)]
+    ends = f"{numbers[0]} to {numbers[-1]}"
+    return _Answers(
+        numbers, [[str(number)] for number in numbers], f"Answer with a number from {ends}, and nothing else."
+    )
+
+
+def _tidy(number: float) -> int | float:
+    """3.0 → 3, and 0.30000000000000004 → 0.3."""
+    rounded = round(number, 9)
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,123 @@
+"""Errors of the text API, in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from server.auth import has_api_key, is_same_site
+from server.context import ServerContext
+
+T = TypeVar("T", bound=BaseModel)
+
+MAX_BODY_BYTES = 4 << 20
+"""Larger JSON bodies are refused. 32,000 tokens of text are about 150 kB."""
+
+_CLIENT_CLOSED_REQUEST = 499
+
+
+class APIError(Exception):
+    """A request that cannot be answered.
+
+    Args:
+        status: the HTTP status.
+        message: one sentence that says what is wrong and what to do.
+        param: the field of the request, such as `messages[0].content`.
+        code: what programs compare, such as `model_not_found`.
+    """
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        return {"error": {"message": self.message, "type": _error_type(self.status), "param": self.param,
+                          "code": self.code}}  # fmt: skip
+
+    def response(self) -> Response:
+        """The HTTP response."""
+        headers = {"retry-after": "1"} if self.status in (429, 503) else None
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def _error_type(status: int) -> str:
+    if status in (401, 403):
+        return "authentication_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def endpoint(context: ServerContext, handler: Handler) -> Handler:
+    """A route that checks who asks, and turns `APIError` into a response."""
+
+    @wraps(handler)
+    async def route(request: Request) -> Response:
+        try:
+            _check_access(request, context)
+            return await handler(request)
+        except APIError as error:
+            return error.response()
+        except ClientDisconnect:
+            return Response(status_code=_CLIENT_CLOSED_REQUEST)
+
+    return route
+
+
+def _check_access(request: Request, context: ServerContext) -> None:
+    """Raise APIError if this client may not use the API."""
+    if not is_same_site(request, context.origins, local_only=context.local):
+        raise APIError(403, "pages of this origin may not use the server; allow them with --allow-origin")
+    if context.api_keys and not has_api_key(request, context.api_keys):
+        raise APIError(401, "this server needs an API key: send it as a bearer token", code="invalid_api_key")
+
+
+async def read_json(request: Request, model: type[T]) -> T:
+    """The validated body of a request. Raises APIError."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise APIError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+    try:
+        return model.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValidationError) -> APIError:
+    # Every member of a union reports why it does not match; the deepest one was meant.
+    first = max(error.errors(include_url=False), key=lambda details: len(details["loc"]))
+    path, kind = field_path(first["loc"]), first["type"]
+    if kind == "json_invalid":
+        return APIError(400, f"the body is not valid JSON ({first['ctx']['error']})")
+    if kind == "extra_forbidden":
+        return APIError(400, f"there is no parameter {path!r}", path, "unknown_parameter")
+    if kind == "missing":
+        return APIError(400, f"the parameter {path!r} is missing", path, "missing_required_parameter")
+    message = first["msg"].removeprefix("Value error, ")
+    return APIError(400, f"{path}: {message}" if path else message, path or None, "invalid_value")
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """`("messages", 0, "content")` → `messages[0].content`. The members of unions, which pydantic adds, are left out:
+    types and classes, whose names no field has."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part.islower() and part not in _BUILTIN_TYPES:
+            path += f".{part}" if path else part
+    return path
+
+
+_BUILTIN_TYPES = frozenset({"str", "int", "float", "bool", "dict", "none"})

@@ -1,0 +1,173 @@
+"""Generates the text of one choice, on the engine that the voice conversations use. Spoken responses come first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from model.decode.effort import Effort
+from model.decode.sampling import Sampling
+from model.engine.conversation import Conversation, PromptTooLong
+from model.engine.engine import Engine
+from server.chat_completions.errors import APIError
+from server.chat_completions.stop_sequences import StopSequences
+from voice.language_model import Message
+
+MAX_COMPLETIONS = 8
+"""Requests that are generated at the same time; further ones are refused with status 429."""
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """What a choice took.
+
+    Attributes:
+        forward_passes: steps of the response, without those that read the prompt.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    forward_passes: int = 0
+
+    def body(self) -> dict[str, Any]:
+        """The `usage` object. `rejoinder` is an extension."""
+        passes = self.forward_passes
+        generated = self.completion_tokens
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": generated,
+            "total_tokens": self.prompt_tokens + generated,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+            "rejoinder": {
+                "forward_passes": passes,
+                "tokens_per_forward": round(generated / passes, 3) if passes else None,
+            },
+        }
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        """The usage of two choices of one prompt, which counts once."""
+        return TokenUsage(
+            max(self.prompt_tokens, other.prompt_tokens),
+            max(self.cached_tokens, other.cached_tokens),
+            self.completion_tokens + other.completion_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.forward_passes + other.forward_passes,
+        )
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What to generate.
+
+    Attributes:
+        messages: the conversation.
+        stop: sequences that end the text; they are not part of it.
+        effort, max_steps: of block denoising; speculative decoding ignores them.
+        options: further arguments of `Conversation.reply`: tools and grammars.
+    """
+
+    messages: Sequence[Message]
+    sampling: Sampling
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    effort: Effort | None = None
+    max_steps: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step changed.
+
+    Attributes:
+        text: new text of the answer.
+        draft: text that may follow and may still change.
+        tool_calls: deltas of function calls.
+        finish_reason: in the last update only.
+    """
+
+    text: str
+    draft: str
+    tool_calls: Sequence[Any]
+    finish_reason: str | None
+    usage: TokenUsage
+
+    def after(self, earlier: TokenUsage) -> Update:
+        """This update, with the tokens and passes of what was generated before."""
+        return replace(self, usage=self.usage + earlier)
+
+
+class CompletionLimit:
+    """Counts the requests that are being generated.
+
+    Args:
+        maximum: further requests are refused.
+    """
+
+    def __init__(self, maximum: int = MAX_COMPLETIONS) -> None:
+        self._maximum, self._active = maximum, 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Counts one request. Raises APIError if there are too many."""
+        if self._active >= self._maximum:
+            raise APIError(
+                429, f"{self._maximum} completions are being generated: try again soon", code="rate_limit_exceeded"
+            )
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+
+
+async def generate(conversation: Conversation, request: GenerationRequest) -> AsyncIterator[Update]:
+    """Generate one choice. Leaving the iterator early cancels it.
+
+    Raises:
+        APIError: the prompt is too long, the chat template refuses it, or the request failed.
+    """
+    stop = StopSequences(request.stop)
+    progress_of = conversation.reply(
+        request.messages,
+        max_tokens=request.max_tokens,
+        sampling=request.sampling,
+        effort=request.effort,
+        max_steps=request.max_steps,
+        **request.options,
+    )
+    with api_errors():
+        async with aclosing(progress_of) as all_progress:  # type: ignore[type-var]
+            async for progress in all_progress:
+                text = stop.push(progress.committed, last=progress.finished is not None)
+                usage = TokenUsage(
+                    progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
+                )
+                finish = "stop" if stop.stopped else progress.finished
+                draft = "" if finish else progress.draft
+                yield Update(text, draft, getattr(progress, "tool_calls", ()), finish, usage)
+                if stop.stopped:
+                    return
+
+
+@contextmanager
+def api_errors() -> Iterator[None]:
+    """Turns errors of the engine into `APIError`."""
+    try:
+        yield
+    except PromptTooLong as error:
+        raise APIError(400, str(error), "messages", "context_length_exceeded") from None
+    except ValueError as error:
+        raise APIError(400, str(error), getattr(error, "path", None) or None, "invalid_value") from None
+    except RuntimeError as error:
+        raise APIError(500, str(error)) from error
+
+
+def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:
+    """The conversation of one request, which yields to spoken ones."""
+    return Conversation(engine, background=True, keep_all_messages=keep_all_messages)

@@ -1,0 +1,206 @@
+"""`/v1/responses`: the same generation as chat completions, as items and named events, and with a memory of its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from model.engine.engine import Engine
+from server.chat_completions.errors import APIError, read_json
+from server.chat_completions.generation import (
+    CompletionLimit,
+    GenerationRequest,
+    TokenUsage,
+    generate,
+    new_conversation,
+)
+from server.chat_completions.reasoning import add_plan, denoising_effort
+from server.chat_completions.requests import check_model
+from server.chat_completions.responses_schema import InputItem, ResponseRequest
+from server.chat_completions.schema import ContentPart
+from server.chat_completions.streaming import event, event_stream, unless_disconnected
+from voice.language_model import Message
+
+MAX_STORED = 256
+"""Responses that can be continued by their id; the oldest are forgotten. They are kept in memory only."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A response and the conversation up to it."""
+
+    messages: tuple[Message, ...]
+    body: dict[str, Any]
+
+
+class Responses:
+    """Answers requests of the Responses API.
+
+    Args:
+        engine: shared with the voice conversations.
+        model: the name that requests may give.
+        limit: shared with the other endpoints.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+        self._engine, self._model, self._limit = engine, model, limit
+        self._stored: OrderedDict[str, _Stored] = OrderedDict()
+
+    async def create(self, request: Request) -> Response:
+        """A new response. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, ResponseRequest)
+        check_model(body.model, self._model)
+        if body.stream:
+            return await event_stream(self._stream(body))
+
+        async def last() -> dict[str, Any]:
+            response: dict[str, Any] = {}
+            async for item in self._events(body):
+                response = item.get("response", response)
+            return response
+
+        return JSONResponse(await unless_disconnected(request, last()))
+
+    async def retrieve(self, request: Request) -> Response:
+        """A stored response. Raises APIError."""
+        return JSONResponse(self._find(request.path_params["id"]).body)
+
+    async def delete(self, request: Request) -> Response:
+        """Forget a stored response. Raises APIError."""
+        name = request.path_params["id"]
+        self._find(name)
+        del self._stored[name]
+        return JSONResponse({"id": name, "object": "response", "deleted": True})
+
+    def _find(self, name: str) -> _Stored:
+        if name not in self._stored:
+            raise APIError(404, f"there is no stored response {name!r}; the newest {MAX_STORED} are kept", "id")
+        return self._stored[name]
+
+    async def _stream(self, body: ResponseRequest) -> AsyncIterator[str]:
+        number = 0
+        async for item in self._events(body):
+            yield event({**item, "sequence_number": number}, item["type"])
+            number += 1
+
+    async def _events(self, body: ResponseRequest) -> AsyncIterator[dict[str, Any]]:
+        """Every event of a response. The last one holds it complete."""
+        with self._limit.slot():
+            messages = self._conversation(body)
+            effort = body.reasoning.effort if body.reasoning else None
+            asked, planned = await add_plan(self._engine, messages, effort)
+            response = _response_object(body, self._model)
+            default = self._engine.sampling
+            sampling = replace(
+                default,
+                temperature=default.temperature if body.temperature is None else body.temperature,
+                top_p=default.top_p if body.top_p is None else body.top_p,
+            )
+            generation = GenerationRequest(asked, sampling, body.max_output_tokens, effort=denoising_effort(effort))
+            conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
+            message, usage, finish, text = _message_item(), TokenUsage(), None, ""
+            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+            yield {"type": "response.created", "response": response}
+            yield {"type": "response.in_progress", "response": response}
+            yield {"type": "response.output_item.added", "output_index": 0, "item": message}
+            yield {"type": "response.content_part.added", **where, "part": _text_part("")}
+            async for update in generate(conversation, generation):
+                update = update.after(planned)
+                text, usage, finish = text + update.text, update.usage, update.finish_reason
+                if update.text:
+                    yield {"type": "response.output_text.delta", **where, "delta": update.text, "logprobs": []}
+            done = finish == "stop"
+            message = {**message, "status": "completed" if done else "incomplete", "content": [_text_part(text)]}
+            yield {"type": "response.output_text.done", **where, "text": text, "logprobs": []}
+            yield {"type": "response.content_part.done", **where, "part": _text_part(text)}
+            yield {"type": "response.output_item.done", "output_index": 0, "item": message}
+            response = {
+                **response,
+                "status": message["status"],
+                "incomplete_details": None if done else {"reason": "max_output_tokens"},
+                "output": [message],
+                "usage": _usage(usage),
+            }
+            if body.store is not False:
+                self._store(response, [*messages, Message("assistant", text)])
+            yield {"type": "response.completed" if done else "response.incomplete", "response": response}
+
+    def _conversation(self, body: ResponseRequest) -> list[Message]:
+        """Instructions, which apply to this response only, what came before, and the input. Raises APIError."""
+        messages = [] if body.instructions is None else [Message("system", body.instructions)]
+        if body.previous_response_id is not None:
+            messages += self._find(body.previous_response_id).messages
+        if isinstance(body.input, str):
+            return [*messages, Message("user", body.input)]
+        return messages + [_message(item) for item in body.input]
+
+    def _store(self, response: dict[str, Any], messages: Sequence[Message]) -> None:
+        said = messages if response["instructions"] is None else messages[1:]
+        self._stored[response["id"]] = _Stored(tuple(said), response)
+        while len(self._stored) > MAX_STORED:
+            self._stored.popitem(last=False)
+
+
+def _message(item: InputItem) -> Message:
+    assert item.role is not None
+    return Message("system" if item.role == "developer" else item.role, _text(item.content))
+
+
+def _text(content: str | list[ContentPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text or part.refusal or "" for part in content)
+
+
+def _message_item() -> dict[str, Any]:
+    return {"type": "message", "id": _id("msg"), "role": "assistant", "status": "in_progress", "content": []}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _id(prefix: str) -> str:
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+def _usage(usage: TokenUsage) -> dict[str, Any]:
+    body = usage.body()
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": body["prompt_tokens_details"],
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": body["completion_tokens_details"],
+        "total_tokens": body["total_tokens"],
+        "rejoinder": body["rejoinder"],
+    }
+
+
+def _response_object(body: ResponseRequest, model: str) -> dict[str, Any]:
+    """The response before anything is generated. It repeats what was asked."""
+    asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options", "max_tool_calls"})
+    return {
+        **asked,
+        "id": _id("resp"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": model,
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "output": [],
+        "parallel_tool_calls": bool(body.parallel_tool_calls),
+        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        "store": body.store is not False,
+        "truncation": body.truncation or "disabled",
+        "metadata": body.metadata or {},
+        "usage": None,
+    }

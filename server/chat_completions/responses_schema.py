@@ -1,0 +1,125 @@
+"""The request of `/v1/responses`. Source: the openai-python SDK's `types/responses`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from server.chat_completions.schema import ContentPart, ReasoningEffort, StrictModel
+
+
+class InputItem(StrictModel):
+    """An item of the input: a message, a function call or its output."""
+
+    type: Literal["message", "function_call", "function_call_output"] = "message"
+    role: Literal["user", "assistant", "system", "developer"] | None = None
+    content: str | list[ContentPart] | None = None
+    id: str | None = None
+    status: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[ContentPart] | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> InputItem:
+        needed = {
+            "message": ("role", "content"),
+            "function_call": ("call_id", "name", "arguments"),
+            "function_call_output": ("call_id", "output"),
+        }[self.type]
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"an item of type {self.type!r} needs {' and '.join(map(repr, missing))}")
+        return self
+
+
+class ResponseFunctionTool(StrictModel):
+    """A function that the model may call."""
+
+    type: Literal["function"]
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedFunctionChoice(StrictModel):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class TextFormat(StrictModel):
+    """What the text must look like."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> TextFormat:
+        if (self.schema_ is not None) != (self.type == "json_schema"):
+            raise ValueError("the type 'json_schema', and no other, needs the field 'schema'")
+        return self
+
+
+class TextConfig(StrictModel):
+    """What kind of text is wanted."""
+
+    format: TextFormat = Field(default_factory=TextFormat)
+    verbosity: str | None = None
+
+
+class Reasoning(StrictModel):
+    """How much the model thinks before it answers."""
+
+    effort: ReasoningEffort | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class ResponseRequest(StrictModel):
+    """The body of `/v1/responses`."""
+
+    input: str | list[InputItem]
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    stream: bool | None = None
+    store: bool | None = None
+    reasoning: Reasoning | None = None
+    text: TextConfig = Field(default_factory=TextConfig)
+    tools: list[ResponseFunctionTool] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | NamedFunctionChoice = "auto"
+    parallel_tool_calls: bool | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    metadata: dict[str, str] | None = None
+    background: Literal[False] | None = None
+
+    # Accepted and without effect.
+    include: list[str] | None = None
+    user: str | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=0)
+    max_tool_calls: int | None = None
+    stream_options: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> ResponseRequest:
+        names = {tool.name for tool in self.tools}
+        if isinstance(self.tool_choice, NamedFunctionChoice) and self.tool_choice.name not in names:
+            raise ValueError(f"tool_choice names the function {self.tool_choice.name!r}, which is not among the tools")
+        if self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice is 'required' and there are no tools")
+        return self

@@ -1,0 +1,233 @@
+"""The request of `/v1/chat/completions`: OpenAI's fields, Inception's and a few of our own.
+
+Types and ranges only. Source: the openai-python SDK's `types/chat` and Inception's API description.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+MAX_CHOICES = 8
+"""Choices of one request; they are generated at the same time."""
+
+MAX_STOP_SEQUENCES = 16
+
+ReasoningEffort = Literal["none", "minimal", "instant", "low", "medium", "high"]
+
+
+class StrictModel(BaseModel):
+    """A part of a request. An unknown field is an error that names it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ContentPart(StrictModel):
+    """One part of a message's content. Only text can be read."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: Any = None
+    input_audio: Any = None
+    file: Any = None
+
+    @model_validator(mode="after")
+    def _is_text(self) -> ContentPart:
+        if self.type not in ("text", "input_text", "output_text", "refusal"):
+            raise ValueError(f"content of type {self.type!r} cannot be read: this model reads text only")
+        if self.text is None and self.refusal is None:
+            raise ValueError("a part of type 'text' needs the field 'text'")
+        return self
+
+
+class FunctionCall(StrictModel):
+    """The function and its arguments, as JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class MessageToolCall(StrictModel):
+    """A call that the assistant made earlier."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+    index: int | None = None
+
+
+class ChatMessage(StrictModel):
+    """One message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> ChatMessage:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("a message needs content")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only a message of the assistant has tool_calls")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError("a message of the role 'tool', and no other, needs tool_call_id")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The content, as one string."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "".join(part.text or part.refusal or "" for part in self.content)
+
+
+class FunctionDefinition(StrictModel):
+    """A function that the model may call."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(StrictModel):
+    """A tool. Functions are the only kind."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(StrictModel):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedToolChoice(StrictModel):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JSONSchemaFormat(StrictModel):
+    """A JSON schema that the answer must match. `strict` makes no difference: every schema is enforced."""
+
+    name: str = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class GrammarFormat(StrictModel):
+    """A grammar that the answer must match."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class ResponseFormat(StrictModel):
+    """What the answer must look like. `grammar` and `choice` are extensions."""
+
+    type: Literal["text", "json_object", "json_schema", "grammar", "choice"] = "text"
+    json_schema: JSONSchemaFormat | None = None
+    grammar: GrammarFormat | None = None
+    choices: list[str] | None = Field(None, min_length=1, max_length=256)
+
+    @model_validator(mode="after")
+    def _has_its_field(self) -> ResponseFormat:
+        fields = {"json_schema": "json_schema", "grammar": "grammar", "choice": "choices"}
+        for type_, name in fields.items():
+            if (getattr(self, name) is not None) != (self.type == type_):
+                raise ValueError(f"the type {type_!r}, and no other, needs the field {name!r}")
+        return self
+
+
+class StreamOptions(StrictModel):
+    """What a stream contains."""
+
+    include_usage: bool = False
+    include_obfuscation: bool | None = None  # accepted: there is no obfuscation
+
+
+class SamplingFields(StrictModel):
+    """What every kind of completion accepts."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    seed: int | None = None
+    stop: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+
+    @field_validator("stop")
+    @classmethod
+    def _few(cls, stop: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(stop, list) and len(stop) > MAX_STOP_SEQUENCES:
+            raise ValueError(f"at most {MAX_STOP_SEQUENCES} stop sequences are allowed")
+        return stop
+
+    @property
+    def stop_sequences(self) -> list[str]:
+        """`stop`, as a list."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+
+class ChatCompletionRequest(SamplingFields):
+    """The body of `/v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    reasoning_effort: ReasoningEffort | None = None
+    max_steps: int | None = Field(None, ge=1)
+    diffusing: bool | None = None
+
+    # Accepted where they ask for nothing: clients send their defaults.
+    frequency_penalty: float | None = Field(None, ge=0, le=0)
+    presence_penalty: float | None = Field(None, ge=0, le=0)
+    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    modalities: list[Literal["text"]] | None = None
+    # Accepted and without effect.
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    verbosity: str | None = None
+    realtime: bool | None = None
+    reasoning_summary: bool | None = None
+    reasoning_summary_wait: bool | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> ChatCompletionRequest:
+        if isinstance(self.tool_choice, NamedToolChoice):
+            name = self.tool_choice.function.name
+            if name not in {tool.function.name for tool in self.tools or ()}:
+                raise ValueError(f"tool_choice names the function {name!r}, which is not among the tools")
+        if self.tool_choice == "required" and not self.tools:
+            raise ValueError("tool_choice is 'required' and there are no tools")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs")
+        return self
+
+    @property
+    def token_limit(self) -> int | None:
+        """`max_completion_tokens`, or its older name."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens

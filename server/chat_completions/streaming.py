@@ -1,0 +1,106 @@
+"""Server-sent events, choices that are generated side by side, and clients that hang up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import StreamingResponse
+
+from server.chat_completions.errors import APIError
+
+T = TypeVar("T")
+
+DONE = "data: [DONE]\n\n"
+"""Ends a stream of events."""
+
+
+def event(data: Any, name: str | None = None) -> str:
+    """One event with JSON data."""
+    prefix = "" if name is None else f"event: {name}\n"
+    return f"{prefix}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+async def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
+    """A response of server-sent events. It waits for the first one, so that an error before it has a status of its own;
+    a later error is an event.
+
+    Raises:
+        APIError: there is no first event.
+    """
+    first = await anext(events)
+
+    async def body() -> AsyncIterator[str]:
+        async with aclosing(events):  # type: ignore[type-var]
+            yield first
+            try:
+                async for item in events:
+                    yield item
+            except APIError as error:
+                yield event(error.body())
+
+    # Proxies such as nginx would collect events before they pass them on.
+    return StreamingResponse(body(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+    """The items of several streams as they come, each with the index of its stream. The first error ends all."""
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as only:  # type: ignore[type-var]
+            async for item in only:
+                yield 0, item
+        return
+    queue: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue()
+
+    async def forward(index: int, stream: AsyncIterator[T]) -> None:
+        try:
+            async with aclosing(stream) as items:  # type: ignore[type-var]
+                async for item in items:
+                    queue.put_nowait((index, item))
+            queue.put_nowait(None)
+        except Exception as error:
+            queue.put_nowait(error)
+
+    tasks = [asyncio.create_task(forward(index, stream)) for index, stream in enumerate(streams)]
+    try:
+        running = len(tasks)
+        while running:
+            entry = await queue.get()
+            if isinstance(entry, BaseException):
+                raise entry
+            if entry is None:
+                running -= 1
+            else:
+                yield entry
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
+    """The result of `work`, which is cancelled when the client hangs up. The body must have been read.
+
+    Raises:
+        ClientDisconnect: it hung up.
+    """
+    task = asyncio.ensure_future(work)
+    hang_up = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect()
+        return task.result()
+    finally:
+        for pending in (task, hang_up):
+            pending.cancel()
+        await asyncio.gather(task, hang_up, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

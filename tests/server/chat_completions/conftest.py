@@ -1,0 +1,34 @@
+"""A server with a tiny language model, and the official client for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from model.engine.engine import Engine
+from model.engine.loader import load_model
+from tests.model.dialogues import with_doubled_weights
+from tests.real_time import HANG_S
+from tests.server.live_server import serving
+
+
+@pytest.fixture(scope="session")
+def tiny_engine(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = with_doubled_weights(tiny_qwen2, tmp_path_factory.mktemp("chat"))
+    engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def address(tiny_engine: Engine) -> Iterator[str]:
+    with serving(engine=tiny_engine) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def client(address: str) -> OpenAI:
+    return OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0, timeout=HANG_S)

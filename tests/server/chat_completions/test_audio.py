@@ -1,0 +1,96 @@
+"""Recordings and speech over HTTP, with fake speech models: what the formats carry is real."""
+
+from __future__ import annotations
+
+import io
+import wave
+
+import numpy as np
+import openai
+import pytest
+from openai import OpenAI
+
+from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat, decode_file
+from tests.fakes import FakeVoice
+from voice.audio.codec import OUTPUT_RATE, to_pcm16
+from voice.clauses import Clause
+
+TEXT = "Hello there, this is a sentence. Here is another one."
+
+
+def wav_bytes(seconds: float, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        noise = np.random.default_rng(0).choice((-0.5, 0.5), int(seconds * rate)).astype(np.float32)
+        writer.writeframes(to_pcm16(noise))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("rate", [8_000, 44_100])
+def test_a_recording_is_transcribed(client: OpenAI, rate: int) -> None:
+    result = client.audio.transcriptions.create(file=("a.wav", wav_bytes(1.0, rate)), model="whisper-1")
+    assert result.text == "What is the capital of France?"
+
+
+def test_a_long_recording_is_transcribed_to_its_end(client: OpenAI) -> None:
+    result = client.audio.transcriptions.create(
+        file=("a.wav", wav_bytes(60)), model="whisper-1", response_format="verbose_json"
+    )
+    assert result.duration == 60
+    assert result.segments is not None
+    assert [(round(s.start), round(s.end)) for s in result.segments] == [(0, 28), (28, 56), (56, 60)]
+
+
+def test_subtitles_and_streams(client: OpenAI) -> None:
+    data = wav_bytes(2.5)
+    srt = client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", response_format="srt")
+    assert srt == "1\n00:00:00,000 --> 00:00:02,500\nWhat is the capital of France?\n"  # type: ignore[comparison-overlap]
+    vtt = client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", response_format="vtt")
+    assert str(vtt).startswith("WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nWhat")
+    events = list(client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", stream=True))
+    assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        (b"no audio at all", {}, "cannot be read"),
+        (b"", {}, "cannot be read|contains no audio"),
+        (wav_bytes(0.5), {"language": "fr"}, "English"),
+        (wav_bytes(0.5), {"response_format": "diarized_json"}, "must be one of"),
+    ],
+)
+def test_a_bad_recording_gets_a_sentence(client: OpenAI, data: bytes, options: dict[str, str], words: str) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", **options)  # type: ignore[call-overload]
+    assert any(word in str(error.value) for word in words.split("|"))
+
+
+@pytest.mark.parametrize("name", list(SPEECH_FORMATS))
+def test_speech_in_every_format_lasts_as_long_as_what_was_synthesized(client: OpenAI, name: SpeechFormat) -> None:
+    response = client.audio.speech.create(input=TEXT, model="tts-1", voice="alloy", response_format=name)
+    data = response.read()
+    assert response.response.headers["content-type"] == SPEECH_FORMATS[name].media_type
+    if name == "pcm":
+        samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+    else:
+        samples = decode_file(data, OUTPUT_RATE, 60.0)
+    expected = len(FakeVoice().synthesize(Clause(TEXT, True)))
+    assert abs(len(samples) - expected) < 0.12 * OUTPUT_RATE  # codecs pad their last frame
+    assert np.abs(samples).max() > 0.2
+
+
+def test_speech_as_events(client: OpenAI) -> None:
+    with client.audio.speech.with_streaming_response.create(
+        input=TEXT, model="tts-1", voice="fake", response_format="pcm", stream_format="sse"
+    ) as response:
+        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
+    assert len(lines) >= 3 and "speech.audio.done" in lines[-1]
+
+
+def test_an_unknown_voice_gets_a_sentence(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'fake'"):
+        client.audio.speech.create(input="Hi", model="tts-1", voice="nobody")

@@ -1,0 +1,70 @@
+"""The Responses API, as the official client sees it."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+from openai import OpenAI
+
+from model.engine.engine import Engine
+from server.chat_completions import responses
+from tests.server.chat_completions.test_chat import QUESTION, expected_text
+
+
+def test_a_response_is_what_the_model_says(client: OpenAI, tiny_engine: Engine) -> None:
+    response = client.responses.create(
+        model="tiny", instructions=QUESTION[0]["content"], input=QUESTION[1]["content"], max_output_tokens=16
+    )
+    assert response.output_text == expected_text(tiny_engine, 16) != ""
+    assert response.status == "incomplete" and response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage is not None and response.usage.output_tokens == 16
+    assert response.instructions == QUESTION[0]["content"] and response.tools == []
+
+
+def test_a_stream_adds_up_to_the_response(client: OpenAI, tiny_engine: Engine) -> None:
+    events = list(client.responses.create(model="tiny", input=QUESTION, max_output_tokens=16, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events]
+    assert kinds[0] == "response.created" and kinds[-1] == "response.incomplete"
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    done = [event.text for event in events if event.type == "response.output_text.done"]
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert done == [text] == [last.response.output_text] == [expected_text(tiny_engine, 16)]
+
+
+def test_a_response_continues_another(client: OpenAI) -> None:
+    first = client.responses.create(model="tiny", input="hello to you", max_output_tokens=8)
+    second = client.responses.create(model="tiny", input="Paris", previous_response_id=first.id, max_output_tokens=8)
+    spelled_out = client.responses.create(
+        model="tiny",
+        input=[
+            {"role": "user", "content": "hello to you"},
+            {"role": "assistant", "content": first.output_text},
+            {"role": "user", "content": "Paris"},
+        ],
+        max_output_tokens=8,
+    )
+    assert second.output_text == spelled_out.output_text
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match="no stored response"):
+        client.responses.create(model="tiny", input="Paris", previous_response_id=first.id)
+
+
+def test_old_responses_are_forgotten_and_others_were_never_stored(
+    client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "MAX_STORED", 2)
+    ids = [client.responses.create(model="tiny", input="Paris", max_output_tokens=1).id for _ in range(3)]
+    unstored = client.responses.create(model="tiny", input="Paris", max_output_tokens=1, store=False)
+    assert client.responses.retrieve(ids[2]).id == ids[2]
+    for forgotten in (ids[0], unstored.id):
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(forgotten)
+
+
+def test_bad_items_get_a_sentence(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'call_id' and 'output'"):
+        client.responses.create(model="tiny", input=[{"type": "function_call_output"}])  # type: ignore[list-item, typeddict-item]

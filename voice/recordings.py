@@ -1,0 +1,40 @@
+"""Transcribes recordings of any length. Live speech is transcribed by `voice.asr.Utterance`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from voice.asr import Recognizer, Segment
+from voice.audio.codec import RECOGNITION_RATE, Samples
+
+_CHUNK_S = 28.0
+"""The recognizer ignores what lies beyond."""
+
+_MIN_ADVANCE_S = 1.0
+
+
+async def transcribe_recording(recognizer: Recognizer, audio: Samples, executor: Executor) -> AsyncIterator[Segment]:
+    """The segments of a recording, as they are transcribed; times are from its start.
+
+    A chunk that ends in the middle of a segment is cut before that segment, which the next chunk repeats.
+
+    Args:
+        audio: [T] float32 at 16 kHz.
+        executor: runs the recognizer.
+    """
+    loop, start = asyncio.get_running_loop(), 0.0
+    total = len(audio) / RECOGNITION_RATE
+    while start < total:
+        first = int(start * RECOGNITION_RATE)
+        chunk = audio[first : first + int(_CHUNK_S * RECOGNITION_RATE)]
+        segments = await loop.run_in_executor(executor, recognizer.transcribe, chunk)
+        end = start + len(chunk) / RECOGNITION_RATE
+        if end < total and len(segments) > 1:
+            segments = segments[:-1]
+            end = start + max(segments[-1].end_s, _MIN_ADVANCE_S)
+        for segment in segments:
+            yield replace(segment, start_s=segment.start_s + start, end_s=min(segment.end_s + start, total))
+        start = end
