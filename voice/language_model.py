@@ -5,17 +5,82 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the model may call.
+
+    Attributes:
+        parameters: JSON Schema of its arguments, which are one object.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+@dataclass(frozen=True)
+class NamedTool:
+    """The choice of one function, which must be called."""
+
+    name: str
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool
+"""Whether a response calls a function."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A completed call of a function. `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation. `role` is `system`, `user` or `assistant`."""
+    """One message of a conversation.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        content: the text; of a tool, the output of the call `tool_call_id`.
+        tool_calls: calls that an assistant's message makes after its text.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolCallDelta(Protocol):
+    """A new piece of a tool call."""
+
+    @property
+    def index(self) -> int:
+        """Which call of the response, from 0."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        ...
+
+    @property
+    def arguments(self) -> str:
+        """Final JSON text, to append to the arguments before."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether the call is complete. Its arguments match their schema then, and it may be run."""
+        ...
 
 
 class Progress(Protocol):
@@ -48,7 +113,12 @@ class Progress(Protocol):
 
     @property
     def finished(self) -> str | None:
-        """Why the response ended (`stop` or `length`); set on its last progress only."""
+        """Why the response ended (`stop`, `length`, or `tool_calls` if it made any); set on its last progress only."""
+        ...
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallDelta, ...]:
+        """New pieces of tool calls."""
         ...
 
     @property
@@ -66,14 +136,32 @@ class LanguageModel(Protocol):
     """One conversation's language model."""
 
     def reply(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = "auto",
+        parallel_tool_calls: bool = False,
     ) -> AsyncIterator[Progress]:
-        """Generate the response. `deadline` (on `time.monotonic`) is when the first speakable clause is needed."""
+        """Generate the response: text, or calls of `tools`, or text and then calls. `deadline` (on `time.monotonic`) is
+        when the first speakable clause is needed."""
         ...
 
-    def prepare(self, messages: Sequence[Message]) -> None:
+    def prepare(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
+    ) -> None:
         """Read ahead for `reply` and `turn_completion`: called when the user starts to speak, and as their transcript
-        becomes stable."""
+        becomes stable. `tools` are those that `reply` will get."""
+        ...
+
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        """Check that calls of these tools can be made.
+
+        Raises:
+            ValueError: a tool's parameters are not a schema that can be enforced. Its `path` says where.
+        """
         ...
 
     async def turn_completion(self, text: str) -> float | None:

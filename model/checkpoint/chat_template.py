@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -24,6 +24,14 @@ CHATML = (
 )
 """For checkpoints without a chat template that have the ChatML tokens."""
 
+_TOOLS = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\n"
+    "For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML "
+    'tags:\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
+)
+"""How Qwen's and Hermes's templates declare tools, for templates that know none."""
+
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
@@ -33,12 +41,41 @@ class Message(Protocol):
 
     @property
     def role(self) -> str:
-        """`system`, `user` or `assistant`."""
+        """`system`, `user`, `assistant` or `tool`."""
         ...
 
     @property
     def content(self) -> str:
-        """The text."""
+        """The text; of a tool, its output."""
+        ...
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCall]:
+        """Calls that an assistant's message makes after its text."""
+        ...
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The call whose output this is."""
+        ...
+
+
+class ToolCall(Protocol):
+    """A call of a function."""
+
+    @property
+    def id(self) -> str:
+        """What its output refers to."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        ...
+
+    @property
+    def arguments(self) -> str:
+        """JSON text."""
         ...
 
 
@@ -48,6 +85,8 @@ class TextMessage:
 
     role: str
     content: str
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str | None = None
 
 
 class ChatTemplate:
@@ -71,6 +110,7 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise BadModelFile(f"the checkpoint's chat template cannot be read: {error}") from None
         self._tokenizer = tokenizer
+        self._knows_tools = "tools" in source
         control = sorted(tokenizer.control_tokens, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, (_OPEN, *control))))
 
@@ -103,7 +143,9 @@ class ChatTemplate:
                 return {escape(key): escape(item) for key, item in value.items()}
             return [escape(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-        escaped_messages = [{"role": message.role, "content": placeholder(message.content)} for message in messages]
+        if not self._knows_tools:
+            messages, tools = without_tools(messages, tools), ()
+        escaped_messages = [_rendered(message, placeholder, escape) for message in messages]
         escaped_tools = [escape(tool) for tool in tools] or None
         try:
             text = self._template.render(
@@ -121,6 +163,55 @@ class ChatTemplate:
             elif part:
                 ids += self._tokenizer.encode_template(part)
         return ids
+
+
+def _rendered(message: Message, placeholder: Callable[[str], str], escape: Callable[[Any], Any]) -> dict[str, Any]:
+    """A message as templates expect it."""
+    rendered: dict[str, Any] = {
+        "role": message.role,
+        "content": placeholder(message.content) if message.content else "",
+    }
+    if message.tool_calls:
+        rendered["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": escape(call.name), "arguments": escape(_arguments(call))},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        rendered["tool_call_id"] = message.tool_call_id
+    return rendered
+
+
+def _arguments(call: ToolCall) -> Any:
+    """A call's arguments as an object, or as text if a client's history holds something else."""
+    try:
+        return json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+
+
+def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The same conversation for a template that knows no tools: in text, as Qwen's template puts it."""
+    plain: list[Message] = []
+    for message in messages:
+        if message.role == "tool":
+            plain.append(TextMessage("user", f"<tool_response>\n{message.content}\n</tool_response>"))
+        elif message.tool_calls:
+            calls = (
+                f'<tool_call>\n{{"name": "{call.name}", "arguments": {_to_json(_arguments(call))}}}\n</tool_call>'
+                for call in message.tool_calls
+            )
+            plain.append(TextMessage("assistant", "\n".join([message.content, *calls]).strip()))
+        else:
+            plain.append(message)
+    if tools:
+        text = _TOOLS.format("\n".join(map(_to_json, tools)))
+        instructions = plain.pop(0).content + "\n\n" if plain and plain[0].role == "system" else ""
+        plain.insert(0, TextMessage("system", instructions + text))
+    return plain
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:

@@ -123,6 +123,10 @@ class TextTokenizer:
         id_ = self._full.token_to_id(token)
         return None if id_ is None else int(id_)
 
+    def to_json(self) -> str:
+        """The tokenizer in the form of a tokenizer.json."""
+        return str(self._full.to_str())
+
     def detokenizer(self) -> IncrementalDetokenizer:
         """A new incremental detokenizer."""
         return IncrementalDetokenizer(self._full)

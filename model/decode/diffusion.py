@@ -17,6 +17,7 @@ from torch import Tensor
 
 from model.checkpoint.architectures import DiffusionConfig
 from model.decode.block import Block, denoise_step, new_block, truncate_after
+from model.decode.constraint import Constraint
 from model.decode.decoding import StepOutput
 from model.decode.draft import Draft
 from model.decode.effort import DenoisingSchedule
@@ -56,6 +57,8 @@ class DiffusionDecoder:
         context: the model's context length.
         gated: whether block rows go through an adapter.
         deadline: when a speakable clause should be complete, on `clock`.
+        constraint: what the response is held to, if anything. Of a block, the longest prefix that it accepts is
+            committed; a token that it does not allow is replaced, and those after it are masked again.
     """
 
     def __init__(
@@ -71,7 +74,11 @@ class DiffusionDecoder:
         gated: bool = False,
         deadline: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        constraint: Constraint | None = None,
     ) -> None:
+        self._constraint = constraint
+        self._unreported = () if constraint is None else constraint.start()
+        ids = [*ids, *self._unreported]
         self._cache, self._diffusion, self._schedule = cache, diffusion, schedule
         self._sampler, self._output = sampler, output
         self._context, self._gated = context, gated
@@ -141,10 +148,14 @@ class DiffusionDecoder:
                 block, own_logits, self._schedule, self._sampler, remaining, forced=is_first
             )
             start += len(block.tokens)
+        if self._constraint is not None:
+            self._blocks[0] = self._constrained(self._constraint, self._blocks[0], block_logits)
         if self._first_step_pending:
             self._step_budget.set_from_first_step(self._blocks[0])
             self._first_step_pending = False
-        return StepOutput(self._commit(), self._draft())
+        committed = [*self._unreported, *self._commit()]
+        self._unreported = ()
+        return StepOutput(committed, self._draft())
 
     def close(self) -> None:
         """Nothing to do: the cache always holds finished text only."""
@@ -156,9 +167,29 @@ class DiffusionDecoder:
         if not (self._diffusion.first_token_from_prefix and self._first_step_pending and block.num_final == 0):
             return
         if self._prefix_logits is not None:
+            if self._constraint is not None:
+                with torch.inference_mode():  # the logits were computed in it
+                    self._constraint.restrict(self._prefix_logits[None], ())
             token = self._sampler.sample(self._prefix_logits)
             rest = block.tokens[1:] if block.tokens[0] in (MASK, token) else (MASK,) * (len(block.tokens) - 1)
             self._blocks[0] = replace(block, tokens=(token, *rest), num_final=1)
+
+    def _constrained(self, constraint: Constraint, block: Block, logits: Tensor) -> Block:
+        """The first block with the longest prefix that the constraint accepts final."""
+        tokens, position = list(block.tokens), self._num_committed[0]
+        while position < len(tokens):
+            proposed = None if tokens[position] == MASK else tokens[position]
+            token = constraint.advance(proposed, logits[position], self._sampler)
+            if token is None:
+                break
+            if proposed is not None and token != proposed:  # the rest followed another token
+                tokens[position + 1 :] = [MASK] * (len(tokens) - position - 1)
+                del self._blocks[1:], self._num_committed[1:]
+            tokens[position] = token
+            position += 1
+            if self._output.is_stop_token(token):
+                break
+        return replace(block, tokens=tuple(tokens), num_final=max(block.num_final, position))
 
     def _commit(self) -> list[int]:
         """The tokens that have become final. Begins the next block if the first one is done."""
@@ -167,6 +198,8 @@ class DiffusionDecoder:
             begin, block = self._num_committed[0], self._truncated(self._blocks[0])
             done = block.is_done(self._schedule)
             num_final = block.num_final if self._schedule.may_change else block.unmasked_prefix
+            if self._constraint is not None:
+                num_final, done = block.num_final, done and block.num_final == len(block.tokens)
             end = len(block.tokens) if done else num_final
             committed += block.tokens[begin:end]
             self._num_committed[0] = max(begin, end)
@@ -187,8 +220,11 @@ class DiffusionDecoder:
 
     def _truncated(self, block: Block) -> Block:
         """The first block, truncated at a stop token, or at punctuation if blocks may begin anywhere."""
-        truncated = truncate_after(block, self._output.is_stop_token, self._num_committed[0])
-        if not self._diffusion.aligned:
+        if self._constraint is not None:  # what follows the final tokens has not been checked
+            truncated = truncate_after(block, self._output.is_stop_token, max(0, block.num_final - 1))
+        else:
+            truncated = truncate_after(block, self._output.is_stop_token, self._num_committed[0])
+        if not self._diffusion.aligned and self._constraint is None:
             start = max(self._num_committed[0], _MIN_CLAUSE_TOKENS)
             truncated = truncate_after(truncated, self._output.ends_clause, start)
         if len(truncated.tokens) < len(block.tokens):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from model.checkpoint.tokenizer import TextTokenizer
+from model.checkpoint.tool_call_parser import ToolCallDelta
 from model.decode.draft import Draft
 
 _CLAUSE_ENDS = tuple(".!?;:,…")
@@ -26,16 +27,18 @@ class Progress:
         finished: why the response ended; only in its last progress.
         prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
         confidence: probability of each draft token.
+        tool_calls: pieces of tool calls that are now final.
     """
 
     committed: str
     draft: str
     step: int
     tokens: int
-    finished: Literal["stop", "length"] | None = None
+    finished: Literal["stop", "length", "tool_calls"] | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 class GenerationOutput:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
+
+from model.decode.constraint import Constraint, draft_after
 from model.decode.decoding import StepOutput
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
-from model.nn.forward_batch import text_input
+from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 
 
@@ -70,6 +73,8 @@ class SpeculativeDecoder:
         context: the model's context length.
         observer: receives after each step how many drafts and copied tokens were verified and accepted.
         device_runner: called before each step; returns the device runner to use, or None.
+        constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
+            under the same constraint.
     """
 
     def __init__(
@@ -81,9 +86,16 @@ class SpeculativeDecoder:
         context: int,
         observer: AcceptanceObserver,
         device_runner: Callable[[], DeviceRunner | None] = lambda: None,
+        constraint: Constraint | None = None,
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
         self._observer, self._device_runner = observer, device_runner
+        self._constraint = constraint
+        self._unreported = () if constraint is None else constraint.start()
+        """Forced tokens that the response begins with: they are read like the end of the prompt."""
+        self._certain: list[int] = []
+        """Tokens before the last one that are committed but not in the cache, because they were forced."""
+        ids = [*ids, *self._unreported]
         self._ngram_lookup, self._last_token, self._draft = NgramLookup(ids), ids[-1], NO_DRAFT
         uncached = ids[len(cache.tokens) :]
         self._unread = list(uncached) if len(uncached) > 1 else []
@@ -97,33 +109,46 @@ class SpeculativeDecoder:
             return replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
         if self._attach_if_possible() is not None:
             return self._attached
+        if len(self._certain) > PREFILL_CHUNK:
+            return replace(text_input(self._cache, self._certain[:PREFILL_CHUNK], 0), batch_invariant=True)
         settings = self._draft_settings()
         if self._sampler.sampling.temperature and self._draft.tokens:
             settings = replace(settings, max_copied=0)  # sampling with drafts ignores copied tokens
-        remaining = self._context - len(self._cache.tokens) - 1
+        remaining = self._context - len(self._cache.tokens) - len(self._certain) - 1
         self._step = _plan(self._last_token, self._draft, self._ngram_lookup, settings, remaining)
-        return self._step.forward_input(self._cache)
+        return _preceded_by(self._certain, self._step.forward_input(self._cache))
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. A device runner has done so itself."""
+        if len(self._certain) > PREFILL_CHUNK:
+            self._cache.commit(self._certain[:PREFILL_CHUNK])
+            del self._certain[:PREFILL_CHUNK]
+            return StepOutput((), self._draft)
+        accepted = result if self._attached is not None else self._accept(result)
+        accepted = self._clip(accepted)
         if self._unread:
-            accepted = accept(self._step, result, self._sampler)
             self._cache.commit(self._unread)
             self._unread = []
         elif self._attached is not None:
-            accepted = result
             self._cache.commit([self._last_token, *accepted.committed[:-1]])
             self._observer.record_drafts(
                 len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed)
             )
         else:
-            accepted = accept(self._step, result, self._sampler)
             self._keep(accepted)
-        self._draft = accepted.draft
+        self._draft, self._certain = accepted.draft, []
+        committed = (*self._unreported, *accepted.committed)
+        self._unreported = ()
         if accepted.committed:
-            self._last_token = accepted.committed[-1]
-            self._ngram_lookup.extend(accepted.committed)
-        return StepOutput(accepted.committed, accepted.draft)
+            forced = () if self._constraint is None else self._constraint.commit(accepted.committed)
+            if forced:
+                self._certain = [accepted.committed[-1], *forced[:-1]]
+                self._draft = draft_after(accepted.draft, forced)
+                committed = (*committed, *forced)
+                self.close()
+            self._last_token = committed[-1]
+            self._ngram_lookup.extend((*accepted.committed, *forced))
+        return StepOutput(committed, self._draft)
 
     def close(self) -> None:
         """Detach the device runner, so that the cache holds all keys and values."""
@@ -131,9 +156,26 @@ class SpeculativeDecoder:
             self._attached.detach()
             self._attached = None
 
+    def _accept(self, logits: torch.Tensor) -> VerificationResult:
+        """Accept drafts from the logits of a forward pass, under the constraint."""
+        if self._constraint is not None and not self._step.only_drafts:
+            with torch.inference_mode():  # the logits were computed in it
+                self._constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
+        return accept(self._step, logits, self._sampler)
+
+    def _clip(self, accepted: VerificationResult) -> VerificationResult:
+        """Only as many tokens as the constraint commits at a time."""
+        count = len(accepted.committed)
+        if self._constraint is not None and accepted.committed:
+            count = self._constraint.accepted_length(accepted.committed)
+        if count == len(accepted.committed):
+            return accepted
+        return VerificationResult(accepted.committed[:count], accepted.kept_rows[:count], NO_DRAFT)
+
     def _attach_if_possible(self) -> DeviceRunner | None:
         """The attached device runner, after attaching or detaching as needed. None if there is none or it is full."""
-        runner = self._device_runner() if self._sampler.sampling.temperature == 0 else None
+        free = self._constraint is None or not self._constraint.active
+        runner = self._device_runner() if free and self._sampler.sampling.temperature == 0 else None
         if self._attached is not None and (runner is not self._attached or not self._attached.fits(self._cache)):
             self.close()
         if self._attached is None and runner is not None and runner.fits(self._cache):
@@ -144,10 +186,32 @@ class SpeculativeDecoder:
     def _keep(self, accepted: VerificationResult) -> None:
         """Keep the keys of what is final, and record the acceptance."""
         drafts, copied = self._step.draft.tokens, self._step.copied
+        count = len(self._certain)
         if accepted.committed:
-            self._cache.keep(accepted.kept_rows, [self._last_token, *accepted.committed[:-1]])
+            rows = [*range(count), *(count + row for row in accepted.kept_rows)]
+            self._cache.keep(rows, [*self._certain, self._last_token, *accepted.committed[:-1]])
             self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
+        elif count:
+            self._cache.keep(range(count), self._certain)
         self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
+
+
+def _preceded_by(certain: Sequence[int], rows: ForwardInput) -> ForwardInput:
+    """A step's input after rows for committed tokens that are not in the cache yet. Those have no outputs."""
+    count = len(certain)
+    if not count:
+        return rows
+    size = count + len(rows.tokens)
+    mask = torch.ones(size, size, dtype=torch.bool).tril()
+    mask[count:, count:] = rows.attention_mask
+    past = len(rows.cache.tokens)
+    return replace(
+        rows,
+        tokens=[*certain, *rows.tokens],
+        positions=[*range(past, past + count), *(count + position for position in rows.positions)],
+        attention_mask=mask,
+        noise=[*[False] * count, *rows.noise],
+    )
 
 
 def _plan(

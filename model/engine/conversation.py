@@ -15,11 +15,14 @@ from model.checkpoint.chat_template import Message, TextMessage
 from model.decode.decoding import DecodingStrategy, generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, Effort, schedule_for_effort
+from model.decode.grammar import Grammar
 from model.decode.output import GenerationOutput, Progress
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
+from model.decode.tool_calls import Tool, declaration
 from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.engine import Engine
+from model.engine.response_form import ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
 from model.engine.turn_completion_reader import TurnCompletionReader
 from model.nn.forward_batch import PREFILL_CHUNK, prefill
@@ -47,6 +50,7 @@ class _Options:
     max_tokens: int | None
     deadline: float | None
     schedule: DenoisingSchedule
+    form: ResponseForm
 
 
 class Conversation:
@@ -75,7 +79,10 @@ class Conversation:
         self,
         messages: Sequence[Message],
         *,
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = "auto",
+        parallel_tool_calls: bool = False,
+        grammar: Grammar | None = None,
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
         deadline: float | None = None,
@@ -89,7 +96,10 @@ class Conversation:
 
         Args:
             messages: the conversation, instructions first.
-            tools: functions that may be called, in the chat template's form.
+            tools: functions that may be called.
+            tool_choice: whether the response is a call: `auto` decides by the likelihood of its first token.
+            parallel_tool_calls: whether a response may contain several calls.
+            grammar: what the response must follow, if it is not a call.
             max_tokens: maximum length of the response; what the context leaves when not given.
             sampling: the engine's own when not given.
             deadline: when a speakable clause is needed, on `time.monotonic`. Blocks get fewer steps until one is ready.
@@ -99,6 +109,7 @@ class Conversation:
             max_steps: maximum steps of a block, in place of the effort's own.
 
         Raises:
+            InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
             PromptTooLong: the newest message does not fit, or, if all are to be kept, not all of them do.
             ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
             RuntimeError: the request failed, or the engine was closed.
@@ -116,10 +127,23 @@ class Conversation:
         if effort is not None or max_steps is not None:
             default = schedule
             schedule = schedule_for_effort(effort or "medium", max_steps, default.rule, default.in_flight, default.edit)
-        options = _Options(max_tokens, deadline, schedule)
+        form = ResponseForm()
+        if tools or grammar is not None or tool_choice not in ("auto", "none"):
+            after_output = bool(messages) and messages[-1].role == "tool"
+            form = await asyncio.to_thread(
+                response_form,
+                self._engine.model,
+                grammar,
+                tools,
+                tool_choice,
+                parallel=parallel_tool_calls,
+                after_output=after_output,
+            )
+        options = _Options(max_tokens, deadline, schedule, form)
+        declarations = [declaration(tool) for tool in tools]
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
-        encoded = await asyncio.to_thread(self._encode, list(messages), tools, True) if self._background else None
-        steps = self._steps(list(messages), tools, encoded, options, sampling or self._engine.sampling, deliver)
+        encoded = await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
+        steps = self._steps(list(messages), declarations, encoded, options, sampling or self._engine.sampling, deliver)
         request = self._submit(steps, deliver, lambda: deliver(None))
         try:
             while (item := await output.get()) is not None:
@@ -129,20 +153,32 @@ class Conversation:
         finally:
             request.cancelled.set()
 
-    def prepare(self, messages: Sequence[Message]) -> None:
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        """Check that calls of these tools can be enforced. The first time in a process it takes about a second.
+
+        Raises:
+            InvalidGrammar: one cannot; the path begins with `tools[n]`.
+        """
+        check_tools(self._engine.model, tools)
+
+    def prepare(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
+    ) -> None:
         """Read `messages` while the user is still speaking, so that `reply` and `turn_completion` need not. Returns at
-        once.
+        once. Tools are part of the prompt, so they must be the ones that `reply` gets.
 
         If the conversation does not fit, or the template refuses it, `reply` reports that later.
         """
 
+        declarations = [declaration(tool) for tool in tools]
+
         def steps() -> RequestSteps:
-            ids, _ = self._encode(list(messages), (), False)
+            ids, _ = self._encode(list(messages), declarations, False)
             diffusion = self._engine.diffusion
             length = len(ids) if diffusion is None else prefill_length(diffusion, ids)
             ids = ids[: min(length, self._engine.context)]
             self._truncate_to(ids)
-            yield from self._read_instructions(messages, (), ids)
+            yield from self._read_instructions(messages, declarations, ids)
             yield from self._read(ids)
 
         self._submit(steps(), lambda error: _log.debug("reading ahead failed: %s", error), lambda: None)
@@ -218,7 +254,7 @@ class Conversation:
             if progress.tokens > num_committed:
                 num_committed = progress.tokens
                 engine.record_commit()
-            deliver(progress)
+            deliver(options.form.read(progress))
 
         output = GenerationOutput(
             engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), num_cached, on_progress
@@ -231,7 +267,14 @@ class Conversation:
         decoding: DecodingStrategy
         if diffusion is None:
             decoding = SpeculativeDecoder(
-                self._cache, ids, self._draft_settings, sampler, context, engine.draft_length, self._cuda_graph_runner
+                self._cache,
+                ids,
+                self._draft_settings,
+                sampler,
+                context,
+                engine.draft_length,
+                self._cuda_graph_runner,
+                options.form.constraint,
             )
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.
@@ -240,7 +283,16 @@ class Conversation:
             if gated:
                 schedule = replace(schedule, max_steps=min(schedule.max_steps, _MAX_STEPS_WITH_ADAPTER))
             decoding = DiffusionDecoder(
-                self._cache, ids, diffusion, schedule, sampler, output, context, gated=gated, deadline=options.deadline
+                self._cache,
+                ids,
+                diffusion,
+                schedule,
+                sampler,
+                output,
+                context,
+                gated=gated,
+                deadline=options.deadline,
+                constraint=options.form.constraint,
             )
         yield from generate(decoding, output)
 

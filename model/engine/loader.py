@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tokenizer import TextTokenizer
+from model.decode.grammar_compiler import GrammarCompiler
 from model.engine.bundled import bundled_adapter, bundled_turn_completion_classifier, weights_checksum
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
@@ -39,6 +41,11 @@ class LoadedModel:
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
     turn_completion: TurnCompletionClassifier | None = None
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        """Compiles grammars for this model."""
+        return GrammarCompiler(self.tokenizer, self.decoder.config.vocab_size, self.stop_tokens)
 
 
 def load_model(

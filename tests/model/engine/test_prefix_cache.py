@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
@@ -19,10 +19,7 @@ from model.nn.forward_batch import ForwardInput
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
 INSTRUCTIONS = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
-TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {"name": "weather", "description": "the capital of France", "parameters": {"type": "object"}},
-}
+TOOL = FunctionTool("weather", "the capital of France")
 
 
 @pytest.fixture
@@ -83,8 +80,8 @@ async def test_conversations_share_their_tools(
 ) -> None:
     template = "{% for t in tools %}{{ t.function.description }} {% endfor %}"
     template += "{% for m in messages %}{{ m.content }} {% endfor %}"
-    compiled = ChatTemplate(template, engine.model.tokenizer)._template
-    monkeypatch.setattr(engine.model.template, "_template", compiled)
+    for name, value in vars(ChatTemplate(template, engine.model.tokenizer)).items():
+        monkeypatch.setattr(engine.model.template, name, value)
     tools = [TOOL] * 4
     await collect_progress(Conversation(engine), *instructions, HELLO, tools=tools, max_tokens=2)
     question = TextMessage("user", "Paris")

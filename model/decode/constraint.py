@@ -1,0 +1,139 @@
+"""Holds a response to a grammar: masks the logits of every step, and takes forced tokens without a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from model.decode.draft import NO_DRAFT, Draft
+from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
+from model.decode.sampling import Sampler
+
+_MAX_FORCED = 1024
+"""Forced tokens taken at a time: a grammar may force text without end."""
+
+
+class Constraint(Protocol):
+    """What a response is held to, as decoding sees it."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the next tokens are restricted."""
+        ...
+
+    def start(self) -> tuple[int, ...]:
+        """The tokens that the response must begin with. Called once, before the first step."""
+        ...
+
+    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+        """Set the logits of tokens that are not allowed to -∞, in place.
+
+        Args:
+            logits: [rows, vocabulary]; row 0 predicts the next token, row n the token after n tokens of `draft`. The
+                rows after those follow `copied` in the same way. Rows after a token that is not allowed are left alone:
+                that token will be rejected.
+        """
+        ...
+
+    def accepted_length(self, tokens: Sequence[int]) -> int:
+        """How many of these newly chosen tokens may be committed together."""
+        ...
+
+    def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Record committed tokens; returns the tokens that must follow them, which count as committed too."""
+        ...
+
+    def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
+        """Commit the next token of a block that is being denoised; see `GrammarConstraint`."""
+        ...
+
+
+class GrammarConstraint:
+    """Holds a response to a grammar. Without a matcher, anything is allowed."""
+
+    def __init__(self, matcher: GrammarMatcher | None) -> None:
+        self._matcher = matcher
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a grammar to follow."""
+        return self._matcher is not None
+
+    def start(self) -> tuple[int, ...]:
+        """The tokens that the grammar begins with."""
+        return self._take_forced()
+
+    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+        """Mask the logits; see `Constraint`."""
+        if self._matcher is None:
+            return
+        for row, allowed in enumerate(self._matcher.along(draft)):
+            mask_logits(logits[row], allowed)
+        if copied:
+            for row, allowed in enumerate(self._matcher.along(copied)[1:], 1 + len(draft)):
+                mask_logits(logits[row], allowed)
+
+    def accepted_length(self, tokens: Sequence[int]) -> int:
+        """All of them: they were chosen from restricted logits."""
+        return len(tokens)
+
+    def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Follow the grammar; returns what it forces next."""
+        if self._matcher is not None:
+            for token in tokens:
+                self._matcher.consume(token)
+        return self._take_forced()
+
+    def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
+        """Commit the next token of a block that is being denoised.
+
+        Args:
+            token: what denoising proposes; None while the token is masked.
+            logits: [vocabulary], which predict it.
+
+        Returns:
+            `token` if it is allowed, another one if it is not, a forced one even where it is masked. None if the token
+            is masked and there is a choice; then nothing is committed.
+        """
+        if self._matcher is not None:
+            allowed = self._matcher.allowed()
+            if isinstance(allowed, int):
+                token = allowed
+            elif token is not None and not allows(allowed, token):
+                logits = logits.clone()
+                mask_logits(logits, allowed)
+                token = sampler.sample(logits)
+            if token is not None:
+                self._matcher.consume(token)
+        return token
+
+    def _take_forced(self) -> tuple[int, ...]:
+        taken: list[int] = []
+        while self._matcher is not None and self._matcher.forced and len(taken) < _MAX_FORCED:
+            taken.append(self._matcher.forced[0])
+            self._matcher.consume(taken[-1])
+        return tuple(taken)
+
+
+def mask_logits(logits: Tensor, allowed: Allowed) -> None:
+    """Set the logits [vocabulary] of tokens that are not allowed to -∞, in place."""
+    if isinstance(allowed, int):
+        kept = logits[allowed].clone()
+        logits.fill_(-torch.inf)
+        logits[allowed] = kept
+    else:
+        logits.masked_fill_(torch.from_numpy(~allowed).to(logits.device), -torch.inf)
+
+
+def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:
+    """What remains of a draft after forced tokens: nothing, unless it begins with them."""
+    if not forced:
+        return draft
+    count = len(forced)
+    if draft.tokens[:count] != tuple(forced):
+        return NO_DRAFT
+    distributions = None if draft.distributions is None else draft.distributions[count:]
+    return Draft(draft.tokens[count:], distributions, draft.confidence[count:])

@@ -1,0 +1,307 @@
+"""Compiles grammars for one tokenizer with llguidance, and follows them token by token.
+
+llguidance is imported when the first grammar is compiled: conversion runs on machines without it. Its matcher does not
+raise; after an error it stays in it, so every call here asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model.decode import json_schema
+from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
+from model.decode.grammar import lark_string as _quoted
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+    from model.checkpoint.tokenizer import TextTokenizer
+
+Allowed = int | npt.NDArray[np.bool_]
+"""The tokens that may come next: a single one, or [vocabulary] bool."""
+
+JSON_LAYOUT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
+"""Compact JSON as chat templates write it, so that most tokens are forced and none is white space without end. Without
+\\u escapes, half of a surrogate pair cannot be written."""
+
+_MAX_DIGITS = 20
+"""Digits in a row in JSON, unless nothing but another digit may follow. A float64 has at most 17; llguidance bounds a
+number's value but not its length."""
+
+_MAX_COMPILED = 64
+"""Compiled grammars that are kept, the most recently used ones: a server has few tools and response formats."""
+
+_ANY_OBJECT = {
+    "type": "object",
+    "additionalProperties": {"$ref": "#/$defs/value"},
+    "$defs": {
+        "value": {
+            "anyOf": [
+                {"type": ["string", "number", "boolean", "null"]},
+                {"type": "array", "items": {"$ref": "#/$defs/value"}},
+                {"type": "object", "additionalProperties": {"$ref": "#/$defs/value"}},
+            ]
+        }
+    },
+}
+
+
+class GrammarCompiler:
+    """Compiles grammars. Safe to use from several threads; the first use takes about a second.
+
+    Args:
+        tokenizer: the checkpoint's tokenizer.
+        vocabulary: rows of the output head. Checkpoints pad it, so it may be larger than the tokenizer's vocabulary.
+        stop_tokens: ids that end a response.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, vocabulary: int, stop_tokens: Iterable[int]) -> None:
+        self._tokenizer, self.vocabulary = tokenizer, vocabulary
+        self.stop_tokens = tuple(sorted(stop_tokens))
+        self._lock = threading.Lock()
+        self._tables: LLTokenizer | None = None
+        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def compile(self, grammar: Grammar) -> GrammarMatcher:
+        """A matcher at the grammar's start.
+
+        Raises:
+            InvalidGrammar: the grammar cannot be enforced.
+        """
+        is_json = isinstance(grammar, (JSONSchema, JSONObject))
+        try:
+            source = self._source(grammar)
+        except (TypeError, RecursionError) as error:
+            raise InvalidGrammar(f"the schema cannot be read: {error}") from None
+        return self.matcher(source, bound_digits=is_json)
+
+    def matcher(self, source: str, *, bound_digits: bool) -> GrammarMatcher:
+        """A matcher at the start of a grammar in llguidance's own form.
+
+        Raises:
+            InvalidGrammar: the grammar cannot be enforced.
+        """
+        matcher = self._start(source)
+        if matcher.is_error():
+            raise InvalidGrammar(_first_line(matcher.get_error()))
+        try:
+            return GrammarMatcher(matcher.deep_copy(), self, bound_digits=bound_digits)
+        except GrammarFailed as error:
+            raise InvalidGrammar(f"nothing follows this grammar ({error})") from None
+
+    def follows(self, text: str, grammar: Grammar) -> bool:
+        """Whether a complete text follows a grammar. Raises InvalidGrammar."""
+        matcher = self.compile(grammar)
+        try:
+            for token in self.tables.tokenize_str(text):
+                matcher.forced = ()  # another way to split the same text counts, too
+                matcher.consume(token)
+            matcher.consume(self.stop_tokens[0])
+        except GrammarFailed:
+            return False
+        return True
+
+    def schema_source(self, schema: Any) -> Any:
+        """The JSON Schema to compile in place of this one: bounded, with the layout of `JSON_LAYOUT`.
+
+        Raises:
+            InvalidGrammar: the schema cannot be enforced; its path is the subschema that is to blame.
+        """
+        json_schema.check(schema)
+        for candidate in (json_schema.bounded(schema), schema):  # our own bounds never make a schema invalid
+            laid_out = _with_layout(candidate)
+            if not self._schema_error(laid_out):
+                return laid_out
+        raise json_schema.locate_error(schema, lambda part: self._schema_error(_with_layout(json_schema.bounded(part))))
+
+    @property
+    def tables(self) -> LLTokenizer:
+        """The tokenizer as llguidance needs it."""
+        with self._lock:
+            if self._tables is None:
+                self._tables = self._new_tables()
+            return self._tables
+
+    def _new_tables(self) -> LLTokenizer:
+        try:
+            from llguidance import LLTokenizer
+        except ImportError:
+            raise InvalidGrammar("grammars and tools need the package llguidance, which is not installed") from None
+        if not self.stop_tokens:
+            raise InvalidGrammar("this model has no token that ends a response, so it cannot follow a grammar")
+        return LLTokenizer(
+            self._tokenizer.to_json(),
+            n_vocab=self.vocabulary,
+            eos_token=list(self.stop_tokens),
+            slices=LLTokenizer.json_slices(),
+        )
+
+    def _source(self, grammar: Grammar) -> str:
+        from llguidance import LLMatcher
+
+        if isinstance(grammar, JSONSchema):
+            return LLMatcher.grammar_from_json_schema(json.dumps(self.schema_source(grammar.schema)))
+        if isinstance(grammar, JSONObject):
+            return LLMatcher.grammar_from_json_schema(json.dumps(self.schema_source(_ANY_OBJECT)))
+        if isinstance(grammar, Regex):
+            return LLMatcher.grammar_from_regex(grammar.pattern)
+        if isinstance(grammar, Choice):
+            if not grammar.options:
+                raise InvalidGrammar("a choice needs at least one option")
+            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, grammar.options)))
+        assert isinstance(grammar, Lark)
+        return LLMatcher.grammar_from_lark(grammar.source)
+
+    def _schema_error(self, schema: Any) -> str:
+        from llguidance import LLMatcher
+
+        try:
+            source = LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        except ValueError as error:
+            return str(error)
+        matcher = self._start(source)
+        return matcher.get_error() if matcher.is_error() else ""
+
+    def _start(self, source: str) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        tables = self.tables
+        with self._lock:
+            if source in self._compiled:
+                self._compiled.move_to_end(source)
+                return self._compiled[source]
+        matcher = LLMatcher(tables, source, log_level=0)
+        with self._lock:
+            if not matcher.is_error():
+                self._compiled[source] = matcher
+            if len(self._compiled) > _MAX_COMPILED:
+                self._compiled.popitem(last=False)
+        return matcher
+
+
+class GrammarMatcher:
+    """Follows a grammar along one response.
+
+    Forced tokens, where the grammar leaves no other text, are always taken: as the tokenizer would encode that text,
+    whichever way the model would have split it. So they are the same with and without drafts.
+
+    Attributes:
+        forced: the tokens that must come next; empty where there is a choice.
+        finished: whether a stop token was consumed.
+    """
+
+    def __init__(self, matcher: LLMatcher, compiler: GrammarCompiler, *, bound_digits: bool) -> None:
+        self._matcher, self._compiler, self._bound_digits = matcher, compiler, bound_digits
+        self._digits = 0
+        self.finished = False
+        self.forced: tuple[int, ...] = ()
+        self._find_forced()
+
+    def consume(self, token: int) -> None:
+        """Follow the grammar along one token.
+
+        Raises:
+            GrammarFailed: the grammar does not allow it, or became too complex.
+        """
+        if token in self._compiler.stop_tokens:
+            if not (self.finished or self._matcher.is_accepting()):
+                raise GrammarFailed("the response ended where its grammar does not allow that")
+            self.finished, self.forced = True, ()
+            return
+        if self.finished or (self.forced and token != self.forced[0]) or not self._matcher.consume_token(token):
+            raise GrammarFailed(f"token {token} does not follow the grammar: {self._error()}")
+        if self._bound_digits:
+            self._count_digits(token)
+        if len(self.forced) > 1:
+            self.forced = self.forced[1:]
+        else:
+            self._find_forced()
+
+    def allowed(self) -> Allowed:
+        """The tokens that may come next."""
+        if self.forced:
+            return self.forced[0]
+        if self.finished:
+            return self._compiler.stop_tokens[0]
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            raise GrammarFailed(f"the grammar cannot be followed any further: {self._error()}")
+        allowed = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little", count=self._compiler.vocabulary)
+        return self._without_endless_digits(allowed.view(np.bool_))
+
+    def along(self, tokens: Sequence[int]) -> list[Allowed]:
+        """What is allowed before the first of `tokens`, after it, and so on, up to the first that is not allowed. The
+        matcher stays where it is."""
+        state = self._digits, self.forced, self.finished
+        found, consumed = [self.allowed()], 0
+        try:
+            for token in tokens:
+                if not allows(found[-1], token) or self.finished:
+                    break
+                self.consume(token)
+                consumed += not self.finished
+                found.append(self.allowed())
+        finally:
+            if consumed and not self._matcher.rollback(consumed):
+                raise GrammarFailed(f"drafts could not be taken back: {self._error()}")
+            self._digits, self.forced, self.finished = state
+        return found
+
+    def _find_forced(self) -> None:
+        if self._matcher.is_error():
+            raise GrammarFailed(f"the grammar cannot be followed any further: {self._error()}")
+        if self._matcher.is_stopped():
+            self.forced = self._compiler.stop_tokens[:1]
+        else:
+            self.forced = tuple(self._matcher.compute_ff_tokens())
+
+    def _count_digits(self, token: int) -> None:
+        text = self._compiler.tables.decode_bytes([token])
+        stripped = text.rstrip(b"0123456789")
+        self._digits = self._digits + len(text) if not stripped else len(text) - len(stripped)
+
+    def _without_endless_digits(self, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        if self._digits < _MAX_DIGITS:
+            return allowed
+        decode = self._compiler.tables.decode_bytes
+        others = [token for token in allowed.nonzero()[0].tolist() if not decode([token])[:1].isdigit()]
+        if not others:
+            return allowed
+        bounded = np.zeros_like(allowed)
+        bounded[others] = True
+        return bounded
+
+    def _error(self) -> str:
+        return _first_line(self._matcher.get_error()) or "it allows other tokens only"
+
+
+def allows(allowed: Allowed, token: int) -> bool:
+    """Whether a token may come next."""
+    return allowed == token if isinstance(allowed, int) else bool(allowed[token])
+
+
+def _with_layout(schema: Any) -> Any:
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, dict):
+        return schema
+    layout = JSON_LAYOUT
+    if "\\u00" in json.dumps(schema, ensure_ascii=False):  # a constant has a character that only an escape can write
+        layout = {**layout, "json_allowed_escapes": f"{layout['json_allowed_escapes']}u"}
+    return {**schema, "x-guidance": layout}
+
+
+def _first_line(error: str) -> str:
+    return error.strip().splitlines()[0][:300] if error.strip() else ""

@@ -1,0 +1,233 @@
+"""Prepares a JSON Schema for generation, and finds where a schema is wrong.
+
+A schema says what is valid, not what ends: an integer may have a million digits. `bounded` adds limits that only
+exclude values, so that whatever follows the bounded schema also follows the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from model.decode.grammar import InvalidGrammar
+
+MAX_STRING = 2000
+"""Characters of a string whose schema names no `maxLength`."""
+
+MAX_NUMBER = 10**15
+"""Largest absolute value of a number whose schema names no bound. Floating point holds every integer up to here."""
+
+MAX_ITEMS = 200
+"""Items of an array whose schema names no `maxItems`."""
+
+MAX_SCHEMA_NODES = 5000
+"""Most subschemas. Compiling that many takes about a second, in which no other request of the same thread runs."""
+
+_ANNOTATIONS = {"example", "deprecated", "nullable", "discriminator", "externalDocs", "xml", "strict", "$vocabulary"}
+"""Keywords that restrict nothing, or (`nullable`) only allow more. The compiler does not know them."""
+
+_SINGLE = ("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_HEADINGS = {"$defs", "definitions", "description", "title", "$schema", "$id", "$comment"}
+"""Keywords beside which another one still applies alone."""
+
+_COMBINATORS = {"anyOf", "oneOf", "allOf", "$ref", "not", "if"}
+
+_UNSUPPORTED = {
+    "uniqueItems": "whether items are unique cannot be enforced while they are written",
+    "propertyNames": "it cannot be enforced: describe the properties' names with patternProperties",
+}
+"""Keywords with an error of their own; the compiler refuses other unsupported ones by name."""
+
+
+def bounded(schema: Any) -> Any:
+    """A copy whose strings, numbers and arrays are bounded, whose objects are closed unless they say otherwise, and
+    without annotations that the compiler does not know.
+
+    Nothing is changed inside `oneOf`, where a narrower branch could look distinct from the others when it is not.
+    """
+    nodes = [node for _, node in _walk(schema, "")]
+    merged = any(
+        "allOf" in node or "oneOf" in node or ("$ref" in node and set(node) - {"$ref", *_HEADINGS}) for node in nodes
+    )
+    return _bounded(schema, alone=True, definitions_alone=not merged)
+
+
+def locate_error(schema: Any, error_of: Callable[[Any], str]) -> InvalidGrammar:
+    """The error of a schema that does not compile, with the path of the smallest subschema that does not either.
+
+    Args:
+        error_of: compiles a schema; returns its error, or an empty string.
+    """
+    root = schema if isinstance(schema, Mapping) else {}
+    definitions = {name: root[name] for name in ("$defs", "definitions") if isinstance(root.get(name), Mapping)}
+    path, error = "", error_of(schema)
+    node: Any = schema
+    while True:
+        for name, child in _children(node):
+            if name.split(".")[0] in definitions and node is schema:
+                own = error_of({"$ref": f"#/{name.replace('.', '/', 1)}", **definitions})
+            else:
+                own = error_of({**child, **definitions} if isinstance(child, Mapping) else child)
+            if own:
+                path, error, node = f"{path}.{name}".strip("."), own, child
+                break
+        else:
+            return InvalidGrammar(_reason(error), _with_keyword(path, node, error))
+
+
+def check(schema: Any) -> None:
+    """Refuse what must not reach the compiler.
+
+    Raises:
+        InvalidGrammar: the schema is not one, is too large, or cannot be enforced.
+    """
+    if not isinstance(schema, (Mapping, bool)):
+        raise InvalidGrammar(f"a JSON Schema is an object or a boolean, not {type(schema).__name__}")
+    for count, (path, node) in enumerate(_walk(schema, "")):
+        if count > MAX_SCHEMA_NODES:
+            raise InvalidGrammar(f"the schema has more than {MAX_SCHEMA_NODES} subschemas: split it", path)
+        for keyword, reason in _UNSUPPORTED.items():
+            if node.get(keyword) not in (None, False):
+                raise InvalidGrammar(reason, f"{path}.{keyword}".strip("."))
+        fewest = node.get("minProperties")
+        if isinstance(fewest, (int, float)) and fewest > 1:
+            # The grammar cannot tell whether the name of an additional property was used before.
+            raise InvalidGrammar(
+                "more than one property cannot be required without naming them: use required",
+                f"{path}.minProperties".strip("."),
+            )
+        for name, child in _children(node):
+            if not isinstance(child, (Mapping, bool)):
+                raise InvalidGrammar(
+                    f"a schema is an object or a boolean, not {type(child).__name__}", f"{path}.{name}".strip(".")
+                )
+
+
+def _children(node: Any) -> Iterator[tuple[str, Any]]:
+    """The direct subschemas of a schema, each with its path."""
+    if not isinstance(node, Mapping):
+        return
+    for keyword in _SINGLE:
+        if keyword in node and not isinstance(node[keyword], list):
+            yield keyword, node[keyword]
+    for keyword in _LISTS:
+        if isinstance(node.get(keyword), list):
+            yield from ((f"{keyword}.{n}", child) for n, child in enumerate(node[keyword]))
+    for keyword in _MAPS:
+        if isinstance(node.get(keyword), Mapping):
+            yield from ((f"{keyword}.{name}", child) for name, child in node[keyword].items())
+
+
+def _walk(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every subschema that is an object, with its path. A schema may be nested deeper than Python recurses."""
+    pending = [(path, node)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, Mapping):
+            yield path, node
+            pending += [(f"{path}.{name}".strip("."), child) for name, child in _children(node)]
+
+
+def _bounded(node: Any, *, alone: bool, definitions_alone: bool) -> Any:
+    """`alone`: whether no other schema applies to the same value, so that an object may be closed."""
+    if not isinstance(node, Mapping):
+        return node
+    result = _without_annotations(node)
+    combined = bool(_COMBINATORS & set(result))
+    branches_alone = alone and not set(result) - {"anyOf", *_HEADINGS}
+    for keyword in _SINGLE[:3]:
+        if keyword in result and not isinstance(result[keyword], list):
+            result[keyword] = _bounded(
+                result[keyword], alone=alone and not combined, definitions_alone=definitions_alone
+            )
+    for keyword in _LISTS:
+        if isinstance(result.get(keyword), list):
+            inner = branches_alone if keyword == "anyOf" else alone and not combined
+            result[keyword] = [
+                _without_annotations(child)
+                if keyword == "oneOf"
+                else _bounded(child, alone=inner and keyword != "allOf", definitions_alone=definitions_alone)
+                for child in result[keyword]
+            ]
+    for keyword in _MAPS:
+        if isinstance(result.get(keyword), Mapping):
+            inner = definitions_alone if keyword in ("$defs", "definitions") else alone and not combined
+            result[keyword] = {
+                name: _bounded(child, alone=inner, definitions_alone=definitions_alone)
+                for name, child in result[keyword].items()
+            }
+    if not ({"const", "enum"} & set(result)):
+        _add_bounds(result, may_close=alone and not combined)
+    return result
+
+
+def _without_annotations(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    return {
+        key: value
+        for key, value in node.items()
+        if key not in _ANNOTATIONS and not key.startswith("x-") and (key, value) != ("uniqueItems", False)
+    }
+
+
+def _add_bounds(node: dict[str, Any], *, may_close: bool) -> None:
+    types = node.get("type")
+    types = set(types) if isinstance(types, list) else {types}
+    if "string" in types and "maxLength" not in node:
+        fewest = node.get("minLength", 0)
+        node["maxLength"] = max(MAX_STRING, fewest if isinstance(fewest, int) else 0)
+    if types & {"integer", "number"}:
+        lower = _number(node, "minimum", "exclusiveMinimum")
+        upper = _number(node, "maximum", "exclusiveMaximum")
+        if lower is None and (upper is None or upper > -MAX_NUMBER):
+            node["minimum"] = -MAX_NUMBER
+        if upper is None and (lower is None or lower < MAX_NUMBER):
+            node["maximum"] = MAX_NUMBER
+    if "array" in types and "maxItems" not in node:
+        fewest = node.get("minItems", 0)
+        prefix = node.get("prefixItems")
+        node["maxItems"] = max(
+            MAX_ITEMS, fewest if isinstance(fewest, int) else 0, len(prefix) if isinstance(prefix, list) else 0
+        )
+    if may_close and "object" in types and isinstance(node.get("properties"), Mapping):
+        required = node.get("required", [])
+        named = set(node["properties"])
+        if "patternProperties" not in node and isinstance(required, list) and set(required) <= named:
+            node.setdefault("additionalProperties", False)
+
+
+def _number(node: Mapping[str, Any], *keywords: str) -> float | None:
+    values = [node[keyword] for keyword in keywords if isinstance(node.get(keyword), (int, float))]
+    return float(values[0]) if values else None
+
+
+def _reason(error: str) -> str:
+    """The compiler's message without its own line breaks and traces."""
+    return " ".join(error.split())[:300]
+
+
+_CLUES = {
+    "regex": "pattern",
+    "format": "format",
+    "oneOf": "oneOf",
+    "anyOf is empty": "anyOf",
+    "multiple of": "multipleOf",
+    "minimum": "minimum",
+    "Pointer": "$ref",
+    "Resource": "$ref",
+    "Invalid type": "type",
+}
+"""Words of the compiler's messages that do not name the keyword, and the keyword that each is about."""
+
+
+def _with_keyword(path: str, node: Any, error: str) -> str:
+    """The path of the keyword that an error is about, if that can be told."""
+    if not isinstance(node, Mapping):
+        return path
+    named = [keyword for keyword in node if f'"{keyword}"' in error or f"'{keyword}'" in error]
+    hinted = [keyword for clue, keyword in _CLUES.items() if clue in error and keyword in node]
+    keyword = next(iter(named + hinted), "enum" if "enum" in node and not node["enum"] else "")
+    return f"{path}.{keyword}".strip(".")

@@ -1,0 +1,179 @@
+"""The form that a response must have: text, tool calls, or what a grammar describes. Built for each request, before it
+is queued; read by `conversation.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
+from model.decode.constraint import Constraint, GrammarConstraint
+from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema
+from model.decode.output import Progress
+from model.decode.tool_calls import Tool, ToolCallConstraint, arguments_schema, call_matcher
+from model.engine.loader import LoadedModel
+
+
+class NamedTool(Protocol):
+    """The choice of one function, which must be called."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool
+
+
+@dataclass(frozen=True)
+class ResponseForm:
+    """The form of one response.
+
+    Attributes:
+        constraint: what decoding is held to, if anything.
+        parser: separates text and calls; None without tools.
+        calls_allowed: whether calls that the model makes count.
+    """
+
+    constraint: Constraint | None = None
+    parser: ToolCallParser | None = None
+    calls_allowed: bool = True
+
+    def read(self, progress: Progress) -> Progress:
+        """Progress with its tool calls separated from its text. Calls have no draft."""
+        if self.parser is None:
+            return progress
+        enforced = isinstance(self.constraint, ToolCallConstraint) and self.constraint.in_call
+        text, calls = self.parser.push(progress.committed, enforced=enforced)
+        if progress.finished is not None:
+            held, last = self.parser.finish()
+            text, calls = text + held, [*calls, *last]
+        finished = progress.finished
+        if not self.calls_allowed:
+            calls = []
+        elif finished == "stop" and self.parser.num_calls:
+            finished = "tool_calls"
+        hidden = enforced or self.parser.is_holding
+        draft, confidence = ("", ()) if hidden else (progress.draft, progress.confidence)
+        return replace(
+            progress,
+            committed=text,
+            draft=draft,
+            confidence=confidence,
+            tool_calls=tuple(calls),
+            finished=finished,
+        )
+
+
+def response_form(
+    model: LoadedModel,
+    grammar: Grammar | None,
+    tools: Sequence[Tool],
+    tool_choice: ToolChoice,
+    *,
+    parallel: bool = False,
+    after_output: bool = False,
+) -> ResponseForm:
+    """The form of a response. Takes about a millisecond, the first time in a process about a second.
+
+    Args:
+        after_output: whether the response follows the output of a tool.
+
+    Raises:
+        InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
+        ValueError: the choice is not possible with these tools.
+    """
+    text = None if grammar is None else model.grammars.compile(grammar)
+    if not tools:
+        if tool_choice not in ("auto", "none"):
+            raise ValueError("tool_choice asks for a call, and there are no tools")
+        return ResponseForm(None if text is None else GrammarConstraint(text))
+    named = None if isinstance(tool_choice, str) else tool_choice.name
+    offered = [tool for tool in tools if named in (None, tool.name)]
+    if not offered:
+        raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
+    matcher = call_matcher(model.grammars, model.tokenizer, offered, parallel=parallel)
+    start_token = model.tokenizer.token_id(CALL_START)
+    decide: Callable[[Tensor], bool] | None = None
+    if tool_choice == "none":
+        decide = _never
+        start_token = None
+    elif tool_choice == "auto":
+        decide = CallDecision(model, after_output=after_output)
+    constraint = ToolCallConstraint(matcher, decide, start_token, text)
+    return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
+
+
+def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
+    """Raises InvalidGrammar if a tool cannot be enforced; its path begins with `tools[n]`."""
+    names = [tool.name for tool in tools]
+    for n, name in enumerate(names):
+        if name in names[:n]:
+            raise InvalidGrammar(f"there are two tools named {name!r}", f"tools[{n}].name")
+    if tools:
+        call_matcher(model.grammars, model.tokenizer, tools, parallel=False)
+
+
+_THRESHOLD = -1.6
+"""Log probability of a call from which a response is one. Chosen on the questions `tune` of benchmarks/tool_calls."""
+
+_THRESHOLD_AFTER_OUTPUT = -0.2
+"""The same where a tool's output has just been read: small models like to call again instead of answering."""
+
+_CALL_STARTS = (CALL_START, "<tools>", "```", "{", '{"', "{\n")
+"""How models begin a call. Qwen2.5-Coder was not taught the tag (log probability -22) and writes bare JSON."""
+
+
+class CallDecision:
+    """Decides from the first token's distribution whether a response is a call: whether the tokens that calls begin
+    with are likely enough together.
+
+    Args:
+        after_output: whether the response follows the output of a tool.
+    """
+
+    def __init__(self, model: LoadedModel, *, after_output: bool = False) -> None:
+        self._threshold = _THRESHOLD_AFTER_OUTPUT if after_output else _THRESHOLD
+        encoded = (model.tokenizer.encode_template(start) for start in _CALL_STARTS)
+        self._tokens = sorted({ids[0] for ids in encoded if ids})
+
+    def score(self, logits: Tensor) -> float:
+        """Log probability of a call: [vocabulary] → nats."""
+        return float(torch.logsumexp(logits[self._tokens], 0) - torch.logsumexp(logits, 0))
+
+    def __call__(self, logits: Tensor) -> bool:
+        """Whether the response is a call."""
+        return self.score(logits) > self._threshold
+
+
+def _never(logits: Tensor) -> bool:
+    return False
+
+
+def _validator(model: LoadedModel, tools: Sequence[Tool]) -> Callable[[str, str], bool]:
+    by_name = {tool.name: tool for tool in tools}
+
+    def is_valid(name: str, arguments: str) -> bool:
+        if name not in by_name:
+            return False
+        schema = arguments_schema(by_name[name])
+        try:
+            given = json.loads(arguments)
+        except ValueError:
+            return False
+        return isinstance(given, dict) and model.grammars.follows(_in_order(given, schema), JSONSchema(schema))
+
+    return is_valid
+
+
+def _in_order(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Arguments in the order of their schema, as a grammar has them."""
+    known = {name: arguments[name] for name in schema["properties"] if name in arguments}
+    return json.dumps({**known, **arguments}, ensure_ascii=False)

@@ -1,0 +1,359 @@
+"""Responses that follow grammars and make tool calls, on tiny random weights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from benchmarks.random_schemas import outcome, random_schema
+from model.checkpoint.chat_template import TextMessage
+from model.decode.draft_length import DraftLengthController
+from model.decode.effort import schedule_for_effort
+from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
+from model.decode.grammar_compiler import GrammarMatcher
+from model.decode.output import Progress
+from model.decode.sampling import Sampling
+from model.decode.tool_calls import FunctionTool
+from model.engine import response_form as forms
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.loader import LoadedModel, load_model
+from model.nn.adapter import random_adapter
+from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
+from tests.model.tiny_families import save_tiny_family
+
+WEATHER = FunctionTool(
+    "get_weather",
+    "the capital of France",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 6}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+        "required": ["city", "unit"],
+    },
+)
+HANG_UP = FunctionTool("hang_up")
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "kind": {"enum": ["customer", "supplier"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 3},
+    },
+    "required": ["name", "age", "kind", "tags"],
+}
+
+GRAMMARS: dict[str, Grammar] = {
+    "schema": JSONSchema(PERSON),
+    "regex": Regex(r"[a-f]{3,12}-[0-9]{2}(, again){0,2}"),
+    "choice": Choice(("the capital", "the capital of France", "hello")),
+    "Lark": Lark('start: ("hello" | "Paris" | " and "){4,9}'),
+}
+
+
+@pytest.fixture(scope="module")
+def model(varied_qwen2: Path) -> LoadedModel:
+    loaded = load_model(varied_qwen2, device="cpu", precision="float32")
+    return replace(loaded, adapter=random_adapter(loaded.decoder.config, 4, 3, seed=3))
+
+
+@pytest.fixture(scope="module")
+def drafting(model: LoadedModel) -> Iterator[Engine]:
+    """An engine that always drafts three tokens. Forward passes of any size are bit-identical in its precision."""
+    engine = Engine(lambda: model)
+    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    yield engine
+    engine.close()
+
+
+def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[TextMessage], count: int) -> list[int]:
+    """The slow, obvious way: the whole text is read again for every token, and the best allowed one is taken."""
+    matcher, ids, tokens = model.grammars.compile(grammar), model.template.encode(messages), []
+    while len(tokens) < count and not matcher.finished:
+        allowed = matcher.allowed()
+        if isinstance(allowed, int):
+            tokens.append(allowed)
+        else:
+            logits = model.decoder.forward(ids + tokens, model.decoder.new_cache(), logits="last")[-1]
+            tokens.append(int(np.where(allowed, logits.numpy(), -np.inf).argmax()))
+        matcher.consume(tokens[-1])
+    return tokens
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
+async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafting: Engine, grammar: Grammar) -> None:
+    model = drafting.model
+    expected = constrained_one_by_one(model, grammar, [SYSTEM, HELLO], 80)
+    text = model.tokenizer.decode([token for token in expected if token not in model.stop_tokens])
+    for conversation in (Conversation(drafting), Conversation(drafting, drafting=False)):
+        progress = await collect_progress(conversation, SYSTEM, HELLO, grammar=grammar, max_tokens=80)
+        assert committed_text(progress) == text
+        assert progress[-1].tokens == len(expected)
+
+
+async def test_forced_tokens_need_no_forward_pass_of_their_own(drafting: Engine) -> None:
+    conversation = Conversation(drafting, drafting=False)
+    sentence = "the capital of France is Paris and hello to you"
+    grammar = Lark(f'start: "{sentence}: " ("a" | "b") " {sentence}"')
+    progress = await collect_progress(conversation, HELLO, grammar=grammar)
+    assert committed_text(progress) in (f"{sentence}: {letter} {sentence}" for letter in "ab")
+    assert progress[-1].tokens > 20
+    assert progress[-1].step == 1
+    assert progress[-1].finished == "stop"
+
+
+async def test_the_cache_of_a_constrained_response_can_be_continued(drafting: Engine) -> None:
+    """Forced tokens must have left the keys and values that reading them gives."""
+    conversation = Conversation(drafting)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, grammar=GRAMMARS["schema"], max_tokens=60)
+    history = [SYSTEM, HELLO, TextMessage("assistant", committed_text(progress)), TextMessage("user", "Paris")]
+    continued = await collect_progress(conversation, *history, max_tokens=20)
+    fresh = await collect_progress(Conversation(drafting, drafting=False), *history, max_tokens=20)
+    assert continued[-1].cached_tokens > fresh[-1].cached_tokens
+    assert committed_text(continued) == committed_text(fresh)
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_sampled_responses_follow_the_grammar(drafting: Engine, drafts: bool) -> None:
+    texts = set()
+    for seed in range(12):
+        conversation = Conversation(drafting, drafting=drafts)
+        sampling = Sampling(temperature=1.5, top_p=0.9, seed=seed)
+        progress = await collect_progress(conversation, HELLO, grammar=GRAMMARS["regex"], sampling=sampling)
+        texts.add(committed_text(progress))
+    assert len(texts) > 3
+    assert all(drafting.model.grammars.follows(text, GRAMMARS["regex"]) for text in texts)
+
+
+async def test_sampling_with_drafts_has_the_distribution_of_the_masked_model(drafting: Engine) -> None:
+    """The first token after three possible beginnings, over many seeds."""
+    model, options = drafting.model, ("hello", "of", "to")
+    first = [model.tokenizer.encode(option)[0] for option in options]
+    logits = model.decoder.forward(model.template.encode([HELLO]), model.decoder.new_cache(), logits="last")[-1]
+    expected = logits[torch.tensor(first)].softmax(-1)
+    counts = dict.fromkeys(options, 0)
+    for seed in range(150):
+        sampling = Sampling(temperature=1.0, seed=seed)
+        progress = await collect_progress(Conversation(drafting), HELLO, grammar=Choice(options), sampling=sampling)
+        counts[committed_text(progress)] += 1
+    for option, probability in zip(options, expected.tolist(), strict=True):
+        assert abs(counts[option] / 150 - probability) < 0.15
+
+
+async def test_random_schemas_give_valid_json(drafting: Engine) -> None:
+    rng = random.Random(11)
+    for number in range(30):
+        schema = random_schema(rng)
+        sampling = Sampling(temperature=1.0, seed=number) if number % 2 else None
+        assert await outcome(drafting, schema, 120, sampling) in ("valid", "length"), json.dumps(schema)
+
+
+@pytest.mark.parametrize("name", ["sdar", "i-dlm", "fast-dllm-v2", "llada", "dream"])
+@pytest.mark.parametrize("in_flight", [1, 3])
+async def test_block_denoising_follows_the_grammar(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, name: str, in_flight: int
+) -> None:
+    folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, name)
+    engine = Engine(
+        lambda: load_model(folder, device="cpu", precision="float32"),
+        decoding="blocks",
+        denoising_schedule=schedule_for_effort("high", in_flight=in_flight),
+    )
+    try:
+        for grammar in GRAMMARS.values():
+            progress = await collect_progress(Conversation(engine), HELLO, grammar=grammar, max_tokens=150)
+            assert progress[-1].finished == "stop"
+            assert engine.model.grammars.follows(committed_text(progress), grammar), committed_text(progress)
+    finally:
+        engine.close()
+
+
+async def test_max_tokens_ends_a_constrained_response_with_length(drafting: Engine) -> None:
+    progress = await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(PERSON), max_tokens=7)
+    assert progress[-1].finished == "length"
+    assert progress[-1].tokens == 7
+
+
+async def test_a_grammar_that_fails_ends_its_own_request_only(
+    drafting: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(PERSON), max_tokens=60)
+    original = GrammarMatcher.consume
+    broken: list[GrammarMatcher] = []
+    has_broken = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def consume(matcher: GrammarMatcher, token: int) -> None:
+        if not broken and not matcher.forced:
+            broken.append(matcher)
+            loop.call_soon_threadsafe(has_broken.set)
+        if matcher in broken:
+            raise GrammarFailed("the grammar became too complex")
+        original(matcher, token)
+
+    monkeypatch.setattr(GrammarMatcher, "consume", consume)
+
+    async def failing() -> Exception | None:
+        try:
+            await collect_progress(Conversation(drafting), HELLO, grammar=Regex("[a-z]{9}"), max_tokens=60)
+        except GrammarFailed as error:
+            return error
+        return None
+
+    async def working() -> list[Progress]:
+        await has_broken.wait()
+        return await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(PERSON), max_tokens=60)
+
+    error, progress = await asyncio.gather(failing(), working())
+    assert isinstance(error, GrammarFailed)
+    assert committed_text(progress) == committed_text(alone)
+
+
+async def test_requests_with_and_without_grammars_share_forward_passes(drafting: Engine) -> None:
+    free = await collect_progress(Conversation(drafting), HELLO, max_tokens=20)
+    bound = await collect_progress(Conversation(drafting), HELLO, grammar=GRAMMARS["schema"], max_tokens=60)
+    shared = await at_the_same_time(
+        drafting,
+        collect_progress(Conversation(drafting), HELLO, max_tokens=20),
+        collect_progress(Conversation(drafting), HELLO, grammar=GRAMMARS["schema"], max_tokens=60),
+    )
+    assert [committed_text(one) for one in shared] == [committed_text(free), committed_text(bound)]
+
+
+async def test_an_invalid_schema_is_an_error_that_names_its_path(drafting: Engine) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "strin"}}}
+    with pytest.raises(InvalidGrammar) as caught:
+        await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(schema))
+    assert caught.value.path == "properties.city.type"
+
+
+# Tool calls.
+
+
+def calls_of(progress: list[Progress]) -> list[tuple[str, Any, bool]]:
+    """Name, arguments and whether it is complete, of each call."""
+    calls: dict[int, tuple[str, str, bool]] = {}
+    for delta in (delta for part in progress for delta in part.tool_calls):
+        _, arguments, _ = calls.get(delta.index, ("", "", False))
+        calls[delta.index] = (delta.name, arguments + delta.arguments, delta.done)
+    return [(name, json.loads(text) if done else text, done) for name, text, done in calls.values()]
+
+
+async def test_a_required_call_has_valid_arguments(drafting: Engine) -> None:
+    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="required")
+    [(name, arguments, done)] = calls_of(progress)
+    assert (name, done, set(arguments)) == ("get_weather", True, {"city", "unit"})
+    assert arguments["unit"] in ("celsius", "fahrenheit")
+    assert len(arguments["city"]) <= 6
+    assert committed_text(progress) == "" == "".join(part.draft for part in progress)
+    assert progress[-1].finished == "tool_calls"
+
+
+async def test_a_named_tool_is_called(drafting: Engine) -> None:
+    tools = [WEATHER, HANG_UP]
+    progress = await collect_progress(
+        Conversation(drafting), HELLO, tools=tools, tool_choice=HANG_UP, parallel_tool_calls=False
+    )
+    assert calls_of(progress) == [("hang_up", {}, True)]
+
+
+async def test_arguments_are_streamed_while_they_are_written(drafting: Engine) -> None:
+    conversation = Conversation(drafting, drafting=False)
+    progress = await collect_progress(conversation, HELLO, tools=[WEATHER], tool_choice="required")
+    pieces = [delta for part in progress for delta in part.tool_calls]
+    assert len(pieces) > 2
+    assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+async def test_a_call_that_is_cut_off_is_not_done(drafting: Engine) -> None:
+    progress = await collect_progress(
+        Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="required", max_tokens=30
+    )
+    assert progress[-1].finished == "length"
+    assert not any(done for _, _, done in calls_of(progress))
+
+
+@pytest.mark.parametrize("calls", [True, False])
+async def test_the_first_tokens_likelihood_decides_between_call_and_text(
+    drafting: Engine, monkeypatch: pytest.MonkeyPatch, calls: bool
+) -> None:
+    monkeypatch.setattr(forms, "_THRESHOLD", -1e9 if calls else 0.0)
+    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], max_tokens=120)
+    assert [name for name, _, _ in calls_of(progress)] == ["get_weather"] * calls
+    assert bool(committed_text(progress)) is not calls
+
+
+async def test_without_a_call_the_text_is_that_of_free_decoding(
+    drafting: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
+    expected = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="none", max_tokens=30)
+    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], max_tokens=30)
+    assert committed_text(progress) == committed_text(expected) != ""
+
+
+async def test_a_text_may_have_to_follow_a_grammar_where_a_call_would_be_possible(
+    drafting: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
+    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], grammar=Choice(("of", "to")))
+    assert committed_text(progress) in ("of", "to")
+
+
+async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> None:
+    broken = FunctionTool("broken", "", {"properties": {"a": {"not": {}}}})
+    with pytest.raises(InvalidGrammar) as caught:
+        Conversation(drafting).check_tools([WEATHER, broken])
+    assert caught.value.path == "tools[1].parameters.properties.a.not"
+    with pytest.raises(InvalidGrammar, match="two tools"):
+        Conversation(drafting).check_tools([WEATHER, WEATHER])
+    with pytest.raises(ValueError, match="no tools"):
+        await collect_progress(Conversation(drafting), HELLO, tool_choice="required")
+    with pytest.raises(ValueError, match="hang_up"):
+        await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice=HANG_UP)
+
+
+async def test_the_tools_are_read_ahead(drafting: Engine) -> None:
+    conversation = Conversation(drafting)
+    conversation.prepare([SYSTEM, HELLO], tools=[WEATHER])
+    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], tool_choice="none", max_tokens=3)
+    assert progress[0].cached_tokens > progress[0].prompt_tokens - 20
+
+
+async def test_any_json_object(drafting: Engine) -> None:
+    sampling = Sampling(temperature=1.0, seed=4)
+    progress = await collect_progress(
+        Conversation(drafting), HELLO, grammar=JSONObject(), sampling=sampling, max_tokens=200
+    )
+    assert progress[-1].finished == "length" or isinstance(json.loads(committed_text(progress)), dict)
+
+
+async def test_blocks_can_make_calls(model: LoadedModel) -> None:
+    engine = Engine(lambda: model, decoding="blocks")
+    try:
+        progress = await collect_progress(Conversation(engine), HELLO, tools=[WEATHER], tool_choice="required")
+        assert [name for name, _, done in calls_of(progress) if done] == ["get_weather"]
+    finally:
+        engine.close()
+
+
+async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: LoadedModel) -> None:
+    """CUDA graphs choose tokens on the device, where no grammar restricts them."""
+    engine = Engine(lambda: model, cuda_graphs=True)
+    try:
+        grammar = GRAMMARS["schema"]
+        progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, grammar=grammar, max_tokens=80)
+        assert engine.model.grammars.follows(committed_text(progress), grammar)
+    finally:
+        engine.close()
