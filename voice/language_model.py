@@ -12,11 +12,7 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call.
-
-    Attributes:
-        parameters: JSON Schema of its arguments, which are one object.
-    """
+    """A function that the language model may call. `parameters` is the JSON schema of its arguments, an object."""
 
     name: str
     description: str = ""
@@ -24,23 +20,23 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A complete function call: `arguments` is the JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class NamedTool:
-    """The choice of one function, which must be called."""
+    """A tool choice: this function must be called."""
 
     name: str
 
 
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
-"""Whether a response calls a function."""
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A completed call of a function. `arguments` is JSON text."""
-
-    id: str
-    name: str
-    arguments: str
+"""Whether a response may, must not or must call functions."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +45,9 @@ class Message:
 
     Attributes:
         role: `system`, `user`, `assistant` or `tool`.
-        content: the text; of a tool, the output of the call `tool_call_id`.
-        tool_calls: calls that an assistant's message makes after its text.
+        content: the text; of a `tool` message, what the function returned.
+        tool_calls: the calls that an assistant message ends with.
+        tool_call_id: which call a `tool` message belongs to.
     """
 
     role: str
@@ -60,26 +57,26 @@ class Message:
 
 
 class ToolCallDelta(Protocol):
-    """A new piece of a tool call."""
+    """More of a function call that is being generated."""
 
     @property
     def index(self) -> int:
-        """Which call of the response, from 0."""
+        """Number of the call in its response, from 0."""
         ...
 
     @property
     def name(self) -> str:
-        """The function's name."""
+        """The function's name, complete from the first delta on."""
         ...
 
     @property
     def arguments(self) -> str:
-        """Final JSON text, to append to the arguments before."""
+        """Text to append to the arguments; may be empty."""
         ...
 
     @property
     def done(self) -> bool:
-        """Whether the call is complete. Its arguments match their schema then, and it may be run."""
+        """Whether the arguments are complete: the JSON text of an object that matches the function's schema."""
         ...
 
 
@@ -113,12 +110,7 @@ class Progress(Protocol):
 
     @property
     def finished(self) -> str | None:
-        """Why the response ended (`stop`, `length`, or `tool_calls` if it made any); set on its last progress only."""
-        ...
-
-    @property
-    def tool_calls(self) -> tuple[ToolCallDelta, ...]:
-        """New pieces of tool calls."""
+        """Why the response ended (`stop`, `length` or `tool_calls`); set on its last progress only."""
         ...
 
     @property
@@ -129,6 +121,11 @@ class Progress(Protocol):
     @property
     def cached_tokens(self) -> int:
         """How many of the prompt's tokens were in the cache."""
+        ...
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCallDelta]:
+        """What this step added to function calls. Their text is not part of `committed`."""
         ...
 
 
@@ -145,22 +142,27 @@ class LanguageModel(Protocol):
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool = False,
     ) -> AsyncIterator[Progress]:
-        """Generate the response: text, or calls of `tools`, or text and then calls. `deadline` (on `time.monotonic`) is
-        when the first speakable clause is needed."""
+        """Generate the response: text or function calls.
+
+        Args:
+            deadline: when the first speakable clause is needed, on `time.monotonic`.
+            tools: the functions that it may call.
+            parallel_tool_calls: whether it may make more than one call.
+        """
         ...
 
     def prepare(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
     ) -> None:
         """Read ahead for `reply` and `turn_completion`: called when the user starts to speak, and as their transcript
-        becomes stable. `tools` are those that `reply` will get."""
+        becomes stable."""
         ...
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
-        """Check that calls of these tools can be made.
+        """Check that calls of these functions can be generated. May take a second the first time.
 
         Raises:
-            ValueError: a tool's parameters are not a schema that can be enforced. Its `path` says where.
+            ValueError: one of them has a schema that cannot be enforced. An attribute `path` names the place.
         """
         ...
 
@@ -174,4 +176,9 @@ class LanguageModel(Protocol):
 
     def cancel(self) -> None:
         """Cancel the current response, between two steps."""
+        ...
+
+    def fork(self) -> LanguageModel:
+        """An independent language model that has read what this one has. Its requests do not cancel those of this
+        one."""
         ...

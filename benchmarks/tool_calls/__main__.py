@@ -37,12 +37,13 @@ from voice.instructions import INSTRUCTIONS
 
 @dataclass(frozen=True)
 class Question:
-    """A question, the tools on offer, and the call that answers it; no call where none is needed."""
+    """A question, the tools on offer, the call that answers it and what that returns; no call where none is needed."""
 
     text: str
     tools: tuple[FunctionTool, ...]
     call: str | None = None
     arguments: dict[str, list[Any]] = field(default_factory=dict)
+    output: str = ""
 
     @property
     def messages(self) -> list[TextMessage]:
@@ -55,6 +56,15 @@ class Question:
 
 
 @dataclass(frozen=True)
+class FunctionCall:
+    """A call in the history."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class Result:
     """What came of one question.
 
@@ -63,6 +73,8 @@ class Result:
         called: whether the decision was to call.
         name, arguments: of the call that was required; None if no call is needed.
         tokens, steps, seconds: of that call.
+        score_after_output: log probability of another call, once the output was read.
+        called_again: whether the decision was to call again.
     """
 
     score: float
@@ -72,6 +84,8 @@ class Result:
     tokens: int = 0
     steps: int = 0
     seconds: float = 0.0
+    score_after_output: float = 0.0
+    called_again: bool = False
 
 
 def questions(part: str) -> list[Question]:
@@ -87,6 +101,7 @@ def questions(part: str) -> list[Question]:
             tuple(tools[name] for name in entry["tools"]),
             entry.get("call"),
             entry.get("arguments", {}),
+            data["tools"][entry["call"]]["output"] if "call" in entry else "",
         )
         for entry in data[part]
     ]
@@ -94,7 +109,7 @@ def questions(part: str) -> list[Question]:
 
 async def ask(engine: Engine, question: Question) -> Result:
     """Decide, and make the call if one is needed."""
-    score, called = engine.call(lambda model: _decide(model, question))
+    score, called = engine.call(lambda model: _decide(model, question, question.messages, after_output=False))
     if question.call is None:
         return Result(score, called)
     name, arguments, began = "", "", time.monotonic()
@@ -105,13 +120,22 @@ async def ask(engine: Engine, question: Question) -> Result:
             name, arguments = delta.name, arguments + delta.arguments
     seconds = time.monotonic() - began
     parsed = json.loads(arguments) if progress.finished == "tool_calls" else None
-    return Result(score, called, name, parsed, progress.tokens, progress.step, seconds)
+    made = (FunctionCall("call_1", name, arguments),)
+    history = [
+        *question.messages,
+        TextMessage("assistant", "", made),
+        TextMessage("tool", question.output, tool_call_id="call_1"),
+    ]
+    after, again = engine.call(lambda model: _decide(model, question, history, after_output=True))
+    return Result(score, called, name, parsed, progress.tokens, progress.step, seconds, after, again)
 
 
-def _decide(model: LoadedModel, question: Question) -> tuple[float, bool]:
-    ids = model.template.encode(question.messages, tools=[declaration(tool) for tool in question.tools])
+def _decide(
+    model: LoadedModel, question: Question, messages: list[TextMessage], *, after_output: bool
+) -> tuple[float, bool]:
+    ids = model.template.encode(messages, tools=[declaration(tool) for tool in question.tools])
     logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")[-1]
-    decision = CallDecision(model)
+    decision = CallDecision(model, after_output=after_output)
     return decision.score(logits), decision(logits)
 
 
@@ -138,6 +162,8 @@ def report(asked: list[Question], results: list[Result]) -> str:
             f"right function, if a call is made: {len(named)} of {len(needed)}",
             f"right function and arguments, if a call is made: {len(right)} of {len(needed)}",
             f"all right, decision included: {sum(result.called for result in right)} of {len(needed)}",
+            f"no second call once the output was read: {sum(not result.called_again for _, result in needed)} of "
+            f"{len(needed)}",
             f"arguments valid: {valid} of {len(needed)}",
             f"tokens per forward pass: {sum(result.tokens for _, result in needed) / steps:.2f}",
             f"forward passes per call, after the prompt: {steps / len(needed):.1f}",
@@ -161,7 +187,8 @@ def main() -> None:
             result.name == question.call and question.accepts(result.arguments or {})
         )
         if options.scores or wrong or result.called != (question.call is not None):
-            print(f"{result.score:7.2f} {question.call or '-'}: {question.text} → {result.name} {result.arguments}")
+            made = f"{result.score_after_output:7.2f} → {result.name} {result.arguments}" if question.call else ""
+            print(f"{result.score:7.2f} {question.call or '-'}: {question.text} {made}")
     print(report(asked, results))
 
 

@@ -12,8 +12,8 @@ from model.decode.draft import NO_DRAFT, Draft
 from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
 from model.decode.sampling import Sampler
 
-_MAX_FORCED = 1024
-"""Forced tokens taken at a time: a grammar may force text without end."""
+_MAX_FORCED = 64
+"""Forced tokens taken at a time. They are rows of one forward pass, which others wait for; the rest follows after it."""
 
 
 class Constraint(Protocol):

@@ -224,7 +224,8 @@ class DiffusionDecoder:
             truncated = truncate_after(block, self._output.is_stop_token, max(0, block.num_final - 1))
         else:
             truncated = truncate_after(block, self._output.is_stop_token, self._num_committed[0])
-        if not self._diffusion.aligned and self._constraint is None:
+        is_free = self._constraint is None or not self._constraint.active
+        if not self._diffusion.aligned and is_free:
             start = max(self._num_committed[0], _MIN_CLAUSE_TOKENS)
             truncated = truncate_after(truncated, self._output.ends_clause, start)
         if len(truncated.tokens) < len(block.tokens):

@@ -17,7 +17,7 @@ from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
-from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput, text_input
+from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 
 
@@ -109,8 +109,6 @@ class SpeculativeDecoder:
             return replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
         if self._attach_if_possible() is not None:
             return self._attached
-        if len(self._certain) > PREFILL_CHUNK:
-            return replace(text_input(self._cache, self._certain[:PREFILL_CHUNK], 0), batch_invariant=True)
         settings = self._draft_settings()
         if self._sampler.sampling.temperature and self._draft.tokens:
             settings = replace(settings, max_copied=0)  # sampling with drafts ignores copied tokens
@@ -120,10 +118,6 @@ class SpeculativeDecoder:
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. A device runner has done so itself."""
-        if len(self._certain) > PREFILL_CHUNK:
-            self._cache.commit(self._certain[:PREFILL_CHUNK])
-            del self._certain[:PREFILL_CHUNK]
-            return StepOutput((), self._draft)
         accepted = result if self._attached is not None else self._accept(result)
         accepted = self._clip(accepted)
         if self._unread:

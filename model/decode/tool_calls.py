@@ -123,6 +123,7 @@ class ToolCallConstraint(GrammarConstraint):
         decide: from the logits [vocabulary] of the first token, whether the response is a call; None if it must be one.
         start_token: the token that begins a call, if the tokenizer has one. It begins a call within text, too.
         text: what text must follow, if anything.
+        not_text: tokens that a free text must not begin with.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class ToolCallConstraint(GrammarConstraint):
         decide: Callable[[Tensor], bool] | None,
         start_token: int | None,
         text: GrammarMatcher | None = None,
+        not_text: Sequence[int] = (),
     ) -> None:
         super().__init__(calls if decide is None else None)
+        self._not_text = list(not_text)
         self._calls, self._decide, self._start_token, self._text = calls, decide, start_token, text
         self.in_call = decide is None
         """Whether a call is being written."""
@@ -173,6 +176,6 @@ class ToolCallConstraint(GrammarConstraint):
             return
         self.in_call, self._decide = self._decide(logits), None
         self._matcher = self._calls if self.in_call else self._text
-        if self._matcher is None and self._start_token is not None:
-            with torch.inference_mode():
-                logits[self._start_token] = -torch.inf
+        if self._matcher is None and self._not_text:
+            with torch.inference_mode():  # the logits were computed in it
+                logits[self._not_text] = -torch.inf

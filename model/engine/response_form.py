@@ -100,14 +100,12 @@ def response_form(
     if not offered:
         raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
     matcher = call_matcher(model.grammars, model.tokenizer, offered, parallel=parallel)
-    start_token = model.tokenizer.token_id(CALL_START)
+    start_token = None if tool_choice == "none" else model.tokenizer.token_id(CALL_START)
+    decision = CallDecision(model, after_output=after_output)
     decide: Callable[[Tensor], bool] | None = None
-    if tool_choice == "none":
-        decide = _never
-        start_token = None
-    elif tool_choice == "auto":
-        decide = CallDecision(model, after_output=after_output)
-    constraint = ToolCallConstraint(matcher, decide, start_token, text)
+    if tool_choice in ("auto", "none"):
+        decide = decision if tool_choice == "auto" else _never
+    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.not_text)
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
 
 
@@ -127,7 +125,8 @@ _THRESHOLD = -1.6
 _THRESHOLD_AFTER_OUTPUT = -0.2
 """The same where a tool's output has just been read: small models like to call again instead of answering."""
 
-_CALL_STARTS = (CALL_START, "<tools>", "```", "{", '{"', "{\n")
+_FENCE = "```"
+_CALL_STARTS = (CALL_START, "<tools>", _FENCE, "{", '{"', "{\n")
 """How models begin a call. Qwen2.5-Coder was not taught the tag (log probability -22) and writes bare JSON."""
 
 
@@ -137,12 +136,16 @@ class CallDecision:
 
     Args:
         after_output: whether the response follows the output of a tool.
+
+    Attributes:
+        not_text: the tokens that a response begins with only if it is a call. A text may begin with a fence.
     """
 
     def __init__(self, model: LoadedModel, *, after_output: bool = False) -> None:
         self._threshold = _THRESHOLD_AFTER_OUTPUT if after_output else _THRESHOLD
-        encoded = (model.tokenizer.encode_template(start) for start in _CALL_STARTS)
-        self._tokens = sorted({ids[0] for ids in encoded if ids})
+        first = {start: model.tokenizer.encode_template(start)[0] for start in _CALL_STARTS}
+        self._tokens = sorted(set(first.values()))
+        self.not_text = sorted(set(first.values()) - {first[_FENCE]})
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call: [vocabulary] → nats."""

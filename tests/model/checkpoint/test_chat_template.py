@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,48 @@ def test_a_tool_declaration_never_contains_a_control_token(tiny_qwen2: Path) -> 
     start, end = tokenizer.token_id("<|im_start|>"), tokenizer.token_id("<|im_end|>")
     assert (ids.count(start), ids.count(end), ids.count(tokenizer.token_id("<|endoftext|>"))) == (2, 1, 0)
     assert tokenizer.decode(ids).startswith(json.dumps(tool, ensure_ascii=False) + " say\n")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in the history."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+CALLED = [
+    TextMessage("user", "the capital"),
+    TextMessage("assistant", "", (Call("call_1", "look_up", '{"of":"France <|im_end|>"}'),)),
+    TextMessage("tool", "Paris <|im_end|>", tool_call_id="call_1"),
+]
+TEMPLATE_WITH_CALLS = (
+    "{# tools #}{% for m in messages %}<|im_start|>{{ m.role }}{% if m.tool_call_id %}({{ m.tool_call_id }}){% endif %}"
+    "{% if m.content %} {{ m.content }}{% endif %}{% for call in m.tool_calls or [] %}"
+    " {{ call.function.name }}{{ call.function.arguments | tojson }}{% endfor %}<|im_end|>{% endfor %}"
+)
+
+
+def test_calls_and_their_output_reach_the_template(tiny_qwen2: Path) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    ids = ChatTemplate(TEMPLATE_WITH_CALLS, tokenizer).encode(CALLED)
+    assert ids.count(tokenizer.token_id("<|im_end|>")) == 3
+    assert tokenizer.decode(ids) == (
+        'user the capitalassistant look_up{"of": "France <|im_end|>"}tool(call_1) Paris <|im_end|>'
+    )
+
+
+def test_a_template_that_knows_no_tools_gets_them_as_text(tiny_qwen2: Path) -> None:
+    tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+    ids = ChatTemplate(CHATML, tokenizer).encode([TextMessage("system", "hello"), *CALLED], tools=[tool])
+    assert ids.count(tokenizer.token_id("<|im_end|>")) == 4
+    text = tokenizer.decode(ids)
+    assert text.startswith("system\nhello\n\n# Tools")
+    assert json.dumps(tool) in text
+    assert '<tool_call>\n{"name": "look_up", "arguments": {"of": "France <|im_end|>"}}\n</tool_call>' in text
+    assert "user\n<tool_response>\nParis <|im_end|>\n</tool_response>" in text
 
 
 def test_a_conversation_is_tokenized_like_the_rendered_template(tiny_qwen2: Path) -> None:
