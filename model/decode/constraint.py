@@ -13,7 +13,7 @@ from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
 from model.decode.sampling import Sampler
 
 _MAX_FORCED = 64
-"""Forced tokens taken at a time. They are rows of one forward pass, which others wait for; the rest follows after it."""
+"""Forced tokens taken at a time: rows of a single forward pass, for which others wait. The rest follows after it."""
 
 
 class Constraint(Protocol):

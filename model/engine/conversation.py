@@ -142,7 +142,9 @@ class Conversation:
         options = _Options(max_tokens, deadline, schedule, form)
         declarations = [declaration(tool) for tool in tools]
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
-        encoded = await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
+        encoded = (
+            await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
+        )
         steps = self._steps(list(messages), declarations, encoded, options, sampling or self._engine.sampling, deliver)
         request = self._submit(steps, deliver, lambda: deliver(None))
         try:
