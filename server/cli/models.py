@@ -46,7 +46,8 @@ def models_list(
     _out.print(line(header, "dim"))
     for model, row in zip(catalog.MODELS, rows, strict=True):
         _out.print(line(row, "bold"))
-        for detail in (f"{model.title} · {model.authors}", verdicts.get(model)):
+        voices = f"voices: {', '.join(model.variants)}, as in {model.names[0]}" if model.variants else None
+        for detail in (f"{model.title} · {model.authors}", verdicts.get(model), voices):
             if detail is not None:
                 _out.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models()
@@ -117,6 +118,6 @@ def _find(name: str) -> catalog.ModelEntry:
     if parse_reference(name):
         raise UserError(f"{name} has not been downloaded: run `rejoinder models pull {name}`")
     try:
-        return catalog.find_model(name)
+        return catalog.find_model(name)[0]
     except LookupError as error:
         raise UserError(str(error)) from None

@@ -91,7 +91,10 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or 
 def _model_options(
     model: ModelOption = AUTO_MODEL,
     voice: Annotated[
-        str, typer.Option("--voice", help="A name from `rejoinder models list`, or a Piper .onnx file.")
+        str,
+        typer.Option(
+            "--voice", help="A name from `rejoinder models list`, a Piper .onnx file or a Kokoro voice's .bin file."
+        ),
     ] = DEFAULT_VOICE,
     device: DeviceOption = "auto",
     precision: Annotated[

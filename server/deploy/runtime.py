@@ -60,12 +60,19 @@ class ModelOptions:
     family: str | None = None
 
 
-def locate_model(name: str, console: Console, store: ModelStore | None = None, family: str | None = None) -> Path:
+def locate_model(
+    name: str,
+    console: Console,
+    store: ModelStore | None = None,
+    family: str | None = None,
+    kind: catalog.Kind | None = None,
+) -> Path:
     """Path of a model's files, which are assembled or downloaded if necessary.
 
     Args:
         name: a path, a name in the catalog, or a hub reference.
         family: the architecture of a hub model; None reads its config.json.
+        kind: which models of the catalog `name` may mean; None for all.
 
     Raises:
         ModelUnavailable: there is no such model, or it cannot be obtained.
@@ -75,7 +82,7 @@ def locate_model(name: str, console: Console, store: ModelStore | None = None, f
     with ProgressBars(console) as report:
         if reference is not None:
             return hub_models(family).locate(reference, report)
-        return (store or ModelStore()).locate(name, report)
+        return (store or ModelStore()).locate(name, report, kind)
 
 
 def hub_models(family: str | None = None) -> HubModels:
@@ -113,7 +120,8 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
     """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile."""
-    recognizer, voice = locate_model(TRANSCRIPTION_MODEL, console), locate_model(model_options.voice, console)
+    recognizer = locate_model(TRANSCRIPTION_MODEL, console)
+    voice = locate_model(model_options.voice, console, kind="voice")
     try:
         return speech_models.load_speech_models(recognizer, voice)
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model

@@ -22,6 +22,7 @@ from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
 from voice.audio.wav import write_wav
+from voice.piper_voice import PiperSynthesizer
 from voice.tts import Voice
 
 START_SECONDS = 240
@@ -66,7 +67,8 @@ def synthesize(voice: Voice, text: str, before: float = 0.0, after: float = 0.0)
     """Speech at 24 kHz with silence before and after (s); deterministic."""
     silence = [np.zeros(int(s * OUTPUT_RATE), np.float32) for s in (before, after)]
     deterministic = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0, length_scale=1.1)
-    (chunk,) = voice._piper.synthesize(text, deterministic)
+    assert isinstance(voice._synthesizer, PiperSynthesizer)
+    (chunk,) = voice._synthesizer._piper.synthesize(text, deterministic)
     speech = resample(0.8 * chunk.audio_float_array, chunk.sample_rate, OUTPUT_RATE)
     return np.concatenate((silence[0], speech, silence[1])).astype(np.float32)
 

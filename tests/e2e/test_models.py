@@ -18,12 +18,13 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
 from model.nn.decoder import Decoder
-from tests.e2e.conftest import synthesize, transcribe
+from tests.e2e.conftest import model_path, synthesize, transcribe
 from voice.asr import Recognizer, Utterance
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE
 from voice.audio.echo import ECHO_THRESHOLD, EchoDetector
 from voice.audio.resampling import resample
 from voice.audio.vad import Silero, SpeechDetector, bundled_silero
+from voice.clauses import Clause
 from voice.instructions import INSTRUCTIONS
 from voice.tts import Voice
 
@@ -176,6 +177,16 @@ def test_speech_is_detected_at_the_right_time(voice: Voice) -> None:
 def test_synthesized_speech_can_be_transcribed(recognizer: Recognizer, voice: Voice) -> None:
     heard = transcribe(recognizer, synthesize(voice, "The museum opens at nine in the morning."), OUTPUT_RATE).lower()
     assert "museum opens at" in heard and "morning" in heard
+
+
+@pytest.mark.parametrize("name", ["kokoro:af_heart", "kokoro:bm_george"])
+def test_a_kokoro_voice_speaks_its_accent_and_is_understood(recognizer: Recognizer, name: str) -> None:
+    kokoro = Voice(model_path(name))
+    sound = kokoro.synthesize(Clause("The museum opens at nine in the morning.", True))
+    heard = transcribe(recognizer, sound, OUTPUT_RATE).lower()
+    assert "museum opens at" in heard and "morning" in heard
+    assert 1.5 < len(sound) / OUTPUT_RATE < 4.0
+    assert np.abs(sound[: OUTPUT_RATE // 50]).max() > 0.001  # no silence before it
 
 
 def test_the_real_voice_in_the_microphone_is_echo_and_the_user_over_it_is_not(voice: Voice) -> None:

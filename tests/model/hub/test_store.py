@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from model.hub import store
+from model.hub import catalog, store
 from model.hub.catalog import ModelEntry, ModelFile, PackagePart
 from model.hub.store import ModelStore, ModelUnavailable
 
@@ -167,6 +167,23 @@ def test_a_path_is_used_as_is_and_a_missing_path_is_an_error(tmp_path: Path) -> 
         ModelStore(tmp_path).locate(str(tmp_path / "other.gguf"))
     with pytest.raises(ModelUnavailable, match=r"no model is called 'qwen9'; known models are qwen2\.5-coder-0\.5b"):
         ModelStore(tmp_path).locate("qwen9")
+
+
+def test_a_model_that_only_packages_have_is_not_looked_for_on_the_hub(tmp_path: Path, packaged: ModelEntry) -> None:
+    file = replace(packaged.files[0], parts=(PackagePart("no", "1", "no_such_package/x"),), hub_path="")
+    absent = replace(packaged, files=(file,), hub_repository="")
+    with pytest.raises(
+        ModelUnavailable, match=r'"rejoinder\[fake\]"`, or put its files under \$REJOINDER_MODELS/fake/$'
+    ):
+        ModelStore(tmp_path / "models", hub=True).pull(absent)
+
+
+def test_a_variant_of_a_model_is_located_as_its_file(
+    tmp_path: Path, packaged: ModelEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = replace(packaged, files=(replace(packaged.files[0], name="loud.bin"),), variants=("loud",))
+    monkeypatch.setattr(catalog, "MODELS", (variants,))
+    assert ModelStore(tmp_path, hub=False).locate("fake:loud") == tmp_path / "fake" / "loud.bin"
 
 
 def test_the_hub_is_the_last_source_and_its_files_are_checked(

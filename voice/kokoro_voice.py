@@ -1,0 +1,79 @@
+"""Speech synthesis with Kokoro v1.0 (StyleTTS 2, 82M parameters): one model speaks with many voices, each of which is a
+file of style vectors. It takes several times as long as Piper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice.audio.codec import BadAudio, Samples
+from voice.kokoro_phonemes import SPACE, Accent, phoneme_ids
+from voice.voice_file import open_session, voice_errors
+
+MODEL_FILE = "kokoro-v1.0.int8.onnx"
+
+_ACCENTS: dict[str, Accent] = {"a": "en-us", "b": "en-gb"}
+"""By the first letter of a voice's name. Kokoro's other languages need phonemes that nobody here has listened to."""
+
+_MAX_PHONEMES, _STYLE_SIZE = 510, 256
+"""The model's longest input without its padding, and the length of a style vector. There is one for each length of
+input."""
+
+
+class KokoroSynthesizer:
+    """A loaded Kokoro voice.
+
+    Args:
+        path: the voice's `.bin` file, [510, 1, 256] little-endian float32. The model must be in the same folder.
+
+    Raises:
+        BadAudio: a file is missing or damaged, or the voice speaks a language that is not supported.
+    """
+
+    sample_rate = 24_000
+
+    def __init__(self, path: Path, threads: int) -> None:
+        if path.stem[:1] not in _ACCENTS:
+            raise BadAudio(
+                f"the Kokoro voice {path.stem} does not speak English: names of American voices begin with a, of "
+                "British ones with b"
+            )
+        self._accent = _ACCENTS[path.stem[:1]]
+        with voice_errors(path, f"a Kokoro voice is a .bin file with {MODEL_FILE} in the same folder"):
+            self._styles = _read_styles(path)
+            self._session = open_session(path.with_name(MODEL_FILE), threads)
+
+    def pronounce(self, text: str, speed: float) -> Samples:
+        """[T] float32 at 24 kHz, with silence around it."""
+        chunks = [self._speak(ids, speed) for ids in _split(phoneme_ids(text, self._accent))]
+        return np.concatenate(chunks or [np.zeros(0, np.float32)])
+
+    def _speak(self, ids: list[int], speed: float) -> Samples:
+        inputs = {
+            "tokens": np.array([[0, *ids, 0]], np.int64),
+            "style": self._styles[len(ids) - 1],
+            "speed": np.array([speed], np.float32),
+        }
+        audio: Samples = self._session.run(None, inputs)[0]
+        # Some voices exceed full scale, by a quarter at most in what was heard of them.
+        return audio / np.float32(max(1.0, np.abs(audio).max(initial=0.0)))
+
+
+def _read_styles(path: Path) -> NDArray[np.float32]:
+    styles = np.fromfile(path, "<f4")
+    if styles.size != _MAX_PHONEMES * _STYLE_SIZE:
+        raise BadAudio(f"{path} is not a Kokoro voice, which is {4 * _MAX_PHONEMES * _STYLE_SIZE} bytes long")
+    return styles.reshape(_MAX_PHONEMES, 1, _STYLE_SIZE)
+
+
+def _split(ids: list[int]) -> list[list[int]]:
+    """Inputs that the model can take, cut between words where possible."""
+    chunks = []
+    while len(ids) > _MAX_PHONEMES:
+        spaces = [n for n, symbol in enumerate(ids[:_MAX_PHONEMES]) if symbol == SPACE]
+        cut = spaces[-1] if spaces and spaces[-1] else _MAX_PHONEMES
+        chunks.append(ids[:cut])
+        ids = ids[cut:]
+    return [*chunks, ids] if ids else chunks

@@ -1,0 +1,39 @@
+"""Opens the ONNX model of a voice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnxruntime
+
+from voice.audio.codec import BadAudio
+
+
+def open_session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    """Load an ONNX model for the CPU. Raises FileNotFoundError, or onnxruntime's own type for each kind of damage."""
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file", str(path))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    # Idle ONNX threads spin by default and would take cores from the language model.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def voice_errors(path: Path, consists_of: str) -> Iterator[None]:
+    """Turn whatever loading the voice at `path` raises into BadAudio.
+
+    Args:
+        consists_of: which files make up such a voice, for the message about a missing one.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BadAudio(f"the voice {path} lacks {error.filename}: {consists_of}") from None
+    except BadAudio:
+        raise
+    except Exception as error:  # onnxruntime raises its own exception type for each kind of damage
+        raise BadAudio(f"the voice {path} cannot be read ({error}): run `rejoinder models verify`") from error
