@@ -27,8 +27,9 @@ from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
 from benchmarks.speech_recognition import load_recordings
 from model.hub.store import ModelStore, cache_folder
-from server.deploy.runtime import DEFAULT_VOICE, locate_model
+from server.deploy.runtime import locate_model
 from server.report.corpus import bounds_ms, built_in
+from server.report.corpus_voices import SINGLE_VOICE
 from voice.asr import Recognizer
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, TELEPHONE_RATE, Samples, decode, encode
 from voice.audio.resampling import Resampler, resample
@@ -99,7 +100,8 @@ def corpus_recordings() -> list[Recording]:
             audio = resample(recording.audio, RECOGNITION_RATE, OUTPUT_RATE)
             loaded.append(Recording(recording.text, audio, bounds_ms(audio)[1]))
         return loaded
-    turns = built_in(lambda: Voice(locate_model(DEFAULT_VOICE, Console())), cache_folder() / "report", DEFAULT_VOICE)
+    path = locate_model(SINGLE_VOICE, Console())
+    turns = built_in(lambda name: Voice(path), cache_folder() / "report", (SINGLE_VOICE,))
     clean = [turn for turn in turns if turn.background is None and turn.kind not in ("interruption", "backchannel")]
     return [Recording(turn.text, turn.audio, turn.speech_end_ms) for turn in clean]
 

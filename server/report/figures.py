@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -124,8 +124,22 @@ def compute_metrics(measurements: Sequence[Measurement], seed: int = 0) -> Repor
 
 def metrics_by_kind(measurements: Sequence[Measurement], seed: int = 0) -> dict[str, ReportMetrics]:
     """The metrics of each kind of turn, in order of first appearance."""
-    kinds = dict.fromkeys(turn.kind for turn in measurements)
-    return {kind: compute_metrics([turn for turn in measurements if turn.kind == kind], seed) for kind in kinds}
+    return _metrics_by(measurements, lambda turn: turn.kind, seed)
+
+
+def metrics_by_voice(measurements: Sequence[Measurement], seed: int = 0) -> dict[str, ReportMetrics]:
+    """The metrics of the turns of each synthesized voice, in order of their names."""
+    spoken = sorted((turn for turn in measurements if turn.voice), key=lambda turn: turn.voice)
+    return _metrics_by(spoken, lambda turn: turn.voice, seed)
+
+
+def _metrics_by(
+    measurements: Sequence[Measurement], group: Callable[[Measurement], str], seed: int
+) -> dict[str, ReportMetrics]:
+    groups: dict[str, list[Measurement]] = {}
+    for turn in measurements:
+        groups.setdefault(group(turn), []).append(turn)
+    return {name: compute_metrics(turns, seed) for name, turns in groups.items()}
 
 
 def distribution(values: Sequence[float], seed: int = 0) -> Distribution | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from server.report.charts import axis, curve, escape_text, histogram, scale, stage_class, waterfall
 from server.report.figures import ReportMetrics, stage_title
 from server.report.measure import Measurement
 from server.report.run import Run
-from server.report.terminal import KIND_COLUMNS, kind_row, number, rows
+from server.report.terminal import GROUP_COLUMNS, group_row, number, rows
 from voice.turn_metrics import END_OF_TURN
 
 _STYLE = """
@@ -105,7 +105,8 @@ def render_page(run: Run, others: Sequence[Run] = ()) -> str:
 <h2>Metrics</h2>
 <div class="narrow">{_metrics_table(run, previous)}</div>
 <h2>Kinds of turns</h2>
-{_kinds_table(run)}
+{_group_table("kind", run.metrics_by_kind)}
+{_voices(run)}
 <h2>Turns</h2>
 {_turns_table(run.measurements)}
 </body>
@@ -218,16 +219,20 @@ def _metrics_table(run: Run, previous: Run | None) -> str:
     return _table(headers, rows(run, previous), 1)
 
 
-def _kinds_table(run: Run) -> str:
-    return _table(
-        ["kind", *KIND_COLUMNS], [[kind, *kind_row(metrics)] for kind, metrics in run.metrics_by_kind.items()], 1
-    )
+def _group_table(title: str, groups: Mapping[str, ReportMetrics]) -> str:
+    return _table([title, *GROUP_COLUMNS], [[name, *group_row(metrics)] for name, metrics in groups.items()], 1)
+
+
+def _voices(run: Run) -> str:
+    """Recordings and turn logs have no synthesized voices."""
+    groups = run.metrics_by_voice
+    return f"<h2>Voices</h2>\n{_group_table('voice', groups)}" if groups else ""
 
 
 def _turns_table(measurements: Sequence[Measurement]) -> str:
-    headers = ["turn", "user", "transcript", "response", "notes", "ms"]
-    lines = [[t.name, t.text, t.transcript, t.response_text, _notes(t), _outcome(t)] for t in measurements]
-    return _table(headers, lines, 5)
+    headers = ["turn", "voice", "user", "transcript", "response", "notes", "ms"]
+    lines = [[t.name, t.voice, t.text, t.transcript, t.response_text, _notes(t), _outcome(t)] for t in measurements]
+    return _table(headers, lines, 6)
 
 
 def _notes(turn: Measurement) -> str:

@@ -101,6 +101,7 @@ class Measurement:
         transcript: of the user's speech, by the server.
         from_turn_log: the turn comes from a turn log, which lacks everything that only a client can observe.
         late_ms: how far the microphone fell behind its schedule; above about 20 ms this machine was too busy.
+        voice: the synthesized voice that spoke; empty for a recording and for a real user.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Measurement:
     response_text: str = ""
     from_turn_log: bool = False
     late_ms: float = 0.0
+    voice: str = ""
 
     @classmethod
     def from_json(cls, payload: dict[str, Any]) -> Measurement:
@@ -212,6 +214,7 @@ def measure(observation: TurnObservation) -> Measurement:
         transcript=observation.transcript,
         response_text=observation.response_text,
         late_ms=round(1000 * observation.max_lateness_s, 1),
+        voice=turn.voice,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
-from server.report.corpus import SpokenTurn
+from server.report.corpus import TURNS_PER_SPEAKER, SpokenTurn
 from server.report.measure import Measurement, ResponseObservation, TurnObservation, measure
 from server.simulator.errors import ServerUnavailable
 from server.simulator.microphone import Microphone
@@ -55,7 +55,7 @@ _BACKGROUND_LEAD_S = 1.0
 
 _OPEN_TIMEOUT_S = 20.0
 
-TURNS_PER_CONNECTION = 8
+TURNS_PER_CONNECTION = TURNS_PER_SPEAKER
 """Conversations stay short, so that the last turn of a report has about as much history as the first."""
 
 OnTurn = Callable[[Measurement], None]
@@ -68,7 +68,7 @@ async def speak_turns(
     turns_per_connection: int = TURNS_PER_CONNECTION,
     on_turn: OnTurn = lambda turn: None,
 ) -> list[Measurement]:
-    """Speak all turns over a series of connections.
+    """Speak all turns over a series of connections, each with one speaker.
 
     Args:
         open_client: opens a connection, like `connect_realtime`.
@@ -80,7 +80,10 @@ async def speak_turns(
     measurements: list[Measurement] = []
     while len(measurements) < len(turns):
         async with open_client() as client:
+            speaker = turns[len(measurements)].voice
             for turn in turns[len(measurements) :][:turns_per_connection]:
+                if turn.voice != speaker:
+                    break
                 measurements.append(measure(await client.speak_turn(turn)))
                 on_turn(measurements[-1])
                 if measurements[-1].missed or measurements[-1].cut_off:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from server.report.figures import ReportMetrics, compute_metrics, metrics_by_kind, metrics_json
+from server.report.figures import ReportMetrics, compute_metrics, metrics_by_kind, metrics_by_voice, metrics_json
 from server.report.measure import Measurement
 
 _VERSIONS = ("rejoinder", "torch", "ctranslate2", "faster-whisper", "piper-tts", "onnxruntime", "websockets")
@@ -51,6 +51,11 @@ class Run:
         """The metrics of each kind of turn."""
         return metrics_by_kind(self.measurements, self.seed)
 
+    @property
+    def metrics_by_voice(self) -> dict[str, ReportMetrics]:
+        """The metrics of the turns of each synthesized voice."""
+        return metrics_by_voice(self.measurements, self.seed)
+
     @classmethod
     def now(
         cls, measurements: Sequence[Measurement], *, server: str, corpus: str, models: dict[str, str], seed: int = 0
@@ -64,6 +69,7 @@ class Run:
         payload = {
             **metrics_json(self.metrics),
             "by_kind": {kind: metrics_json(metrics) for kind, metrics in self.metrics_by_kind.items()},
+            "by_voice": {voice: metrics_json(metrics) for voice, metrics in self.metrics_by_voice.items()},
             "date": self.date,
             "server": self.server,
             "corpus": self.corpus,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich import box
 from rich.console import Console
@@ -104,7 +104,7 @@ def rows(run: Run, previous: Run | None) -> list[list[str]]:
 
 
 def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
-    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn."""
+    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice."""
     columns = [Column(""), Column("this run", justify="right")]
     if previous is not None:
         columns += [Column(f"{previous.date[:16]}", justify="right"), Column("difference", justify="right")]
@@ -112,15 +112,9 @@ def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
     for line in rows(run, previous):
         table.add_row(*line)
     out.print(table)
-    kinds = Table(
-        Column("kind", no_wrap=True, min_width=12),
-        *(Column(title, justify="right", no_wrap=True) for title in KIND_COLUMNS.values()),
-        box=box.SIMPLE,
-        padding=0,
-    )
-    for kind, metrics in run.metrics_by_kind.items():
-        kinds.add_row(kind, *kind_row(metrics))
-    out.print(kinds)
+    out.print(_group_table("kind", run.metrics_by_kind))
+    if run.metrics_by_voice:
+        out.print(_group_table("voice", run.metrics_by_voice))
     late_ms = max((turn.late_ms for turn in run.measurements), default=0.0)
     if late_ms > _MAX_LATENESS_MS:
         out.print(
@@ -129,7 +123,19 @@ def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
         )
 
 
-KIND_COLUMNS = {
+def _group_table(title: str, groups: Mapping[str, ReportMetrics]) -> Table:
+    table = Table(
+        Column(title, no_wrap=True, min_width=12),
+        *(Column(title, justify="right", no_wrap=True) for title in GROUP_COLUMNS.values()),
+        box=box.SIMPLE,
+        padding=0,
+    )
+    for name, metrics in groups.items():
+        table.add_row(name, *group_row(metrics))
+    return table
+
+
+GROUP_COLUMNS = {
     "turns": "turns",
     "p50": "p50",
     "p95": "p95",
@@ -141,13 +147,13 @@ KIND_COLUMNS = {
     "backchannels": "back-\nchannel",
     "underruns": "under-\nruns",
 }
-"""Columns of the table of kinds, with a narrow title for the terminal: percentiles of turn latency, missed turns, false
-cut-offs, turns that ended early without audio, p95 of the barge-in stop, responses that survived a backchannel,
-underruns."""
+"""Columns of the tables of kinds and voices, with a narrow title for the terminal: percentiles of turn latency, missed
+turns, false cut-offs, turns that ended early without audio, p95 of the barge-in stop, responses that survived a
+backchannel, underruns."""
 
 
-def kind_row(metrics: ReportMetrics) -> list[str]:
-    """The metrics of one kind of turn, in the order of `KIND_COLUMNS`."""
+def group_row(metrics: ReportMetrics) -> list[str]:
+    """The metrics of one kind of turn or of one voice, in the order of `GROUP_COLUMNS`."""
     backchannels = _backchannels(metrics)
     return [
         number(metrics.turns),

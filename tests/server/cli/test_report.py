@@ -24,7 +24,10 @@ def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
         return MEASUREMENTS
 
-    monkeypatch.setattr(report_module, "_corpus", lambda settings: built_in(FakeSynthesizer, tmp_path, "fake"))
+    def corpus(settings: report_module.ReportSettings) -> list[SpokenTurn]:
+        return built_in(lambda name: FakeSynthesizer(), tmp_path, settings.voices or ("fake",))
+
+    monkeypatch.setattr(report_module, "_corpus", corpus)
     monkeypatch.setattr(report_module, "_measure_turns", measure_turns)
 
 
@@ -46,6 +49,17 @@ def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:
     assert "there is no report" in report("--compare", str(tmp_path / "y.json"))[1]
 
 
+def test_a_wrong_voice_is_answered_with_the_names_of_all_voices_before_anything_is_synthesized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    (tmp_path / "mine.onnx").touch()
+    code, output = report("--voices", f"{tmp_path / 'mine.onnx'}, kokoro:emma", "--url", "ws://127.0.0.1:9/v1/realtime")
+    assert code == 1
+    assert "no voice is called 'kokoro:emma'; known voices are en_US-joe-medium, kokoro:af_heart" in output
+    assert "Synthesizing" not in output
+
+
 @pytest.mark.usefixtures("_instant_measurements")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -55,6 +69,7 @@ def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:
         (["--json", "/no/such/folder/r.json"], "there is no folder /no/such/folder"),
         (["--turn-log", "/no/such.sqlite"], "there is no turn log"),
         (["--phone", "twilio", "--eagerness", "low"], "phone calls do not use"),
+        (["--voices", "kokoro:bf_emma", "--corpus", "folder"], "omit it, or --corpus"),
     ],
 )
 def test_invalid_options_are_rejected_with_a_message(arguments: list[str], message: str) -> None:

@@ -13,11 +13,18 @@ from voice.clauses import Clause
 
 
 class FakeSynthesizer:
-    """Synthesizes a tone of 60 ms per word, between silence."""
+    """Synthesizes a tone of 60 ms per word, between silence.
+
+    Args:
+        pitch: samples per radian; 8 is 480 Hz.
+    """
+
+    def __init__(self, pitch: float = 8.0) -> None:
+        self._pitch = pitch
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
         length = int(len(clause.text.split()) * 0.06 * OUTPUT_RATE / speed)
-        wave = 0.5 * np.sin(np.arange(length) / 8)
+        wave = 0.5 * np.sin(np.arange(length) / self._pitch)
         return np.concatenate((np.zeros(500), wave, np.zeros(4000))).astype(np.float32)
 
 
@@ -55,6 +62,12 @@ MEASUREMENTS = [
     answered(900, "interruption-1", barge_in_stop_ms=180.0, barge_in_sent_ms=150.0),
     answered(800, "backchannel-1", backchannel="survived"),
 ]
+
+
+SPOKEN_BY_TWO = [
+    replace(turn, voice="kokoro:bf_emma" if n % 2 else "en_US-joe-medium") for n, turn in enumerate(MEASUREMENTS)
+]
+"""The same turns, alternately spoken by two voices."""
 
 
 def run_of(measurements: list[Measurement], date: str = "2026-01-02T03:04:05+00:00") -> Run:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import wave
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +21,7 @@ from voice.clauses import Clause
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory: pytest.TempPathFactory) -> list[SpokenTurn]:
-    return built_in(FakeSynthesizer, tmp_path_factory.mktemp("corpus"), "fake")
+    return built_in(lambda name: FakeSynthesizer(), tmp_path_factory.mktemp("corpus"), ["fake"])
 
 
 def test_the_corpus_has_at_least_sixty_turns_and_every_kind(turns: list[SpokenTurn]) -> None:
@@ -60,11 +62,41 @@ def test_the_corpus_is_synthesized_once_and_written_atomically(tmp_path: Path, m
 
     with monkeypatch.context() as full_disk, pytest.raises(OSError, match="disk is full"):
         full_disk.setattr(corpus_module.np, "savez", fails)
-        built_in(FakeSynthesizer, tmp_path, "fake")
+        built_in(lambda name: FakeSynthesizer(), tmp_path, ["fake"])
     assert not list(tmp_path.iterdir())
-    first = built_in(FakeSynthesizer, tmp_path, "fake")
-    second = built_in(lambda: pytest.fail("synthesized twice"), tmp_path, "fake")
+    first = built_in(lambda name: FakeSynthesizer(), tmp_path, ["fake"])
+    second = built_in(lambda name: pytest.fail("synthesized twice"), tmp_path, ["fake"])
     assert [turn.speech_end_ms for turn in first] == [turn.speech_end_ms for turn in second]
+
+
+def test_each_voice_is_loaded_once_and_speaks_the_turns_with_its_name(tmp_path: Path) -> None:
+    loaded = []
+
+    def load_voice(name: str) -> FakeSynthesizer:
+        loaded.append(name)
+        return FakeSynthesizer({"low": 8.0, "high": 2.0}[name])
+
+    turns = built_in(load_voice, tmp_path, ["low", "high"])
+    assert loaded == ["low", "high"]
+    for turn in turns:
+        for audio in (turn.audio, *([turn.overlap.audio] if turn.overlap is not None else ())):
+            crossings = np.count_nonzero(np.diff(np.signbit(audio)))
+            assert (crossings / np.count_nonzero(audio) > 0.1) == (turn.voice == "high")
+    assert len(list(tmp_path.iterdir())) == 1
+    built_in(load_voice, tmp_path, ["high", "low"])
+    assert len(list(tmp_path.iterdir())) == 2  # another choice of voices is another corpus
+
+
+def test_speakers_take_over_from_each_other_and_one_alone_keeps_the_order(turns: list[SpokenTurn]) -> None:
+    order = select_turns(turns, (), None, seed=3)
+    voices = ["a", "b", "a", "a"] * 17
+    mixed = [replace(turn, voice=voice) for turn, voice in zip(turns, voices, strict=True)]
+    selected = select_turns(mixed, (), None, seed=3)
+    runs = [(voice, len(list(group))) for voice, group in groupby(selected, lambda turn: turn.voice)]
+    assert sorted(runs) == sorted([("b", 8), ("b", 8), ("b", 1), *[("a", 8)] * 3, ("a", 27)])
+    for voice in "ab":
+        alone = {turn.name for turn in mixed if turn.voice == voice}
+        assert [turn.name for turn in selected if turn.voice == voice] == [t.name for t in order if t.name in alone]
 
 
 def test_a_short_report_has_turns_of_many_kinds_and_is_reproducible(turns: list[SpokenTurn]) -> None:

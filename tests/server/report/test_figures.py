@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.report.figures import compute_metrics, distribution, metrics_json
-from tests.server.report.samples import MEASUREMENTS, answered
+from server.report.figures import compute_metrics, distribution, metrics_by_voice, metrics_json
+from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, answered
 
 
 def test_the_metrics_of_some_turns() -> None:
@@ -24,6 +24,16 @@ def test_the_metrics_of_some_turns() -> None:
     assert {"turns", "turn_latency_ms", "false_cutoffs", "barge_in_stop_ms", "stages_ms"} <= set(payload)
     assert payload["false_cutoffs"] == {"count": 1, "share": 0.1667}
     assert payload["speculation"] == {"guesses": 3, "kept": 1, "wasted": 2}
+
+
+def test_each_voice_has_the_metrics_of_its_turns_and_recordings_have_no_voice() -> None:
+    by_voice = metrics_by_voice([*SPOKEN_BY_TWO, answered(5_000)])
+    assert list(by_voice) == ["en_US-joe-medium", "kokoro:bf_emma"]
+    joe, emma = by_voice.values()
+    assert (joe.turns, joe.false_cutoffs, joe.missed) == (3, 1, 0)
+    assert (emma.turns, emma.false_cutoffs, emma.missed) == (3, 0, 1)
+    assert joe.latency is not None and joe.latency.p50 == 650
+    assert metrics_by_voice(MEASUREMENTS) == {}
 
 
 def test_a_turn_log_has_no_metrics_that_only_a_client_can_observe() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from server.report.html import render_page
 from server.report.measure import Measurement
-from tests.server.report.samples import MEASUREMENTS, answered, run_of
+from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, answered, run_of
 
 HOSTILE = '<script>alert("1")</script> & \x00 \'"'
 
@@ -36,6 +36,13 @@ def test_the_page_is_well_formed_and_self_contained(measurements: list[Measureme
 @given(st.lists(st.builds(answered, st.floats(-500, 20_000), st.text(max_size=8)), max_size=12))
 def test_every_run_has_a_well_formed_page(measurements: list[Measurement]) -> None:
     ElementTree.fromstring(render_page(run_of(measurements)).partition("\n")[2])
+
+
+def test_the_page_has_a_table_of_voices_only_if_voices_were_synthesized() -> None:
+    _, _, voices = render_page(run_of(SPOKEN_BY_TWO)).partition("<h2>Voices</h2>")
+    table = voices.partition("<h2>")[0]
+    assert "en_US-joe-medium" in table and "kokoro:bf_emma" in table
+    assert "<h2>Voices</h2>" not in render_page(run_of(MEASUREMENTS))
 
 
 def test_the_page_of_a_turn_log_leaves_out_what_only_a_client_can_observe() -> None:

@@ -19,7 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from server.report import measure as measure_module
 from server.report import realtime_client as client_module
 from server.report.corpus import Overlap, SpokenTurn, bounds_ms
-from server.report.measure import Measurement
+from server.report.measure import Measurement, TurnObservation
 from server.report.realtime_client import RealtimeClient, connect_realtime, speak_turns
 from server.simulator import microphone as microphone_module
 from server.simulator.errors import ServerUnavailable
@@ -300,6 +300,23 @@ async def test_an_unusable_server_is_reported() -> None:
         with pytest.raises(ServerUnavailable, match="this server wants an API key"):
             async with connect_realtime(url):
                 pass
+
+
+async def test_each_speaker_has_connections_of_its_own() -> None:
+    spoken: list[list[str]] = []
+
+    class SilentClient:
+        async def speak_turn(self, turn: SpokenTurn) -> TurnObservation:
+            spoken[-1].append(turn.voice)
+            return TurnObservation(turn, 0.0, 1.0)
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Any]:
+        spoken.append([])
+        yield SilentClient()
+
+    await speak_turns(connect, [spoken_turn(expected="none", voice=v) for v in "aaabbba"], turns_per_connection=2)
+    assert ["".join(voices) for voices in spoken] == ["aa", "a", "bb", "b", "a"]
 
 
 async def test_a_turn_over_a_real_websocket_requests_the_eagerness() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.report.run import BadReport, read_run
-from tests.server.report.samples import MEASUREMENTS, run_of
+from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, run_of
 
 
 def test_a_run_survives_writing_and_reading(tmp_path: Path) -> None:
@@ -17,6 +17,17 @@ def test_a_run_survives_writing_and_reading(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run.json") == run
     payload = json.loads((tmp_path / "run.json").read_text())
     assert payload["turns"] == 6 and len(payload["measurements"]) == 6 and payload["machine"]["cores"] == 2
+
+
+def test_the_file_of_a_run_has_the_figures_of_each_voice(tmp_path: Path) -> None:
+    run = run_of(SPOKEN_BY_TWO)
+    run.write(tmp_path / "run.json")
+    assert read_run(tmp_path / "run.json") == run
+    by_voice = json.loads((tmp_path / "run.json").read_text())["by_voice"]
+    assert {voice: metrics["turns"] for voice, metrics in by_voice.items()} == {
+        "en_US-joe-medium": 3,
+        "kokoro:bf_emma": 3,
+    }
 
 
 def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:

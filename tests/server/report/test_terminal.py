@@ -8,7 +8,7 @@ from rich.console import Console
 
 from server.report.run import Run
 from server.report.terminal import print_report
-from tests.server.report.samples import MEASUREMENTS, run_of
+from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, run_of
 
 
 def printed(run: Run, previous: Run | None = None, width: int = 120) -> str:
@@ -30,8 +30,14 @@ def test_speculations_are_started_kept_and_discarded() -> None:
         assert row in text
 
 
-def test_both_tables_fit_80_columns() -> None:
-    lines = printed(run_of(MEASUREMENTS), width=80).splitlines()
+def test_each_voice_has_a_row_and_recordings_have_none() -> None:
+    text = [" ".join(line.split()) for line in printed(run_of(SPOKEN_BY_TWO)).splitlines()]
+    assert "en_US-joe-medium 3 650 875 900 0 1 0 180 – 1" in text
+    assert "voice turns" not in " ".join(printed(run_of(MEASUREMENTS)).split())
+
+
+def test_all_tables_fit_80_columns() -> None:
+    lines = printed(run_of(SPOKEN_BY_TWO), width=80).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert not any("…" in line for line in lines)
     assert "kind turns p50 p95 max missed offs end in stop channel runs" in [" ".join(line.split()) for line in lines]
