@@ -71,7 +71,7 @@ class ToolCallParser:
         self._held += text
         if enforced:
             return self._enforced()
-        plain, deltas = "", []
+        plain, deltas = "", list[ToolCallDelta]()
         while self._held:
             start, decided = self._find_opening()
             plain += self._held[:start]
@@ -103,7 +103,7 @@ class ToolCallParser:
         return "", [self._done(*found)]
 
     def _enforced(self) -> tuple[str, list[ToolCallDelta]]:
-        plain, deltas = "", []
+        plain, deltas = "", list[ToolCallDelta]()
         while True:
             if self._name is None:
                 before, tag, _ = self._held.partition(CALL_START)

@@ -152,7 +152,7 @@ class ToolCallConstraint(GrammarConstraint):
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """All of them, but nothing after the start of a call: what follows has not been restricted."""
-        if self._matcher is not None or self._start_token not in tokens:
+        if self._matcher is not None or self._start_token is None or self._start_token not in tokens:
             return len(tokens)
         return list(tokens).index(self._start_token) + 1
 

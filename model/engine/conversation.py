@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,12 +46,13 @@ class PromptTooLong(ValueError):
 
 @dataclass(frozen=True)
 class _Options:
-    """Options of one request."""
+    """Options of one request. `stop_tokens` end the response besides the model's own."""
 
     max_tokens: int | None
     deadline: float | None
     schedule: DenoisingSchedule
     form: ResponseForm
+    stop_tokens: frozenset[int] = frozenset()
 
 
 class Conversation:
@@ -114,13 +116,6 @@ class Conversation:
             ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
             RuntimeError: the request failed, or the engine was closed.
         """
-        loop = asyncio.get_running_loop()
-        output: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
-
-        def deliver(item: Progress | Exception | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(output.put_nowait, item)
-
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
         schedule = self._engine.denoising_schedule
@@ -145,7 +140,32 @@ class Conversation:
         encoded = (
             await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
         )
-        steps = self._steps(list(messages), declarations, encoded, options, sampling or self._engine.sampling, deliver)
+        responding = self._respond(list(messages), declarations, encoded, options, sampling or self._engine.sampling)
+        async with aclosing(responding):  # type: ignore[type-var]
+            async for progress in responding:
+                yield progress
+
+    async def _respond(
+        self,
+        messages: list[Message],
+        tools: Sequence[Mapping[str, Any]],
+        encoded: tuple[list[int], int] | None,
+        options: _Options,
+        sampling: Sampling,
+    ) -> AsyncIterator[Progress]:
+        """Submit a request, and yield its progress.
+
+        Args:
+            encoded: token ids of the prompt and the maximum length of the response; None encodes the messages.
+        """
+        loop = asyncio.get_running_loop()
+        output: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
+
+        def deliver(item: Progress | Exception | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(output.put_nowait, item)
+
+        steps = self._steps(messages, tools, encoded, options, sampling, deliver)
         request = self._submit(steps, deliver, lambda: deliver(None))
         try:
             while (item := await output.get()) is not None:
@@ -259,7 +279,12 @@ class Conversation:
             deliver(options.form.read(progress))
 
         output = GenerationOutput(
-            engine.model.tokenizer, engine.model.stop_tokens, budget, len(ids), num_cached, on_progress
+            engine.model.tokenizer,
+            engine.model.stop_tokens | options.stop_tokens,
+            budget,
+            len(ids),
+            num_cached,
+            on_progress,
         )
         yield from self._read_instructions(messages, tools, ids[:start])
         if diffusion is None:  # the forward pass that generates the first token reads the rest
