@@ -14,17 +14,20 @@ from starlette.responses import JSONResponse, Response
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
+    CollectedCall,
     CompletionLimit,
     GenerationRequest,
     TokenUsage,
     Update,
+    collect_calls,
     generate,
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import check_model, conversation_messages, samplings
+from server.chat_completions.requests import check_model, conversation_messages, reply_options, samplings
 from server.chat_completions.schema import ChatCompletionRequest
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
+from voice.language_model import ToolCallDelta
 
 
 class ChatCompletions:
@@ -72,8 +75,11 @@ class ChatCompletions:
                 yield chunk(index, {"role": "assistant", "content": ""})
             choice = choices[index]
             choice.add(update)
-            if body.diffusing:
-                yield chunk(index, *_whole_text(choice, update), diffusion_meta=_diffusion_meta(choice, update))
+            if calls := [_call_delta(choice, piece) for piece in update.tool_calls]:
+                yield chunk(index, {"tool_calls": calls})
+            if body.diffusing and not choice.calls:
+                whole = {"role": "assistant", "content": choice.text + update.draft}
+                yield chunk(index, whole, diffusion_meta=_diffusion_meta(choice, update))
             elif update.text:
                 yield chunk(index, {"content": update.text})
             if update.finish_reason:
@@ -94,6 +100,7 @@ class ChatCompletions:
                     body.stop_sequences,
                     denoising_effort(body.reasoning_effort),
                     body.max_steps,
+                    reply_options(body),
                 )
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
@@ -107,21 +114,35 @@ class _Choice:
     """One choice, collected from its updates."""
 
     text: str = ""
+    calls: list[CollectedCall] = field(default_factory=list)
     finish_reason: str | None = None
     usage: TokenUsage = field(default_factory=TokenUsage)
 
     def add(self, update: Update) -> None:
         self.text += update.text
+        collect_calls(self.calls, update.tool_calls)
         self.finish_reason, self.usage = update.finish_reason, update.usage
 
     def body(self, index: int) -> dict[str, Any]:
-        message = {"role": "assistant", "content": self.text, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
+        if self.calls:
+            message["content"] = self.text or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.calls
+            ]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
 
 
-def _whole_text(choice: _Choice, update: Update) -> tuple[dict[str, Any]]:
-    """The delta of a diffusing stream: it replaces the text so far."""
-    return ({"role": "assistant", "content": choice.text + update.draft},)
+def _call_delta(choice: _Choice, piece: ToolCallDelta) -> dict[str, Any]:
+    """A streamed piece of a call. The first one has its id and name."""
+    call = choice.calls[piece.index]
+    delta: dict[str, Any] = {"index": piece.index, "function": {"arguments": piece.arguments}}
+    if not call.announced:
+        call.announced = True
+        delta = {**delta, "id": call.id, "type": "function"}
+        delta["function"] = {"name": call.name, "arguments": piece.arguments}
+    return delta
 
 
 def _diffusion_meta(choice: _Choice, update: Update) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from model.decode.effort import Effort
+from model.decode.grammar import InvalidGrammar
+from model.decode.output import Progress
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError
 from server.chat_completions.stop_sequences import StopSequences
-from voice.language_model import Message
+from voice.language_model import Message, ToolCallDelta
 
 MAX_COMPLETIONS = 8
 """Requests that are generated at the same time; further ones are refused with status 429."""
@@ -68,7 +71,7 @@ class GenerationRequest:
         messages: the conversation.
         stop: sequences that end the text; they are not part of it.
         effort, max_steps: of block denoising; speculative decoding ignores them.
-        options: further arguments of `Conversation.reply`: tools and grammars.
+        options: further arguments of `Conversation.reply`: tools and a grammar.
     """
 
     messages: Sequence[Message]
@@ -87,19 +90,44 @@ class Update:
     Attributes:
         text: new text of the answer.
         draft: text that may follow and may still change.
-        tool_calls: deltas of function calls.
+        tool_calls: new pieces of function calls.
         finish_reason: in the last update only.
     """
 
     text: str
     draft: str
-    tool_calls: Sequence[Any]
+    tool_calls: Sequence[ToolCallDelta]
     finish_reason: str | None
     usage: TokenUsage
 
     def after(self, earlier: TokenUsage) -> Update:
         """This update, with the tokens and passes of what was generated before."""
         return replace(self, usage=self.usage + earlier)
+
+
+@dataclass
+class CollectedCall:
+    """A function call, collected from its pieces.
+
+    Attributes:
+        announced: a client that streams was told its id and name.
+    """
+
+    name: str
+    arguments: str = ""
+    done: bool = False
+    announced: bool = False
+    id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}")
+
+
+def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -> None:
+    """Add new pieces to the calls so far."""
+    for piece in pieces:
+        if piece.index == len(calls):
+            calls.append(CollectedCall(piece.name))
+        call = calls[piece.index]
+        call.arguments += piece.arguments
+        call.done = call.done or piece.done
 
 
 class CompletionLimit:
@@ -132,8 +160,7 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
     Raises:
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
     """
-    stop = StopSequences(request.stop)
-    progress_of = conversation.reply(
+    progress = conversation.reply(
         request.messages,
         max_tokens=request.max_tokens,
         sampling=request.sampling,
@@ -142,17 +169,24 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
         **request.options,
     )
     with api_errors():
-        async with aclosing(progress_of) as all_progress:  # type: ignore[type-var]
-            async for progress in all_progress:
-                text = stop.push(progress.committed, last=progress.finished is not None)
-                usage = TokenUsage(
-                    progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
-                )
-                finish = "stop" if stop.stopped else progress.finished
-                draft = "" if finish else progress.draft
-                yield Update(text, draft, getattr(progress, "tool_calls", ()), finish, usage)
-                if stop.stopped:
-                    return
+        async with aclosing(updates(progress, request.stop)) as all_updates:
+            async for update in all_updates:
+                yield update
+
+
+async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Update]:
+    """What each step of a response changed, up to the first stop sequence."""
+    stop = StopSequences(stop_sequences)
+    async with aclosing(all_progress):  # type: ignore[type-var]
+        async for progress in all_progress:
+            text = stop.push(progress.committed, last=progress.finished is not None)
+            usage = TokenUsage(
+                progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
+            )
+            finish = "stop" if stop.stopped else progress.finished
+            yield Update(text, "" if finish else progress.draft, progress.tool_calls, finish, usage)
+            if stop.stopped:
+                return
 
 
 @contextmanager
@@ -163,9 +197,16 @@ def api_errors() -> Iterator[None]:
     except PromptTooLong as error:
         raise APIError(400, str(error), "messages", "context_length_exceeded") from None
     except ValueError as error:
-        raise APIError(400, str(error), getattr(error, "path", None) or None, "invalid_value") from None
+        raise APIError(400, str(error), _param(error), "invalid_value") from None
     except RuntimeError as error:
         raise APIError(500, str(error)) from error
+
+
+def _param(error: ValueError) -> str | None:
+    """The field that an error is about: a place in a tool's parameters, or in the form of the answer."""
+    if not isinstance(error, InvalidGrammar):
+        return None
+    return error.path if error.path.startswith("tools[") else f"response_format.{error.path}".rstrip(".")
 
 
 def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:

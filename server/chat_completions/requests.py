@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.sampling import Sampling
 from server.chat_completions.errors import APIError
-from server.chat_completions.schema import ChatCompletionRequest, SamplingFields
-from voice.language_model import Message
+from server.chat_completions.schema import ChatCompletionRequest, ResponseFormat, SamplingFields
+from voice.language_model import Message, NamedTool, Tool, ToolCall
 
 ANY_MODEL = "rejoinder"
 """A name for the server's model, whatever it is."""
@@ -29,8 +31,48 @@ def check_model(name: str | None, served: str) -> None:
 
 def conversation_messages(body: ChatCompletionRequest) -> list[Message]:
     """The conversation, with `developer` messages as instructions."""
-    roles = {"developer": "system"}
-    return [Message(roles.get(message.role, message.role), message.text) for message in body.messages]
+    return [
+        Message(
+            "system" if message.role == "developer" else message.role,
+            message.text,
+            tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()),
+            message.tool_call_id,
+        )
+        for message in body.messages
+    ]
+
+
+def reply_options(body: ChatCompletionRequest) -> dict[str, Any]:
+    """The arguments of `Conversation.reply` for tools and for the form of the answer."""
+    options: dict[str, Any] = {"grammar": answer_grammar(body.response_format)}
+    if body.tools:
+        choice = body.tool_choice or "auto"
+        options["tools"] = [
+            function_tool(tool.function.name, tool.function.description, tool.function.parameters)
+            for tool in body.tools
+        ]
+        options["tool_choice"] = choice if isinstance(choice, str) else NamedTool(choice.function.name)
+        options["parallel_tool_calls"] = bool(body.parallel_tool_calls)
+    return options
+
+
+def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:
+    """A tool; without parameters it takes an empty object."""
+    return Tool(name, description or "", parameters) if parameters is not None else Tool(name, description or "")
+
+
+def answer_grammar(response_format: ResponseFormat | None) -> Grammar | None:
+    """What the answer must follow; None for any text."""
+    if response_format is None or response_format.type == "text":
+        return None
+    if response_format.json_schema is not None:
+        return JSONSchema(response_format.json_schema.schema_)
+    if response_format.grammar is not None:
+        definition = response_format.grammar.definition
+        return Lark(definition) if response_format.grammar.syntax == "lark" else Regex(definition)
+    if response_format.choices is not None:
+        return Choice(tuple(response_format.choices))
+    return JSONObject()
 
 
 def samplings(body: SamplingFields, default: Sampling, choices: int) -> list[Sampling]:

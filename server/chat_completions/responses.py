@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from model.decode.grammar import Grammar, JSONObject, JSONSchema
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.generation import (
@@ -22,11 +23,12 @@ from server.chat_completions.generation import (
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import check_model
+from server.chat_completions.requests import check_model, function_tool
+from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import ContentPart
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
-from voice.language_model import Message
+from voice.language_model import Message, NamedTool, ToolCall
 
 MAX_STORED = 256
 """Responses that can be continued by their id; the oldest are forgotten. They are kept in memory only."""
@@ -103,33 +105,33 @@ class Responses:
                 temperature=default.temperature if body.temperature is None else body.temperature,
                 top_p=default.top_p if body.top_p is None else body.top_p,
             )
-            generation = GenerationRequest(asked, sampling, body.max_output_tokens, effort=denoising_effort(effort))
+            generation = GenerationRequest(
+                asked,
+                sampling,
+                body.max_output_tokens,
+                effort=denoising_effort(effort),
+                options=_reply_options(body),
+            )
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
-            message, usage, finish, text = _message_item(), TokenUsage(), None, ""
-            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
             yield {"type": "response.created", "response": response}
             yield {"type": "response.in_progress", "response": response}
-            yield {"type": "response.output_item.added", "output_index": 0, "item": message}
-            yield {"type": "response.content_part.added", **where, "part": _text_part("")}
+            output, usage, finish = ResponseOutput(), TokenUsage(), ""
             async for update in generate(conversation, generation):
-                update = update.after(planned)
-                text, usage, finish = text + update.text, update.usage, update.finish_reason
-                if update.text:
-                    yield {"type": "response.output_text.delta", **where, "delta": update.text, "logprobs": []}
-            done = finish == "stop"
-            message = {**message, "status": "completed" if done else "incomplete", "content": [_text_part(text)]}
-            yield {"type": "response.output_text.done", **where, "text": text, "logprobs": []}
-            yield {"type": "response.content_part.done", **where, "part": _text_part(text)}
-            yield {"type": "response.output_item.done", "output_index": 0, "item": message}
+                for item in output.add(update):
+                    yield item
+                usage, finish = update.after(planned).usage, update.finish_reason or ""
+            for item in output.close(complete=finish != "length"):
+                yield item
+            done = finish != "length"
             response = {
                 **response,
-                "status": message["status"],
+                "status": "completed" if done else "incomplete",
                 "incomplete_details": None if done else {"reason": "max_output_tokens"},
-                "output": [message],
+                "output": output.items,
                 "usage": _usage(usage),
             }
             if body.store is not False:
-                self._store(response, [*messages, Message("assistant", text)])
+                self._store(response, [*messages, output.message()])
             yield {"type": "response.completed" if done else "response.incomplete", "response": response}
 
     def _conversation(self, body: ResponseRequest) -> list[Message]:
@@ -139,7 +141,7 @@ class Responses:
             messages += self._find(body.previous_response_id).messages
         if isinstance(body.input, str):
             return [*messages, Message("user", body.input)]
-        return messages + [_message(item) for item in body.input]
+        return messages + _messages(body.input)
 
     def _store(self, response: dict[str, Any], messages: Sequence[Message]) -> None:
         said = messages if response["instructions"] is None else messages[1:]
@@ -148,9 +150,22 @@ class Responses:
             self._stored.popitem(last=False)
 
 
-def _message(item: InputItem) -> Message:
-    assert item.role is not None
-    return Message("system" if item.role == "developer" else item.role, _text(item.content))
+def _messages(items: Sequence[InputItem]) -> list[Message]:
+    """The conversation of some items. Calls belong to the assistant's message before them."""
+    messages: list[Message] = []
+    for item in items:
+        if item.type == "function_call":
+            call = ToolCall(item.call_id or "", item.name or "", item.arguments or "")
+            if messages and messages[-1].role == "assistant":
+                messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
+            else:
+                messages.append(Message("assistant", "", (call,)))
+        elif item.type == "function_call_output":
+            messages.append(Message("tool", _text(item.output), tool_call_id=item.call_id))
+        else:
+            role = item.role or "user"
+            messages.append(Message("system" if role == "developer" else role, _text(item.content)))
+    return messages
 
 
 def _text(content: str | list[ContentPart] | None) -> str:
@@ -159,16 +174,19 @@ def _text(content: str | list[ContentPart] | None) -> str:
     return "".join(part.text or part.refusal or "" for part in content)
 
 
-def _message_item() -> dict[str, Any]:
-    return {"type": "message", "id": _id("msg"), "role": "assistant", "status": "in_progress", "content": []}
-
-
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _id(prefix: str) -> str:
-    return f"{prefix}_{uuid.uuid4().hex}"
+def _reply_options(body: ResponseRequest) -> dict[str, Any]:
+    """The arguments of `Conversation.reply` for tools and for the form of the text."""
+    wanted = body.text.format
+    grammar: Grammar | None = JSONObject() if wanted.type == "json_object" else None
+    if wanted.schema_ is not None:
+        grammar = JSONSchema(wanted.schema_)
+    options: dict[str, Any] = {"grammar": grammar}
+    if body.tools:
+        choice = body.tool_choice
+        options["tools"] = [function_tool(tool.name, tool.description, tool.parameters) for tool in body.tools]
+        options["tool_choice"] = choice if isinstance(choice, str) else NamedTool(choice.name)
+        options["parallel_tool_calls"] = bool(body.parallel_tool_calls)
+    return options
 
 
 def _usage(usage: TokenUsage) -> dict[str, Any]:
@@ -188,7 +206,7 @@ def _response_object(body: ResponseRequest, model: str) -> dict[str, Any]:
     asked = body.model_dump(by_alias=True, exclude={"input", "stream", "include", "stream_options", "max_tool_calls"})
     return {
         **asked,
-        "id": _id("resp"),
+        "id": f"resp_{uuid.uuid4().hex}",
         "object": "response",
         "created_at": int(time.time()),
         "model": model,

@@ -6,6 +6,7 @@ from starlette.routing import Route
 
 from server.chat_completions.audio import Speech, Transcriptions
 from server.chat_completions.chat import ChatCompletions
+from server.chat_completions.code import CodeCompletions
 from server.chat_completions.decide import Decisions
 from server.chat_completions.errors import endpoint
 from server.chat_completions.generation import CompletionLimit
@@ -24,6 +25,7 @@ def completion_routes(context: ServerContext) -> list[Route]:
     if context.engine is not None:
         limit = CompletionLimit()
         chat, models = ChatCompletions(context.engine, context.model, limit), Models(context.engine, context.model)
+        code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)
         responses = Responses(context.engine, context.model, limit)
         routes += [
@@ -31,6 +33,9 @@ def completion_routes(context: ServerContext) -> list[Route]:
             Route("/v1/responses", endpoint(context, responses.create), methods=["POST"]),
             Route("/v1/responses/{id}", endpoint(context, responses.retrieve), methods=["GET"]),
             Route("/v1/responses/{id}", endpoint(context, responses.delete), methods=["DELETE"]),
+            Route("/v1/fim/completions", endpoint(context, code.fim), methods=["POST"]),
+            Route("/v1/edit/completions", endpoint(context, code.edit), methods=["POST"]),
+            Route("/infill", endpoint(context, code.infill), methods=["POST"]),
             Route("/v1/decide", endpoint(context, decisions.handle), methods=["POST"]),
             Route("/v1/models", endpoint(context, models.list)),
             Route("/v1/models/{model:path}", endpoint(context, models.retrieve)),

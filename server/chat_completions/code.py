@@ -1,0 +1,172 @@
+"""Completions for editors: `/v1/fim/completions` and `/v1/edit/completions` as Inception's API has them, and `/infill`
+as llama.cpp's server does."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from model.engine.engine import Engine
+from model.engine.fill_in import FillIn
+from server.chat_completions.errors import read_json
+from server.chat_completions.generation import (
+    CompletionLimit,
+    GenerationRequest,
+    TokenUsage,
+    Update,
+    api_errors,
+    generate,
+    new_conversation,
+    updates,
+)
+from server.chat_completions.requests import check_model, samplings
+from server.chat_completions.schema import ChatMessage, SamplingFields
+from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
+from voice.language_model import Message
+
+FIM_TOKENS, EDIT_TOKENS = 512, 1024
+"""Inception's defaults for the length of a completion."""
+
+_EDIT_INSTRUCTIONS = (
+    "You edit code. The user sends the current file, what they viewed and changed recently, and the code to edit, "
+    "which is marked with <|code_to_edit|>. Reply with the new version of that code and nothing else."
+)
+
+
+class FIMRequest(SamplingFields):
+    """The body of `/v1/fim/completions`."""
+
+    prompt: str
+    suffix: str = ""
+    # Accepted where they ask for nothing; Inception's clients send a presence penalty of 1.5 by default.
+    frequency_penalty: float | None = Field(None, ge=0, le=0)
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+
+
+class EditRequest(SamplingFields):
+    """The body of `/v1/edit/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    presence_penalty: float | None = None
+
+
+class InfillRequest(SamplingFields):
+    """The body of `/infill`. Fields that only tune llama.cpp's own caches and samplers are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    input_prefix: str
+    input_suffix: str = ""
+    prompt: str = ""
+    input_extra: list[dict[str, Any]] | None = None
+    n_predict: int | None = None
+
+
+class CodeCompletions:
+    """Answers requests of editors.
+
+    Args:
+        engine: shared with the voice conversations.
+        model: the name that requests may give.
+        limit: shared with the other endpoints.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+        self._engine, self._model, self._limit = engine, model, limit
+
+    async def fim(self, request: Request) -> Response:
+        """Fill in the middle. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, FIMRequest)
+        check_model(body.model, self._model)
+        envelope = self._envelope("text_completion", "cmpl")
+        found = self._fill_in(body, body.prompt, body.suffix, body.max_tokens or FIM_TOKENS)
+        if not body.stream:
+            text, last = await unless_disconnected(request, _collect(found))
+            choice = {"index": 0, "text": text, "finish_reason": last.finish_reason, "logprobs": None}
+            return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+
+        async def events() -> AsyncIterator[str]:
+            usage = TokenUsage()
+            async for update in found:
+                usage = update.usage
+                choice = {"index": 0, "text": update.text, "finish_reason": update.finish_reason, "logprobs": None}
+                if update.text or update.finish_reason:
+                    yield event({**envelope, "choices": [choice]})
+            if body.stream_options and body.stream_options.include_usage:
+                yield event({**envelope, "choices": [], "usage": usage.body()})
+            yield DONE
+
+        return await event_stream(events())
+
+    async def infill(self, request: Request) -> Response:
+        """Fill in the middle, in llama.cpp's format. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, InfillRequest)
+        extra = "".join(str(chunk.get("text", "")) + "\n" for chunk in body.input_extra or ())
+        limit = body.n_predict if body.n_predict is not None and body.n_predict > 0 else body.max_tokens
+        found = self._fill_in(body, extra + body.input_prefix + body.prompt, body.input_suffix, limit)
+
+        def described(text: str, update: Update) -> dict[str, Any]:
+            usage, finish = update.usage, update.finish_reason
+            return {
+                "content": text,
+                "stop": finish is not None,
+                "stop_type": {None: "none", "length": "limit"}.get(finish, "eos"),
+                "model": self._model,
+                "tokens_predicted": usage.completion_tokens,
+                "tokens_evaluated": usage.prompt_tokens,
+                "tokens_cached": usage.cached_tokens,
+            }
+
+        if not body.stream:
+            return JSONResponse(described(*await unless_disconnected(request, _collect(found))))
+
+        async def events() -> AsyncIterator[str]:
+            async for update in found:
+                if update.text or update.finish_reason:
+                    yield event(described(update.text, update))
+
+        return await event_stream(events())
+
+    async def edit(self, request: Request) -> Response:
+        """The next edit of a file. Raises APIError, ClientDisconnect."""
+        body = await read_json(request, EditRequest)
+        check_model(body.model, self._model)
+        messages = [Message("system", _EDIT_INSTRUCTIONS), *(Message(m.role, m.text) for m in body.messages)]
+        (sampling,) = samplings(body, self._engine.sampling, 1)
+        generation = GenerationRequest(messages, sampling, body.max_tokens or EDIT_TOKENS, body.stop_sequences)
+        with self._limit.slot():
+            found = generate(new_conversation(self._engine), generation)
+            text, last = await unless_disconnected(request, _collect(found))
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": last.finish_reason}
+        envelope = self._envelope("edit.completion", "edit")
+        return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+
+    async def _fill_in(
+        self, body: SamplingFields, before: str, after: str, max_tokens: int | None
+    ) -> AsyncIterator[Update]:
+        (sampling,) = samplings(body, self._engine.sampling, 1)
+        with self._limit.slot(), api_errors():
+            filler = FillIn(self._engine, background=True)
+            found = filler.fill_in(before, after, max_tokens=max_tokens, sampling=sampling)
+            async for update in updates(found, body.stop_sequences):
+                yield update
+
+    def _envelope(self, kind: str, prefix: str) -> dict[str, Any]:
+        return {
+            "id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._model,
+        }  # fmt: skip
+
+
+async def _collect(found: AsyncIterator[Update]) -> tuple[str, Update]:
+    """The whole text and the last update."""
+    text = ""
+    async for update in found:
+        text += update.text
+    return text, update
