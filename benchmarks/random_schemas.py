@@ -1,9 +1,10 @@
-"""Random JSON Schemas on tiny random weights: every response must match its schema, or end with `length`.
+"""Random JSON Schemas: every response must match its schema, or end with `length`.
 
-    python -m benchmarks.random_schemas [--schemas 1000] [--seed 0]
+    python -m benchmarks.random_schemas [--schemas 1000] [--seed 0] [--max-tokens 300] [--model NAME]
 
-Random weights write what no trained model would: they try every token that a grammar allows. Needs `jsonschema`, which
-is in the extra `test`. tests/model/engine/test_grammars.py runs a few dozen.
+Without --model the weights are tiny and random. Those write what no trained model would: they try every token that a
+grammar allows. Every other response is sampled. Needs `jsonschema`, which is in the extra `test`.
+tests/model/engine/test_response_form.py runs a few dozen.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import json
 import random
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jsonschema import Draft202012Validator
+from rich.console import Console
 
 from benchmarks.gpu_acceptance.random_models import TINY, random_model
 from model.checkpoint.chat_template import TextMessage
@@ -30,6 +32,7 @@ from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
+from server.deploy.runtime import ModelOptions, load_engine
 
 _NAMES = ("id", "name", "count", "tags", "size", "address", "a b", "größe", 'qu"ote', "on")
 _WORDS = ("red", "green", "blue", "", "two words", 'say "hi"', "naïve", "a\\b", "line\nbreak")
@@ -156,18 +159,33 @@ def _all_of(rng: random.Random, depth: int, refs: bool) -> dict[str, Any]:
     }
 
 
-async def outcome(engine: Engine, schema: dict[str, Any], max_tokens: int, sampling: Sampling | None = None) -> str:
-    """`valid`, `length`, or what is wrong."""
-    text, finished = "", None
-    conversation = Conversation(engine)
-    question = [TextMessage("user", "the capital of France")]
-    async for progress in conversation.reply(
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one schema.
+
+    Attributes:
+        verdict: `valid`, `length`, or what is wrong.
+        tokens, steps: of the response.
+    """
+
+    verdict: str
+    tokens: int
+    steps: int
+
+
+async def outcome(engine: Engine, schema: dict[str, Any], max_tokens: int, sampling: Sampling | None = None) -> Outcome:
+    """Let the model write something that follows a schema, and check it."""
+    text = ""
+    question = [TextMessage("user", "Write an example.")]
+    async for progress in Conversation(engine).reply(
         question, grammar=JSONSchema(schema), max_tokens=max_tokens, sampling=sampling
     ):
         text += progress.committed
-        finished = progress.finished
-    if finished == "length":
-        return "length"
+    verdict = "length" if progress.finished == "length" else _verdict(schema, text)
+    return Outcome(verdict, progress.tokens, progress.step)
+
+
+def _verdict(schema: dict[str, Any], text: str) -> str:
     try:
         error = next(Draft202012Validator(schema).iter_errors(json.loads(text)), None)
     except ValueError as parse_error:
@@ -188,20 +206,27 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-tokens", type=int, default=300)
+    parser.add_argument("--model", help="a real model instead of random weights")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    engine = Engine(_model)
+    named = arguments.model
+    engine = load_engine(ModelOptions(named), Console(stderr=True)) if named else Engine(_model)
     found: Counter[str] = Counter()
+    tokens = steps = 0
     began = time.monotonic()
     for number in range(arguments.schemas):
         schema = random_schema(rng)
         sampling = Sampling(temperature=1.0, seed=number) if number % 2 else None
         result = asyncio.run(outcome(engine, schema, arguments.max_tokens, sampling))
-        found[result if result in ("valid", "length") else "invalid"] += 1
-        if result not in ("valid", "length"):
-            print(f"schema {number}: {result}\n  {json.dumps(schema)}")
+        tokens, steps = tokens + result.tokens, steps + result.steps
+        found[result.verdict if result.verdict in ("valid", "length") else "invalid"] += 1
+        if result.verdict not in ("valid", "length"):
+            print(f"schema {number}: {result.verdict}\n  {json.dumps(schema)}")
     engine.close()
-    print(f"{arguments.schemas} schemas in {time.monotonic() - began:.0f} s: {dict(found)}")
+    seconds = time.monotonic() - began
+    print(
+        f"{arguments.schemas} schemas in {seconds:.0f} s: {dict(found)}; tokens per forward pass {tokens / steps:.2f}"
+    )
     raise SystemExit(found["invalid"] > 0)
 
 

@@ -160,8 +160,8 @@ def test_everything_but_the_local_microphone_imports_without_portaudio() -> None
 def test_conversion_runs_with_little_more_than_torch() -> None:
     """Rented GPUs often have only torch, numpy, safetensors and tokenizers installed."""
     absent = (
-        "numba llvmlite gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper onnxruntime soxr "
-        "llguidance"
+        "numba llvmlite llguidance gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper "
+        "onnxruntime soxr"
     )
     program = f"""
 import sys

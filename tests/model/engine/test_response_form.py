@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.random_schemas import outcome, random_schema
-from model.checkpoint.chat_template import TextMessage
+from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
@@ -54,6 +55,12 @@ PERSON = {
     "required": ["name", "age", "kind", "tags"],
 }
 
+SHORT = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 4}, "kind": {"enum": ["customer", "supplier"]}},
+    "required": ["name", "kind"],
+}
+
 GRAMMARS: dict[str, Grammar] = {
     "schema": JSONSchema(PERSON),
     "regex": Regex(r"[a-f]{3,12}-[0-9]{2}(, again){0,2}"),
@@ -65,7 +72,10 @@ GRAMMARS: dict[str, Grammar] = {
 @pytest.fixture(scope="module")
 def model(varied_qwen2: Path) -> LoadedModel:
     loaded = load_model(varied_qwen2, device="cpu", precision="float32")
-    return replace(loaded, adapter=random_adapter(loaded.decoder.config, 4, 3, seed=3))
+    template = ChatTemplate(
+        "{% for tool in tools or [] %}{{ tool.function.name }}\n{% endfor %}" + CHATML, loaded.tokenizer
+    )
+    return replace(loaded, template=template, adapter=random_adapter(loaded.decoder.config, 4, 3, seed=3))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +105,8 @@ def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[
 async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafting: Engine, grammar: Grammar) -> None:
     model = drafting.model
     expected = constrained_one_by_one(model, grammar, [SYSTEM, HELLO], 80)
-    text = model.tokenizer.decode([token for token in expected if token not in model.stop_tokens])
+    detokenizer = model.tokenizer.detokenizer()
+    text = "".join(detokenizer.push(token) for token in expected if token not in model.stop_tokens)
     for conversation in (Conversation(drafting), Conversation(drafting, drafting=False)):
         progress = await collect_progress(conversation, SYSTEM, HELLO, grammar=grammar, max_tokens=80)
         assert committed_text(progress) == text
@@ -108,8 +119,7 @@ async def test_forced_tokens_need_no_forward_pass_of_their_own(drafting: Engine)
     grammar = Lark(f'start: "{sentence}: " ("a" | "b") " {sentence}"')
     progress = await collect_progress(conversation, HELLO, grammar=grammar)
     assert committed_text(progress) in (f"{sentence}: {letter} {sentence}" for letter in "ab")
-    assert progress[-1].tokens > 20
-    assert progress[-1].step == 1
+    assert progress[-1].tokens >= 6 * progress[-1].step
     assert progress[-1].finished == "stop"
 
 
@@ -137,41 +147,54 @@ async def test_sampled_responses_follow_the_grammar(drafting: Engine, drafts: bo
 
 
 async def test_sampling_with_drafts_has_the_distribution_of_the_masked_model(drafting: Engine) -> None:
-    """The first token after three possible beginnings, over many seeds."""
-    model, options = drafting.model, ("hello", "of", "to")
-    first = [model.tokenizer.encode(option)[0] for option in options]
-    logits = model.decoder.forward(model.template.encode([HELLO]), model.decoder.new_cache(), logits="last")[-1]
-    expected = logits[torch.tensor(first)].softmax(-1)
-    counts = dict.fromkeys(options, 0)
-    for seed in range(150):
+    model, grammar, count = drafting.model, Regex("[ab][cd][ef]"), 200
+    expected: dict[str, float] = {}
+    pending = [((), 1.0)]
+    while pending:
+        tokens, probability = pending.pop()
+        matcher = model.grammars.compile(grammar)
+        for token in tokens:
+            matcher.consume(token)
+        allowed = matcher.allowed()
+        if isinstance(allowed, int):
+            expected[model.tokenizer.decode(tokens)] = probability
+            continue
+        ids = [*model.template.encode([HELLO]), *tokens]
+        logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")[-1]
+        chances = logits.masked_fill(torch.from_numpy(~allowed), -torch.inf).softmax(-1)
+        pending += [((*tokens, token), probability * float(chances[token])) for token in allowed.nonzero()[0].tolist()]
+    texts: Counter[str] = Counter()
+    for seed in range(count):
         sampling = Sampling(temperature=1.0, seed=seed)
-        progress = await collect_progress(Conversation(drafting), HELLO, grammar=Choice(options), sampling=sampling)
-        counts[committed_text(progress)] += 1
-    for option, probability in zip(options, expected.tolist(), strict=True):
-        assert abs(counts[option] / 150 - probability) < 0.15
+        texts[
+            committed_text(await collect_progress(Conversation(drafting), HELLO, grammar=grammar, sampling=sampling))
+        ] += 1
+    assert set(texts) <= set(expected)
+    assert max(abs(texts[text] / count - probability) for text, probability in expected.items()) < 0.12
 
 
 async def test_random_schemas_give_valid_json(drafting: Engine) -> None:
     rng = random.Random(11)
-    for number in range(30):
+    for number in range(20):
         schema = random_schema(rng)
         sampling = Sampling(temperature=1.0, seed=number) if number % 2 else None
-        assert await outcome(drafting, schema, 120, sampling) in ("valid", "length"), json.dumps(schema)
+        assert (await outcome(drafting, schema, 80, sampling)).verdict in ("valid", "length"), json.dumps(schema)
 
 
-@pytest.mark.parametrize("name", ["sdar", "i-dlm", "fast-dllm-v2", "llada", "dream"])
-@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "in_flight"),
+    [("sdar", 1), ("sdar", 3), ("i-dlm", 1), ("fast-dllm-v2", 3), ("llada", 1), ("dream", 3)],
+)
 async def test_block_denoising_follows_the_grammar(
     tmp_path: Path, tiny_tokenizer: Tokenizer, name: str, in_flight: int
 ) -> None:
     folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, name)
+    schedule = schedule_for_effort("high", in_flight=in_flight)
     engine = Engine(
-        lambda: load_model(folder, device="cpu", precision="float32"),
-        decoding="blocks",
-        denoising_schedule=schedule_for_effort("high", in_flight=in_flight),
+        lambda: load_model(folder, device="cpu", precision="float32"), decoding="blocks", denoising_schedule=schedule
     )
     try:
-        for grammar in GRAMMARS.values():
+        for grammar in (JSONSchema(SHORT), GRAMMARS["regex"]):
             progress = await collect_progress(Conversation(engine), HELLO, grammar=grammar, max_tokens=150)
             assert progress[-1].finished == "stop"
             assert engine.model.grammars.follows(committed_text(progress), grammar), committed_text(progress)
@@ -188,35 +211,24 @@ async def test_max_tokens_ends_a_constrained_response_with_length(drafting: Engi
 async def test_a_grammar_that_fails_ends_its_own_request_only(
     drafting: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(PERSON), max_tokens=60)
-    original = GrammarMatcher.consume
-    broken: list[GrammarMatcher] = []
-    has_broken = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    """An error of one request's grammar ended a scheduler (SGLang 24283)."""
+    schema = JSONSchema(PERSON)
+    alone = await collect_progress(Conversation(drafting), HELLO, grammar=schema, max_tokens=60)
+    consume = GrammarMatcher.consume
 
-    def consume(matcher: GrammarMatcher, token: int) -> None:
-        if not broken and not matcher.forced:
-            broken.append(matcher)
-            loop.call_soon_threadsafe(has_broken.set)
-        if matcher in broken:
+    def consume_json_only(matcher: GrammarMatcher, token: int) -> None:
+        if not matcher._bound_digits:
             raise GrammarFailed("the grammar became too complex")
-        original(matcher, token)
+        consume(matcher, token)
 
-    monkeypatch.setattr(GrammarMatcher, "consume", consume)
-
-    async def failing() -> Exception | None:
-        try:
-            await collect_progress(Conversation(drafting), HELLO, grammar=Regex("[a-z]{9}"), max_tokens=60)
-        except GrammarFailed as error:
-            return error
-        return None
-
-    async def working() -> list[Progress]:
-        await has_broken.wait()
-        return await collect_progress(Conversation(drafting), HELLO, grammar=JSONSchema(PERSON), max_tokens=60)
-
-    error, progress = await asyncio.gather(failing(), working())
+    monkeypatch.setattr(GrammarMatcher, "consume", consume_json_only)
+    error, progress = await asyncio.gather(
+        collect_progress(Conversation(drafting), HELLO, grammar=Regex("[a-z]{9}"), max_tokens=60),
+        collect_progress(Conversation(drafting), HELLO, grammar=schema, max_tokens=60),
+        return_exceptions=True,
+    )
     assert isinstance(error, GrammarFailed)
+    assert isinstance(progress, list)
     assert committed_text(progress) == committed_text(alone)
 
 
@@ -327,8 +339,10 @@ async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> No
 async def test_the_tools_are_read_ahead(drafting: Engine) -> None:
     conversation = Conversation(drafting)
     conversation.prepare([SYSTEM, HELLO], tools=[WEATHER])
+    drafting.call(lambda model: None)  # comes after the reading
+    read = conversation.cached_tokens
     progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], tool_choice="none", max_tokens=3)
-    assert progress[0].cached_tokens > progress[0].prompt_tokens - 20
+    assert 0 < read == progress[0].cached_tokens
 
 
 async def test_any_json_object(drafting: Engine) -> None:
@@ -353,7 +367,7 @@ async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: 
     engine = Engine(lambda: model, cuda_graphs=True)
     try:
         grammar = GRAMMARS["schema"]
-        progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, grammar=grammar, max_tokens=80)
+        progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, grammar=grammar, max_tokens=300)
         assert engine.model.grammars.follows(committed_text(progress), grammar)
     finally:
         engine.close()
