@@ -113,6 +113,26 @@ async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafti
         assert progress[-1].tokens == len(expected)
 
 
+@pytest.mark.parametrize("name", ["i-dlm", "nemotron-labs-diffusion"])
+async def test_families_that_verify_their_own_drafts_give_the_same_constrained_text(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, name: str
+) -> None:
+    """One drafts with noise rows for every outcome, the other in a forward pass of its own."""
+    folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, name)
+    engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"), decoding="verified")
+    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 2, [0.9] * 2)
+    try:
+        for grammar in (JSONSchema(SHORT), GRAMMARS["regex"]):
+            options = {"grammar": grammar, "max_tokens": 80}
+            drafted = await collect_progress(Conversation(engine), HELLO, **options)
+            alone = await collect_progress(Conversation(engine, drafting=False), HELLO, **options)
+            assert committed_text(drafted) == committed_text(alone)
+            assert drafted[-1].finished == "stop"
+            assert engine.model.grammars.follows(committed_text(drafted), grammar)
+    finally:
+        engine.close()
+
+
 async def test_forced_tokens_need_no_forward_pass_of_their_own(drafting: Engine) -> None:
     conversation = Conversation(drafting, drafting=False)
     sentence = "the capital of France is Paris and hello to you"
