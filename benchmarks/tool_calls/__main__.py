@@ -2,10 +2,10 @@
 
     python -m benchmarks.tool_calls [--model NAME] [--part tune|report] [--scores]
 
-Every question of questions.toml is asked under the assistant's instructions. The first forward pass decides whether the
-response is a call; for questions that need one, a call is then required, so that function and arguments are judged
-apart from the decision. `--scores` lists the score of every decision: the threshold in model/engine/response_form.py
-was chosen on the part `tune`.
+Every question of questions.toml is asked under the assistant's instructions. The first forward pass decides whether
+the response is a call. That is recorded, and a call is then made exactly if the question needs one, so that function
+and arguments are judged apart from the decision. `--scores` lists the score of every decision: the threshold in
+model/engine/response_form.py was chosen on the part `tune`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import Tensor
 
 from model.checkpoint.chat_template import TextMessage
-from model.decode.tool_calls import FunctionTool, declaration
+from model.decode.tool_calls import FunctionTool
+from model.engine import response_form
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
-from model.engine.loader import LoadedModel
 from model.engine.response_form import CallDecision
 from model.hub.catalog import QWEN_05B
 from server.deploy.runtime import ModelOptions, load_engine
@@ -107,36 +108,42 @@ def questions(part: str) -> list[Question]:
     ]
 
 
+class RecordedDecision(CallDecision):
+    """Records the score and what would be decided, and then decides as the question needs it."""
+
+    call_needed = False
+    last_score = 0.0
+    last_decision = False
+
+    def __call__(self, logits: Tensor) -> bool:
+        RecordedDecision.last_score, RecordedDecision.last_decision = self.score(logits), super().__call__(logits)
+        return self.call_needed
+
+
 async def ask(engine: Engine, question: Question) -> Result:
-    """Decide, and make the call if one is needed."""
-    score, called = engine.call(lambda model: _decide(model, question, question.messages, after_output=False))
-    if question.call is None:
-        return Result(score, called)
-    name, arguments, began = "", "", time.monotonic()
-    async for progress in Conversation(engine).reply(
-        question.messages, tools=question.tools, tool_choice="required", max_tokens=200
+    """Ask, with the call if one is needed; then show its output, and see whether another call would follow."""
+    conversation, name, arguments, began = Conversation(engine), "", "", time.monotonic()
+    RecordedDecision.call_needed = question.call is not None
+    async for progress in conversation.reply(
+        question.messages, tools=question.tools, max_tokens=200 if question.call else 1
     ):
         for delta in progress.tool_calls:
             name, arguments = delta.name, arguments + delta.arguments
     seconds = time.monotonic() - began
+    score, called = RecordedDecision.last_score, RecordedDecision.last_decision
+    if question.call is None:
+        return Result(score, called)
     parsed = json.loads(arguments) if progress.finished == "tool_calls" else None
-    made = (FunctionCall("call_1", name, arguments),)
     history = [
         *question.messages,
-        TextMessage("assistant", "", made),
+        TextMessage("assistant", "", (FunctionCall("call_1", name, arguments),)),
         TextMessage("tool", question.output, tool_call_id="call_1"),
     ]
-    after, again = engine.call(lambda model: _decide(model, question, history, after_output=True))
+    RecordedDecision.call_needed = False
+    async for _ in conversation.reply(history, tools=question.tools, max_tokens=1):
+        pass
+    after, again = RecordedDecision.last_score, RecordedDecision.last_decision
     return Result(score, called, name, parsed, progress.tokens, progress.step, seconds, after, again)
-
-
-def _decide(
-    model: LoadedModel, question: Question, messages: list[TextMessage], *, after_output: bool
-) -> tuple[float, bool]:
-    ids = model.template.encode(messages, tools=[declaration(tool) for tool in question.tools])
-    logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")[-1]
-    decision = CallDecision(model, after_output=after_output)
-    return decision.score(logits), decision(logits)
 
 
 def _plain(value: Any) -> Any:
@@ -179,6 +186,7 @@ def main() -> None:
     parser.add_argument("--scores", action="store_true")
     options = parser.parse_args()
     engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+    response_form.CallDecision = RecordedDecision  # type: ignore[misc]
     asked = questions(options.part)
     results = [asyncio.run(ask(engine, question)) for question in asked]
     engine.close()

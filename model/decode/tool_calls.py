@@ -154,7 +154,7 @@ class ToolCallConstraint(GrammarConstraint):
         """All of them, but nothing after the start of a call: what follows has not been restricted."""
         if self._matcher is not None or self._start_token is None or self._start_token not in tokens:
             return len(tokens)
-        return list(tokens).index(self._start_token) + 1
+        return tokens.index(self._start_token) + 1
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Follow the grammar; the start of a call within text begins its grammar."""
