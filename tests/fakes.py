@@ -15,7 +15,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.language_model import Message
+from voice.language_model import Message, Tool, ToolChoice
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
 
@@ -127,11 +127,21 @@ class FakeProgress:
     confidence: tuple[float, ...] = ()
     prompt_tokens: int = 30
     cached_tokens: int = 20
+    tool_calls: tuple[FakeToolCallDelta, ...] = ()
+
+
+@dataclass(frozen=True)
+class FakeToolCallDelta:
+    index: int
+    name: str
+    arguments: str
+    done: bool
 
 
 @dataclass
 class FakeLanguageModel:
-    """Generates `words`, one every `seconds_per_word`. Records the calls."""
+    """Generates `words`, one every `seconds_per_word`; or, if `calls` are given and the user spoke last or the choice
+    requires it, these function calls (name and arguments), three characters at a time. Records the calls."""
 
     words: list[str] = field(default_factory=lambda: ["The", " capital", " of", " France", " is", " Paris."])
     seconds_per_word: float = 0.02
@@ -141,11 +151,30 @@ class FakeLanguageModel:
     cancelled: int = 0
     completion: float | None = None
     pauses: list[float] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    words_before_calls: int = 0
+    choices: list[ToolChoice] = field(default_factory=list)
 
     async def reply(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = "auto",
+        parallel_tool_calls: bool = False,
     ) -> AsyncIterator[FakeProgress]:
         self.prompts.append(list(messages))
+        self.choices.append(tool_choice)
+        forced = tool_choice not in ("auto", "none")
+        if tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
+            for word in self.words[: self.words_before_calls]:
+                await asyncio.sleep(self.seconds_per_word)
+                yield FakeProgress(word)
+            async for progress in self._call(self.calls if parallel_tool_calls else self.calls[:1]):
+                yield progress
+            return
         for n, word in enumerate(self.words[:max_tokens], 1):
             await asyncio.sleep(self.seconds_per_word)
             if self.failing:
@@ -154,8 +183,24 @@ class FakeLanguageModel:
             finished = None if not last else "stop" if n == len(self.words) else "length"
             yield FakeProgress(word, "…", n, n, finished)
 
-    def prepare(self, messages: Sequence[Message]) -> None:
+    async def _call(self, calls: Sequence[tuple[str, str]]) -> AsyncIterator[FakeProgress]:
+        for index, (name, arguments) in enumerate(calls):
+            for start in range(0, len(arguments), 3):
+                await asyncio.sleep(self.seconds_per_word)
+                done = start + 3 >= len(arguments)
+                last = done and index == len(calls) - 1
+                delta = FakeToolCallDelta(index, name, arguments[start : start + 3], done)
+                yield FakeProgress("", finished="tool_calls" if last else None, tool_calls=(delta,))
+
+    def prepare(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
+    ) -> None:
         self.prepared.append(list(messages))
+
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        for tool in tools:
+            if tool.parameters.get("type", "object") != "object":
+                raise ValueError(f"the parameters of {tool.name!r} are not an object")
 
     async def turn_completion(self, text: str) -> float | None:
         return self.completion

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from voice.audio.codec import Samples
-from voice.history import Item
+from voice.history import FunctionCall, HistoryItem, Item
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
 
@@ -68,10 +68,53 @@ class TranscriptionFailed:
 
 @dataclass(frozen=True)
 class ResponseStarted:
-    """A response is in progress in `item`, after `previous_id`."""
+    """A response is in progress.
+
+    Attributes:
+        spoken: whether its message is.
+        in_conversation: whether its items become part of the conversation.
+        tag: what the client's request carried; None for a response that the client did not request.
+    """
 
     response_id: str
-    item: Item
+    spoken: bool
+    in_conversation: bool = True
+    tag: object = None
+
+
+@dataclass(frozen=True)
+class ResponseItemStarted:
+    """A response has a new item, after `previous_id` in the conversation: a message, or a function call whose arguments
+    are being generated."""
+
+    response_id: str
+    item: Item | FunctionCall
+    previous_id: str | None
+
+
+@dataclass(frozen=True)
+class FunctionCallArguments:
+    """More of the arguments of a function call."""
+
+    response_id: str
+    item_id: str
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class FunctionCallDone:
+    """A function call ended: complete, or cancelled before its arguments were."""
+
+    response_id: str
+    item: FunctionCall
+
+
+@dataclass(frozen=True)
+class ItemAdded:
+    """The session added a finished item to the conversation, after `previous_id`."""
+
+    item: HistoryItem
     previous_id: str | None
 
 
@@ -108,12 +151,15 @@ class ResponseDone:
     """The response has ended.
 
     Attributes:
+        item: the message of the response; without an id if the response has no message.
+        items: all items of the response, in the order in which they started.
         reason: `turn_detected` or `client_cancelled` if cancelled, `max_output_tokens` if incomplete, an error message
             if failed.
     """
 
     response_id: str
     item: Item
+    items: tuple[Item | FunctionCall, ...]
     status: Literal["completed", "cancelled", "incomplete", "failed"]
     reason: str | None
     metrics: TurnMetrics
@@ -134,6 +180,10 @@ SessionEvent = (
     | FinalTranscript
     | TranscriptionFailed
     | ResponseStarted
+    | ResponseItemStarted
+    | FunctionCallArguments
+    | FunctionCallDone
+    | ItemAdded
     | ResponseDraft
     | ResponseText
     | ResponseAudio

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from voice.language_model import Message
+from voice.language_model import Message, ToolCall
 
 Role = Literal["system", "user", "assistant"]
+
+PENDING_OUTPUT = "The function is still running. Its result will follow."
+"""What the language model reads as the output of a call whose function has not returned yet."""
 
 
 class UnknownItem(LookupError):
@@ -67,18 +72,53 @@ class Item:
         return "".join(span.text_heard_by(self.heard_ms) for span in self.spans)
 
 
+@dataclass
+class FunctionCall:
+    """A call that a response made.
+
+    Attributes:
+        call_id: names the call in its output.
+        arguments: JSON text of an object, once `complete`.
+        complete: whether the call was made; otherwise it is being generated, or was cancelled before it was complete.
+    """
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str = ""
+    complete: bool = False
+
+    @property
+    def text(self) -> str:
+        """What counts towards the size of the conversation."""
+        return self.arguments
+
+
+@dataclass
+class FunctionCallOutput:
+    """What a called function returned."""
+
+    id: str
+    call_id: str
+    text: str
+    complete: bool = True
+
+
+HistoryItem = Item | FunctionCall | FunctionCallOutput
+
+
 class History:
     """The items of one conversation, in order."""
 
-    def __init__(self) -> None:
-        self._items: list[Item] = []
+    def __init__(self, items: Iterable[HistoryItem] = ()) -> None:
+        self._items = list(items)
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[HistoryItem, ...]:
         """All items."""
         return tuple(self._items)
 
-    def add(self, item: Item, after: str | None = None) -> str | None:
+    def add(self, item: HistoryItem, after: str | None = None) -> str | None:
         """Add `item` at the end, after the item `after`, or first if that is `root`. Returns the previous item's id.
 
         Raises:
@@ -91,7 +131,7 @@ class History:
         self._items.insert(index, item)
         return self._items[index - 1].id if index else None
 
-    def get(self, item_id: str) -> Item:
+    def get(self, item_id: str) -> HistoryItem:
         """The item with this id. Raises UnknownItem."""
         return self._items[self._index(item_id)]
 
@@ -107,7 +147,7 @@ class History:
             ValueError: the item is not a spoken response, or is shorter than `heard_ms`.
         """
         item = self.get(item_id)
-        if item.role != "assistant" or not item.spoken:
+        if not isinstance(item, Item) or item.role != "assistant" or not item.spoken:
             raise ValueError(
                 f"item {item_id!r} is not a spoken response: only the audio of an assistant message can be truncated"
             )
@@ -116,12 +156,47 @@ class History:
         item.heard_ms = heard_ms
 
     def messages(self, instructions: str) -> list[Message]:
-        """The prompt for the language model: the instructions, and what each side said and the user heard."""
-        messages = [Message(item.role, item.heard_text.strip()) for item in self._items]
-        return [Message("system", instructions), *(message for message in messages if message.content)]
+        """The prompt for the language model: the instructions, what each side said and the user heard, and the function
+        calls with their outputs."""
+        return [Message("system", instructions), *_messages(self._items)]
 
     def _index(self, item_id: str) -> int:
         for index, item in enumerate(self._items):
             if item.id == item_id:
                 return index
         raise UnknownItem(f"the conversation has no item {item_id!r}")
+
+
+def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
+    """One message for each item, but an assistant message takes up the calls that follow it. Every complete call has an
+    output: where a message follows before its function has returned, that it is still running."""
+    messages: list[Message] = []
+    calls: dict[str, bool] = {}  # call id → whether it has an output yet
+
+    def add_pending_outputs() -> None:
+        for call_id in [call_id for call_id, answered in calls.items() if not answered]:
+            messages.append(Message("tool", PENDING_OUTPUT, tool_call_id=call_id))
+            calls[call_id] = True
+
+    for item in items:
+        match item:
+            case FunctionCall() if item.complete and item.call_id not in calls:
+                calls[item.call_id] = False
+                call = ToolCall(item.call_id, item.name, item.arguments)
+                if not messages or messages[-1].role != "assistant":
+                    messages.append(Message("assistant", ""))
+                last = messages[-1]
+                messages[-1] = Message("assistant", last.content, (*last.tool_calls, call))
+            case FunctionCallOutput() if item.call_id in calls:
+                calls[item.call_id] = True
+                messages.append(Message("tool", item.text, tool_call_id=item.call_id))
+            case Item() if text := item.heard_text.strip():
+                add_pending_outputs()
+                messages.append(Message(item.role, text))
+    add_pending_outputs()
+    return messages
+
+
+def new_id(kind: str) -> str:
+    """An id in the Realtime protocol's form: `kind_` and 20 hexadecimal digits."""
+    return f"{kind}_{uuid.uuid4().hex[:20]}"

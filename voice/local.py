@@ -16,6 +16,7 @@ import numpy as np
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import Resampler
+from voice.history import Item
 from voice.language_model import LanguageModel
 from voice.session import Session
 from voice.speech_models import SpeechModels
@@ -193,10 +194,11 @@ class LocalConversation:
                 dropped_ms = self._playback.clear()
                 if dropped_ms:
                     item = self._session.history.get(self._response_item_id)
+                    assert isinstance(item, Item)
                     self._session.truncate(item.id, max(0.0, item.audio_ms - dropped_ms))
             case events.FinalTranscript(text=text) if text:
                 self._show_line(f"you: {text}")
-            case events.ResponseStarted(item=item):
+            case events.ResponseItemStarted(item=item):
                 self._response_item_id = item.id
             case events.ResponseAudio(samples=samples):
                 self._playback.add(samples)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from voice import events
-from voice.history import History, Item
+from voice.history import History, new_id
 from voice.instructions import INSTRUCTIONS
-from voice.language_model import LanguageModel
-from voice.response import Response, ResponseOptions
+from voice.language_model import LanguageModel, Message, Tool, ToolChoice
+from voice.response import AddItem, Response, ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
@@ -29,6 +28,8 @@ class SessionSettings:
         speak: whether responses are spoken; otherwise they are written.
         speed: speaking rate of the voice, 1 is its own.
         max_tokens: maximum length of a response, None for what the context leaves.
+        tools: the functions that a response may call.
+        parallel_tool_calls: whether one response may make more than one call.
     """
 
     instructions: str = INSTRUCTIONS
@@ -37,11 +38,16 @@ class SessionSettings:
     speak: bool = True
     speed: float = 1.0
     max_tokens: int | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = False
 
     @property
     def response_options(self) -> ResponseOptions:
         """The options of a response under these settings."""
-        return ResponseOptions(self.speak, self.speed, self.max_tokens)
+        return ResponseOptions(
+            self.speak, self.speed, self.max_tokens, self.tools, self.tool_choice, self.parallel_tool_calls
+        )
 
     @property
     def deadline(self) -> float | None:
@@ -72,6 +78,7 @@ class Playback:
         self._language_model, self._speech_models, self._history = language_model, speech_models, history
         self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
         self._response: Response | None = None
+        self._playing: list[Response] = []
         self._done_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -102,18 +109,41 @@ class Playback:
         )
 
     def start(
-        self, response: Response, settings: SessionSettings, transcripts_ready: Callable[[], Awaitable[object]]
+        self,
+        response: Response,
+        settings: SessionSettings,
+        messages: Callable[[], Awaitable[Sequence[Message]]],
+        tag: object = None,
     ) -> None:
-        """Release a response. If its generation has not started, it does once `transcripts_ready()` returns."""
+        """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does with
+        what `messages` returns.
+
+        Args:
+            tag: for `ResponseStarted`.
+        """
         self._stop_done_timer()
-        not_before = self._response.played_until if self._response else 0.0
+        not_before = 0.0
+        if self._response is not None:
+            not_before = self._response.played_until
+            self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
-        item, response_id = self._add_item(settings.speak)
-        self._spawn(self._run(response, settings, response.release(response_id, item, not_before), transcripts_ready))
+        sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
+        self._spawn(self._run(response, settings, sending, messages))
+
+    def _is_playing(self, response: Response) -> bool:
+        return response.done and response.played_until > self._clock()
+
+    def _release(
+        self, speak: bool, tag: object, release: Callable[[str, AddItem], asyncio.Task[None]]
+    ) -> asyncio.Task[None]:
+        response_id = new_id("resp")
+        self._emit(events.ResponseStarted(response_id, speak, tag=tag))
+        return release(response_id, self._history.add)
 
     def pause(self) -> None:
         """Fall silent; the response may resume."""
         self._stop_done_timer()
+        self._stop_earlier()
         if self._response is not None:
             self._response.pause("turn_detected")
 
@@ -121,41 +151,40 @@ class Playback:
         """Resume the paused response."""
         response = self._response
         assert response is not None
-        item, response_id = self._add_item(spoken=True)
-        sending = response.resume(response_id, item, TurnMetrics(new_id("turn")))
+        sending = self._release(settings.speak, None, partial(response.resume, metrics=TurnMetrics(new_id("turn"))))
         self._spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:
         """Stop the response for good, a paused one included."""
         self._stop_done_timer()
+        self._stop_earlier()
         if self._response is not None:
             self._language_model.cancel()
             self._response.stop(reason)
+
+    def _stop_earlier(self) -> None:
+        """Responses that were all sent fall silent as well: what was not heard of them leaves the history."""
+        for response in filter(self._is_playing, self._playing):
+            response.pause("turn_detected")
+        self._playing = []
 
     def close(self) -> None:
         """End the conversation."""
         self._language_model.cancel()
         self._stop_done_timer()
 
-    def _add_item(self, spoken: bool) -> tuple[Item, str]:
-        """Add an item to the history and announce its response; returns the item and the response's id."""
-        item, response_id = Item(new_id("item"), "assistant", spoken=spoken), new_id("resp")
-        previous = self._history.add(item)
-        self._emit(events.ResponseStarted(response_id, item, previous))
-        return item, response_id
-
     async def _run(
         self,
         response: Response,
         settings: SessionSettings,
         sending: asyncio.Task[None],
-        transcripts_ready: Callable[[], Awaitable[object]] | None = None,
+        messages: Callable[[], Awaitable[Sequence[Message]]] | None = None,
     ) -> None:
-        if not response.started and transcripts_ready is not None:
-            await transcripts_ready()
+        if not response.started and messages is not None:
+            prompt = await messages()
             if response.done:
                 return
-            response.generate(self._language_model, self._history.messages(settings.instructions), settings.deadline)
+            response.generate(self._language_model, prompt, settings.deadline)
         await asyncio.wait([sending])
         if sending.cancelled() or not response.done or response is not self._response:
             return
@@ -168,8 +197,3 @@ class Playback:
         if self._done_timer is not None:
             self._done_timer.cancel()
             self._done_timer = None
-
-
-def new_id(kind: str) -> str:
-    """An id in the Realtime protocol's form: `kind_` and 20 hexadecimal digits."""
-    return f"{kind}_{uuid.uuid4().hex[:20]}"

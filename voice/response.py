@@ -18,8 +18,9 @@ import numpy as np
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.clauses import Clause, ClauseSplitter
-from voice.history import Item, Span
-from voice.language_model import LanguageModel, Message, Progress
+from voice.function_calls import FunctionCalls
+from voice.history import FunctionCall, HistoryItem, Item, Span, new_id
+from voice.language_model import LanguageModel, Message, Progress, Tool, ToolChoice
 from voice.speech_models import SpeechModels
 from voice.turn_metrics import Stamp, TurnMetrics
 
@@ -53,11 +54,20 @@ class ResponseOptions:
         speak: spoken; otherwise written.
         speed: speaking rate of the voice, 1 is its own.
         max_tokens: maximum length, None for what the context leaves.
+        tools: the functions that it may call.
+        parallel_tool_calls: whether it may make more than one call.
     """
 
     speak: bool = True
     speed: float = 1.0
     max_tokens: int | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = False
+
+
+AddItem = Callable[[HistoryItem], str | None]
+"""Adds an item to the conversation; returns the id of the item before it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,9 @@ class Response:
         clock: seconds, monotonic.
 
     Attributes:
-        response_id, item: its id on the wire and its item of the history; set by `release`.
+        response_id: its id on the wire; set by `release`.
+        item: its message, which becomes part of the conversation when there is text to send.
+        items: the message and the function calls that have been sent.
         done: whether all of it was sent, or it was stopped.
         played_until: when the client will have played what was sent, if it plays at once.
         requested: set when the language model has the request.
@@ -100,7 +112,8 @@ class Response:
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
     ) -> None:
-        self.response_id, self.item = "", Item("", "assistant", spoken=options.speak)
+        self.response_id, self.item = "", self._new_message(options)
+        self.items: list[Item | FunctionCall] = []
         self.metrics = metrics
         self.done = False
         self.played_until = 0.0
@@ -114,10 +127,13 @@ class Response:
         self._sent: list[_Chunk] = []
         self._changed = asyncio.Event()
         self._generated = self._resumed = self._audio_sent = False
+        self._has_text = self._message_started = False
         self._finish_reason: str | None = None
         self._error: str | None = None
         self._unreported_text = ""
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
+        self._add_item: AddItem | None = None
+        self._calls = FunctionCalls(emit, self._start_item)
 
     def generate(
         self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None = None
@@ -129,19 +145,21 @@ class Response:
         """
         self._work = self._spawn(self._run(language_model, messages, deadline))
 
-    def release(self, response_id: str, item: Item, not_before: float) -> asyncio.Task[None]:
+    def release(self, response_id: str, add_item: AddItem | None, not_before: float) -> asyncio.Task[None]:
         """Send what is buffered, then the rest as it is generated. The task ends when all of it was sent, or the
         response was stopped.
 
         Args:
-            item: the conversation's item for the response; it grows as text and audio are sent.
+            add_item: adds the response's items to the conversation; None if they are not part of one.
             not_before: when the audio of earlier responses will have been played.
         """
-        self.response_id, self.item, self.played_until = response_id, item, not_before
-        self._released, self.done = True, False
+        self.response_id, self.item, self.items = response_id, self._new_message(self._options), []
+        self.played_until, self._add_item = not_before, add_item
+        self._released, self.done, self._message_started = True, False, False
         if self._unreported_text:
             self._emit(events.ResponseDraft(response_id, self._unreported_text, "", self.metrics.steps))
             self._unreported_text = ""
+        self._send_calls()
         self._sending = self._spawn(self._send())
         return self._sending
 
@@ -181,12 +199,12 @@ class Response:
         cut_off_ms = 0.0 if heard_ms is None else max(0.0, self.item.audio_ms - heard_ms)
         return cut_off_ms + sum(chunk.ms for chunk in self._chunks)
 
-    def resume(self, response_id: str, item: Item, metrics: TurnMetrics) -> asyncio.Task[None]:
+    def resume(self, response_id: str, add_item: AddItem, metrics: TurnMetrics) -> asyncio.Task[None]:
         """Continue where `pause` interrupted, as another response: the first one was closed on the wire."""
         self._chunks.extendleft(reversed(self._cut_off()))
         self._sent = []
         self.metrics, self._resumed = metrics, True  # it answers no turn of its own, so nothing is stamped
-        return self.release(response_id, item, self._clock())
+        return self.release(response_id, add_item, self._clock())
 
     def _cut_off(self) -> list[_Chunk]:
         """What was sent and not heard."""
@@ -203,14 +221,23 @@ class Response:
             unheard.append(_Chunk(chunk.text[len(heard_text) :], chunk.audio[int(start_ms * OUTPUT_RATE / 1000) :]))
         return unheard
 
+    @staticmethod
+    def _new_message(options: ResponseOptions) -> Item:
+        return Item(new_id("item"), "assistant", spoken=options.speak)
+
     def _stamp(self, name: Stamp) -> None:
         if not self._resumed:
             self.metrics.stamp(name, self._clock())
 
     def _finish(self, status: Status, reason: str | None) -> None:
-        if not self.done:
-            self.done = True
-            self._emit(events.ResponseDone(self.response_id, self.item, status, reason, self.metrics))
+        if self.done:
+            return
+        self.done = True
+        outputs = self._calls.cancel(self.response_id)
+        items = tuple(self.items)
+        self._emit(events.ResponseDone(self.response_id, self.item, items, status, reason, self.metrics))
+        for output in outputs if self._add_item is not None else ():
+            self._emit(events.ItemAdded(output, self._add_item(output)))
 
     async def _run(self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""
@@ -241,9 +268,19 @@ class Response:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self.requested.set()
-        async for progress in language_model.reply(messages, max_tokens=self._options.max_tokens, deadline=deadline):
+        options = self._options
+        stream = language_model.reply(
+            messages,
+            max_tokens=options.max_tokens,
+            deadline=deadline,
+            tools=options.tools,
+            tool_choice=options.tool_choice,
+            parallel_tool_calls=options.parallel_tool_calls,
+        )
+        async for progress in stream:
             if progress.committed:
                 self._stamp("first_committed")
+                self._has_text = self._has_text or not progress.committed.isspace()
             self.metrics.steps, self.metrics.tokens = progress.step, progress.tokens
             self.metrics.prompt_tokens, self.metrics.cached_tokens = (
                 progress.prompt_tokens,
@@ -255,6 +292,20 @@ class Response:
             else:
                 self._unreported_text += progress.committed
             on_progress(progress)
+            if progress.tool_calls:
+                self._take_calls(progress)
+
+    def _take_calls(self, progress: Progress) -> None:
+        for delta in progress.tool_calls:
+            self._calls.add(delta)
+        self.ready.set()
+        if self._released:
+            self._send_calls()
+
+    def _send_calls(self) -> None:
+        if self._has_text and self._calls.has_unsent:
+            self._start_message()
+        self._calls.send(self.response_id)
 
     async def _generate_clauses(
         self,
@@ -322,6 +373,16 @@ class Response:
             self.ready.set()
             self._changed.set()
 
+    def _start_message(self) -> None:
+        if not self._message_started:
+            self._message_started = True
+            self._start_item(self.item)
+
+    def _start_item(self, item: Item | FunctionCall) -> None:
+        self.items.append(item)
+        previous = self._add_item(item) if self._add_item is not None else None
+        self._emit(events.ResponseItemStarted(self.response_id, item, previous))
+
     async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -339,11 +400,14 @@ class Response:
         if self._error is not None:
             self._finish("failed", self._error)
             return
+        if not self._calls:
+            self._start_message()  # an empty one, if nothing was generated
         self.item.complete = True
         cut = self._finish_reason == "length"
         self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
 
     def _send_chunk(self, chunk: _Chunk) -> None:
+        self._start_message()
         self._sent.append(chunk)
         if self._options.speak:
             start_ms = self.item.audio_ms

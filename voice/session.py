@@ -21,11 +21,12 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import Resampler
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
-from voice.history import History, Item
+from voice.history import History, Item, new_id
 from voice.interim_transcripts import InterimTranscripts
 from voice.language_model import LanguageModel, Message
-from voice.playback import Playback, SessionSettings, new_id
+from voice.playback import Playback, SessionSettings
 from voice.response import Response
+from voice.response_request import RequestError, ResponseRequest
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
 from voice.turn_machine import Action, Assistant, Event, TurnState, User, step
@@ -41,14 +42,6 @@ _MAX_PENDING_TURNS = 4
 _MIN_PREFILL_WORDS = 3
 """New words of an interim transcript that are worth a forward pass of their own. Words that are left for the end of the
 turn delay the response: on a CPU each is a row more in the forward pass that yields its first token."""
-
-
-class RequestError(ValueError):
-    """A client request that is not possible now; `code` is the Realtime protocol's error code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Session:
@@ -91,10 +84,10 @@ class Session:
         self._playback = Playback(
             language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock
         )
-        self._response_settings: SessionSettings | None = None
+        self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
-        language_model.prepare(self.history.messages(self.settings.instructions))
+        self._prepare()
 
     # Client requests.
 
@@ -102,10 +95,11 @@ class Session:
         """Change the settings, from the next turn or response on."""
         if settings.detect_turns != self.settings.detect_turns:
             self._apply(turn_machine.Cleared())
-        if settings.instructions != self.settings.instructions and not self._responding:
-            self._discard_speculation()
-            self._language_model.prepare(self.history.messages(settings.instructions))
+        changed = (settings.instructions, settings.tools) != (self.settings.instructions, self.settings.tools)
         self.settings = settings
+        if changed and not self._responding:
+            self._discard_speculation()
+            self._prepare()
 
     def append(self, samples: Samples, rate: int) -> None:
         """Take audio from the microphone as it arrives.
@@ -176,11 +170,8 @@ class Session:
         self._apply(turn_machine.Cleared())
         self._input.clear()
 
-    def respond(self, settings: SessionSettings | None = None) -> None:
+    def respond(self, request: ResponseRequest | None = None) -> None:
         """Respond to the conversation as it stands.
-
-        Args:
-            settings: for this response only; the session's own by default.
 
         Raises:
             RequestError: a response is in progress.
@@ -191,7 +182,7 @@ class Session:
                 "conversation_already_has_active_response",
                 f"{active.response_id} is still in progress: wait for its response.done or cancel it",
             )
-        self._response_settings = settings
+        self._response_request = request
         self._apply(turn_machine.ResponseRequested())
 
     def cancel(self, response_id: str | None = None) -> None:
@@ -226,6 +217,11 @@ class Session:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _prepare(self, *newest: Message) -> None:
+        """Let the language model read ahead: the conversation, and what the user has said of the next turn."""
+        messages = [*self.history.messages(self.settings.instructions), *newest]
+        self._language_model.prepare(messages, tools=self.settings.tools, tool_choice=self.settings.tool_choice)
 
     @property
     def _responding(self) -> bool:
@@ -278,7 +274,7 @@ class Session:
         self._item_id = new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
         if not self._responding:
-            self._language_model.prepare(self.history.messages(self.settings.instructions))
+            self._prepare()
 
     # Speculation.
 
@@ -462,14 +458,14 @@ class Session:
         worthwhile = num_words >= self._prefilled_words + _MIN_PREFILL_WORDS
         if worthwhile and not self._responding and not self.state.speculating:
             self._prefilled_words = num_words
-            message = Message("user", transcript.text)
-            self._language_model.prepare([*self.history.messages(self.settings.instructions), message])
+            self._prepare(Message("user", transcript.text))
 
     # Responses.
 
     def _start_response(self) -> None:
-        settings, self._response_settings = self._response_settings or self.settings, None
-        speculation, messages = self._speculation, self.history.messages(settings.instructions)
+        request, self._response_request = self._response_request or ResponseRequest(self.settings), None
+        settings = request.settings
+        speculation, messages = self._speculation, request.messages(self.history)
         response = None
         if speculation is not None and (speculation.settings, speculation.messages) == (settings, messages):
             response = speculation.response
@@ -480,12 +476,13 @@ class Session:
             self._discard_speculation()
             response = self._playback.create(settings, self._metrics)
         self._metrics = TurnMetrics(new_id("turn"))  # a response that no turn caused has metrics of its own
-        self._playback.start(response, settings, self._wait_for_transcripts)
+        self._playback.start(response, settings, partial(self._complete_messages, request), request.tag)
 
-    async def _wait_for_transcripts(self) -> None:
-        """Wait until every turn that has ended is transcribed."""
+    async def _complete_messages(self, request: ResponseRequest) -> list[Message]:
+        """The prompt of a response, once every turn that has ended is transcribed."""
         if self._pending_turns:
             await asyncio.wait(set(self._pending_turns))  # unlike gather, this does not cancel them with us
+        return request.messages(self.history)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

@@ -317,6 +317,10 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
             return _on_response_ready(state, event)
         case TranscriptReady():
             return _on_transcript_ready(state, event, rules)
+        case ResponseRequested() if state.user is User.SPEAKING and rules.create_response:
+            return replace(state, unanswered=True), []  # one response to this and to what the user is saying
+        case ResponseRequested() if state.assistant is Assistant.RESPONDING:
+            return _start_response(state)  # what was sent before is played to its end first
         case ResponseRequested():
             stopped, actions = _stop_response(state, "client_cancelled")
             responding, more = _start_response(stopped)

@@ -2,6 +2,7 @@
 
 import { Realtime, decodePcm } from "./realtime.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
+import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
 
 const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
@@ -16,6 +17,7 @@ const transcript = new Transcript($("talk"), $("empty"));
 const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
 const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
+const tools = new Tools(realtime, (call) => transcript.showCall(call));
 
 let running = false;
 let held = false; // push-to-talk: the key or button is down
@@ -28,7 +30,7 @@ const turns = new Map(); // item id → rejoinder.turn event
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
   const detection = pushToTalk() ? null : { type: "semantic_vad" };
-  return { audio: { input: { format, turn_detection: detection } } };
+  return { audio: { input: { format, turn_detection: detection } }, tools: tools.declarations };
 }
 
 function pushToTalk() {
@@ -182,6 +184,7 @@ on("conversation.item.input_audio_transcription.completed", ({ item_id, transcri
 on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(error.message));
 on("response.created", () => { responding = true; });
 on("response.output_item.added", ({ response_id, item }) => {
+  if (item.type !== "message") return;
   responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "" });
   playbackDelayMs.delete(item.id);
 });
@@ -208,7 +211,8 @@ on("response.done", ({ response: { id, status, status_details, output } }) => {
   responses.delete(id);
   if (status === "failed") notice(status_details.error.message);
   if (!response) return;
-  if (status === "cancelled") transcript.truncate(response.itemId, output[0].content[0].transcript ?? "");
+  const message = output.find(({ id: itemId }) => itemId === response.itemId);
+  if (status === "cancelled") transcript.truncate(response.itemId, message.content[0].transcript ?? "");
   else transcript.show(response.itemId, "assistant", response.spoken.trim());
 });
 on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, item.content[0].transcript ?? ""));
@@ -275,4 +279,4 @@ document.addEventListener("keyup", (event) => {
 window.addEventListener("blur", release);
 navigator.mediaDevices?.addEventListener("devicechange", listMicrophones);
 if (!window.isSecureContext) notice(INSECURE_CONTEXT);
-window.rejoinder = { realtime, loudspeaker, transcript }; // for the console and tests
+window.rejoinder = { realtime, loudspeaker, tools, transcript }; // for the console and tests

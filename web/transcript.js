@@ -15,6 +15,7 @@ export class Transcript {
   constructor(list, empty) {
     Object.assign(this, { list, empty });
     this.entries = new Map(); // item id → { role, text, unstable, element }
+    this.calls = new Map(); // item id of a function call → element
   }
 
   entry(itemId, role) {
@@ -45,6 +46,22 @@ export class Transcript {
   remove(itemId) {
     this.entries.get(itemId)?.element.remove();
     this.entries.delete(itemId);
+  }
+
+  /** Show a function call, and its output once it has returned. */
+  showCall({ itemId, name, args, output }) {
+    let element = this.calls.get(itemId);
+    if (!element) {
+      element = document.createElement("li");
+      element.className = "call";
+      element.append(document.createElement("code"), document.createElement("span"));
+      this.calls.set(itemId, element);
+      this.list.append(element);
+      this.empty.hidden = true;
+    }
+    element.firstChild.textContent = `${name}(${args})`;
+    element.lastChild.textContent = output === undefined ? " …" : ` → ${output}`;
+    this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
   /** A response was interrupted: show the part that was heard. */

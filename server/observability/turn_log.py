@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice.history import Item
+from voice.history import HistoryItem, Item
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -146,11 +146,11 @@ class TurnLog:
             _log.error("cannot record turns in %s (%s); conversations are not affected", self._path, reason)
 
 
-def last_user_text(items: Sequence[Item], response: Item) -> str:
+def last_user_text(items: Sequence[HistoryItem], response: HistoryItem) -> str:
     """The last user text before a response; empty if there is none."""
     positions = [n for n, item in enumerate(items) if item is response]
     earlier = items[: positions[0]] if positions else ()
-    return next((item.text for item in reversed(earlier) if item.role == "user"), "")
+    return next((item.text for item in reversed(earlier) if isinstance(item, Item) and item.role == "user"), "")
 
 
 def read_turn_log(path: Path) -> list[TurnRecord]:

@@ -1,4 +1,4 @@
-"""Writes a response to the wire: its Realtime events, in the order that clients expect."""
+"""Writes one response to the wire: its Realtime events, in the order that clients expect."""
 
 from __future__ import annotations
 
@@ -6,57 +6,34 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from server.realtime.events import ENCODINGS, ServerEvent, SessionConfig, server_event
+from server.realtime.events import ServerEvent, server_event
+from server.realtime.items import item_object
+from server.realtime.session_config import ENCODINGS, SessionConfig
 from voice import events as session_events
-from voice.audio.codec import OUTPUT_RATE, Encoding, Samples, encode
+from voice.audio.codec import OUTPUT_RATE, Samples, encode
 from voice.audio.resampling import Resampler
-from voice.history import Item
-
-
-def item_object(item: Item) -> dict[str, Any]:
-    """The item in the protocol's format."""
-    content: list[dict[str, str | None]]
-    if item.role == "assistant":
-        content = [
-            {"type": "output_audio", "transcript": item.heard_text}
-            if item.spoken
-            else {"type": "output_text", "text": item.text}
-        ]
-    elif item.spoken:
-        content = [{"type": "input_audio", "transcript": item.text or None}]  # @openai/agents requires the null
-    else:
-        content = [{"type": "input_text", "text": item.text}]
-    return {
-        "id": item.id,
-        "object": "realtime.item",
-        "type": "message",
-        "role": item.role,
-        "status": "completed" if item.complete else "in_progress",
-        "content": content,
-    }
+from voice.history import FunctionCall, Item
 
 
 class ResponseWriter:
-    """Sends the events of one conversation's responses, one response at a time."""
+    """Sends the events of one response.
 
-    def __init__(self, send: Callable[[ServerEvent], None], conversation_id: str) -> None:
-        self._send, self._conversation_id = send, conversation_id
-        self._response: dict[str, Any] = {}
-        self._position: dict[str, Any] = {}
-        self._transcript = ""
-        self._resampler = Resampler(OUTPUT_RATE, OUTPUT_RATE)
-        self._encoding: Encoding = "pcm"
+    Args:
+        conversation_id: None if the response is not part of the conversation.
+        config: the configuration of this response.
+        metadata: the client's own data, echoed.
+    """
 
-    def start(
-        self, started: session_events.ResponseStarted, config: SessionConfig, metadata: dict[str, str] | None = None
+    def __init__(
+        self,
+        send: Callable[[ServerEvent], None],
+        started: session_events.ResponseStarted,
+        conversation_id: str | None,
+        config: SessionConfig,
+        metadata: dict[str, str] | None,
     ) -> None:
-        """Send `response.created` to `response.content_part.added`.
-
-        Args:
-            config: the configuration of this response.
-            metadata: the client's own data, echoed.
-        """
-        item = started.item
+        self._send, self._id, self._spoken = send, started.response_id, started.spoken
+        self._in_conversation = conversation_id is not None
         output = config.audio.output
         self._response = {
             "id": started.response_id,
@@ -64,39 +41,80 @@ class ResponseWriter:
             "status": "in_progress",
             "status_details": None,
             "output": [],
-            "conversation_id": self._conversation_id,
-            "output_modalities": ["audio" if item.spoken else "text"],
+            "conversation_id": conversation_id,
+            "output_modalities": ["audio" if started.spoken else "text"],
             "max_output_tokens": config.max_output_tokens,
             "audio": {"output": {"format": output.format.model_dump(), "voice": output.voice}},
             "metadata": metadata,
             "usage": None,
         }
+        self._item_ids: list[str] = []
+        self._message_position: dict[str, Any] | None = None
         self._transcript = ""
         self._resampler = Resampler(OUTPUT_RATE, output.format.rate)
         self._encoding = ENCODINGS[output.format.type]
-        self._position = {"response_id": started.response_id, "output_index": 0}
-        empty_item = {**item_object(item), "content": []}
-        self._send(server_event("response.created", response=self._response))
-        self._send(server_event("response.output_item.added", item=empty_item, **self._position))
-        self._send(server_event("conversation.item.added", item=empty_item, previous_item_id=started.previous_id))
-        self._position |= {"item_id": item.id, "content_index": 0}
-        part = {"type": "audio", "transcript": ""} if item.spoken else {"type": "text", "text": ""}
-        self._send(server_event("response.content_part.added", part=part, **self._position))
+        send(server_event("response.created", response=self._response))
+
+    def item_started(self, event: session_events.ResponseItemStarted) -> None:
+        """Send that the response has a new item."""
+        item = item_object(event.item)
+        if isinstance(event.item, Item):
+            item["content"] = []
+        self._item_ids.append(event.item.id)
+        self._send(server_event("response.output_item.added", item=item, **self._item_position(event.item.id)))
+        if self._in_conversation:
+            self._send(server_event("conversation.item.added", item=item, previous_item_id=event.previous_id))
+        if isinstance(event.item, Item):
+            self._message_position = {**self._position(event.item.id), "content_index": 0}
+            part = {"type": "audio", "transcript": ""} if self._spoken else {"type": "text", "text": ""}
+            self._send(server_event("response.content_part.added", part=part, **self._message_position))
 
     def text_delta(self, event: session_events.ResponseText) -> None:
         """Send text of the response."""
+        assert self._message_position is not None
         self._transcript += event.text
         kind = "output_audio_transcript" if self._spoken else "output_text"
-        self._send(server_event(f"response.{kind}.delta", delta=event.text, **self._position))
+        self._send(server_event(f"response.{kind}.delta", delta=event.text, **self._message_position))
 
     def audio_delta(self, event: session_events.ResponseAudio) -> None:
         """Send audio of the response."""
         self._send_audio(self._resampler.push(event.samples))
 
-    def done(self, done: session_events.ResponseDone, *, include_turn_event: bool) -> None:
-        """Send the closing events, up to `response.done` and, if requested, `rejoinder.turn`."""
-        position, text = self._position, self._transcript
+    def arguments_delta(self, event: session_events.FunctionCallArguments) -> None:
+        """Send more of a function call's arguments."""
+        event_type = "response.function_call_arguments.delta"
+        fields = {"call_id": event.call_id, "delta": event.text}
+        self._send(server_event(event_type, **fields, **self._position(event.item_id)))
+
+    def call_done(self, call: FunctionCall) -> None:
+        """Send that a function call is complete, or was cancelled."""
+        if call.complete:
+            fields = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+            event_type = "response.function_call_arguments.done"
+            self._send(server_event(event_type, **fields, **self._position(call.id)))
+        self._item_done(call, "completed" if call.complete else "incomplete")
+
+    def done(self, done: session_events.ResponseDone) -> None:
+        """Send the closing events, up to `response.done`."""
         status = "completed" if done.status == "completed" else "incomplete"
+        if self._message_position is not None:
+            self._message_done(self._message_position)
+            self._item_done(done.item, status)
+        output = []
+        for item in done.items:
+            complete = item.complete if isinstance(item, FunctionCall) else status == "completed"
+            output.append({**item_object(item), "status": "completed" if complete else "incomplete"})
+        response = {
+            **self._response,  # a copy: `response.created` may still be in the send queue
+            "status": done.status,
+            "status_details": _status_details(done),
+            "output": output,
+            "usage": _usage(done),
+        }
+        self._send(server_event("response.done", response=response))
+
+    def _message_done(self, position: dict[str, Any]) -> None:
+        text = self._transcript
         if self._spoken:
             self._send_audio(self._resampler.push(session_events.NO_SAMPLES, last=True))
             self._send(server_event("response.output_audio.done", **position))
@@ -106,29 +124,23 @@ class ResponseWriter:
             self._send(server_event("response.output_text.done", text=text, **position))
             part = {"type": "text", "text": text}
         self._send(server_event("response.content_part.done", part=part, **position))
-        item = {**item_object(done.item), "status": status}
-        item_position = {"response_id": position["response_id"], "output_index": 0}
-        self._send(server_event("response.output_item.done", item=item, **item_position))
-        self._send(server_event("conversation.item.done", item=item))
-        self._response = {
-            **self._response,  # a copy: `response.created` may still be in the send queue
-            "status": done.status,
-            "status_details": _status_details(done),
-            "output": [item],
-            "usage": _usage(done),
-        }
-        self._send(server_event("response.done", response=self._response))
-        if include_turn_event:
-            self._send(turn_event(done))
 
-    @property
-    def _spoken(self) -> bool:
-        return bool(self._response["output_modalities"] == ["audio"])
+    def _item_done(self, item: Item | FunctionCall, status: str) -> None:
+        finished = {**item_object(item), "status": status}
+        self._send(server_event("response.output_item.done", item=finished, **self._item_position(item.id)))
+        if self._in_conversation:
+            self._send(server_event("conversation.item.done", item=finished))
+
+    def _item_position(self, item_id: str) -> dict[str, Any]:
+        return {"response_id": self._id, "output_index": self._item_ids.index(item_id)}
+
+    def _position(self, item_id: str) -> dict[str, Any]:
+        return {**self._item_position(item_id), "item_id": item_id}
 
     def _send_audio(self, samples: Samples) -> None:
-        if len(samples):
+        if len(samples) and self._message_position is not None:
             delta = base64.b64encode(encode(samples, self._encoding)).decode("ascii")
-            self._send(server_event("response.output_audio.delta", delta=delta, **self._position))
+            self._send(server_event("response.output_audio.delta", delta=delta, **self._message_position))
 
 
 def turn_event(done: session_events.ResponseDone) -> ServerEvent:
@@ -138,7 +150,7 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         "rejoinder.turn",
         turn_id=metrics.turn_id,
         response_id=done.response_id,
-        item_id=done.item.id,
+        item_id=done.items[0].id if done.items else None,
         latency_ms=metrics.latency_ms(),
         stages_ms=metrics.stages_ms(),
         steps=metrics.steps,

@@ -13,18 +13,16 @@ from typing import Any, Literal
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import (
     ClientEvent,
-    ConversationItem,
     ConversationItemCreate,
     ConversationItemTruncate,
     Dtmf,
     InputAudioBufferAppend,
-    InputText,
-    OutputText,
     ResponseCancel,
     ResponseCreate,
     ServerEvent,
     SessionUpdate,
 )
+from server.realtime.items import InputText, MessageItem, OutputText
 from server.telephony.dialect import (
     FRAME_MS,
     BufferState,
@@ -301,7 +299,7 @@ class Call:
         self.client_events.append(InputAudioBufferAppend(type="input_audio_buffer.append", audio=audio))
 
     def _create_item(self, role: Literal["system", "assistant"], content: InputText | OutputText) -> None:
-        item = ConversationItem(type="message", role=role, content=[content])
+        item = MessageItem(type="message", role=role, content=[content])
         self.client_events.append(ConversationItemCreate(type="conversation.item.create", item=item))
 
     def _send(self, frame: Frame | None) -> None:

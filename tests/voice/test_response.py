@@ -13,6 +13,7 @@ from tests.voice.session_harness import SessionHarness, response_texts, run_sess
 from voice import events
 from voice.language_model import Message
 from voice.playback import SessionSettings
+from voice.response_request import ResponseRequest
 
 
 @dataclass
@@ -59,7 +60,7 @@ def test_the_language_model_pauses_while_the_first_clause_is_synthesized() -> No
 
 def test_a_written_response_is_not_spoken() -> None:
     async def scenario(harness: SessionHarness) -> None:
-        harness.session.respond(SessionSettings(speak=False, max_tokens=3))
+        harness.session.respond(ResponseRequest(SessionSettings(speak=False, max_tokens=3)))
         await asyncio.sleep(1)
 
     harness = run_session(scenario)

@@ -12,7 +12,7 @@ from tests.voice.session_harness import SessionHarness, run_session
 from voice import events
 from voice.history import Item
 from voice.playback import SessionSettings
-from voice.session import RequestError
+from voice.response_request import RequestError
 from voice.timing import Timing
 from voice.turn_machine import TurnRules
 

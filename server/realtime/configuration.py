@@ -1,0 +1,115 @@
+"""Changes of a session's configuration, and what it means for the voice session."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from pydantic import ValidationError
+
+from server.realtime.events import ResponseCreateParams
+from server.realtime.session_config import SemanticVAD, ServerVAD, SessionConfig, ToolChoiceFunction
+from server.realtime.validation import first_error
+from voice.language_model import NamedTool, Tool
+from voice.playback import SessionSettings
+from voice.timing import Timing
+from voice.turn_machine import TurnRules
+
+_EAGERNESS = {
+    "low": Timing(shortest_wait_ms=500, longest_wait_ms=1200, patient_wait_ms=2000),
+    "medium": Timing(),
+    "auto": Timing(),
+    "high": Timing(shortest_wait_ms=160, longest_wait_ms=450, patient_wait_ms=800),
+}
+"""How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
+
+
+class InvalidConfig(ValueError):
+    """A configuration that is invalid. `param` is the path of the field, or empty."""
+
+    def __init__(self, message: str, *, code: str = "invalid_value", param: str = "") -> None:
+        super().__init__(message)
+        self.code, self.param = code, param
+
+
+def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
+    """The configuration after a `session.update`, which is merged into it field by field.
+
+    Raises:
+        InvalidConfig: the result is not valid.
+    """
+    try:
+        updated = SessionConfig.model_validate(_merge(config.model_dump(), patch))
+    except ValidationError as error:
+        message, code, param = first_error(error)
+        raise InvalidConfig(message, code=code, param=param or "") from None
+    _check_tool_names(updated)
+    return updated
+
+
+def response_config(config: SessionConfig, params: ResponseCreateParams) -> SessionConfig:
+    """The configuration of one response. Raises InvalidConfig."""
+    only_responses = {"conversation", "input", "metadata", "prompt"}
+    return updated_config(config, params.model_dump(exclude_none=True, exclude=only_responses))
+
+
+def after_output(config: SessionConfig) -> SessionConfig:
+    """The configuration of a response to a function's output, if its request does not choose. A session that requires
+    calls does not require one here: the output would never be spoken."""
+    if config.tool_choice in ("auto", "none"):
+        return config
+    return config.model_copy(update={"tool_choice": "none"})
+
+
+def session_settings(config: SessionConfig) -> SessionSettings:
+    """What the configuration means for the voice session."""
+    detection = config.audio.input.turn_detection
+    rules = TurnRules()
+    if isinstance(detection, ServerVAD):
+        timing = Timing(end_silence_ms=detection.silence_duration_ms, prefix_ms=detection.prefix_padding_ms)
+        create, interrupt = detection.create_response, detection.interrupt_response
+        rules = TurnRules(timing, detection.threshold, create, interrupt, silence_only=True)
+    elif isinstance(detection, SemanticVAD):
+        create, interrupt = detection.create_response, detection.interrupt_response
+        rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
+    choice = config.tool_choice
+    return SessionSettings(
+        instructions=config.instructions,
+        rules=rules,
+        detect_turns=detection is not None,
+        speak=config.output_modalities == ["audio"],
+        speed=config.audio.output.speed,
+        max_tokens=None if config.max_output_tokens == "inf" else config.max_output_tokens,
+        tools=tuple(_tool(tool.name, tool.description, tool.parameters) for tool in config.tools),
+        tool_choice=NamedTool(choice.name) if isinstance(choice, ToolChoiceFunction) else choice,
+        parallel_tool_calls=config.parallel_tool_calls,
+    )
+
+
+def _tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:
+    tool = Tool(name, description or "")
+    return tool if parameters is None else Tool(tool.name, tool.description, parameters)
+
+
+def _check_tool_names(config: SessionConfig) -> None:
+    names = [tool.name for tool in config.tools]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise InvalidConfig(f"there are two functions named {name!r}", param=f"tools.{number}.name")
+    choice = config.tool_choice
+    if isinstance(choice, ToolChoiceFunction) and choice.name not in names:
+        raise InvalidConfig(
+            f"tool_choice names {choice.name!r}, which is not one of the tools ({', '.join(names) or 'none'})",
+            param="tool_choice.name",
+        )
+
+
+def _merge(current: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Merge `patch` into `current`, objects field by field. An object of another `type` replaces the old one."""
+    merged = deepcopy(current)
+    for key, value in patch.items():
+        old = merged.get(key)
+        merged[key] = value
+        if isinstance(old, dict) and isinstance(value, dict) and value.get("type", old.get("type")) == old.get("type"):
+            merged[key] = _merge(old, value)
+    return merged

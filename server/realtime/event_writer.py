@@ -1,0 +1,152 @@
+"""Translates the events of a voice session into server events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from server.observability.turn_log import TurnRecord, last_user_text
+from server.realtime.events import ServerEvent, server_event
+from server.realtime.items import item_object
+from server.realtime.response_writer import ResponseWriter, turn_event
+from server.realtime.session_config import SessionConfig
+from voice import events as session_events
+from voice.history import HistoryItem
+
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+
+@dataclass(frozen=True)
+class ResponseTag:
+    """What a response that the client requested is reported with."""
+
+    config: SessionConfig
+    metadata: dict[str, str] | None
+
+
+class EventWriter:
+    """Sends the server events of one conversation.
+
+    Args:
+        items: returns the items of the conversation.
+        record_turn: called with every completed turn.
+
+    Attributes:
+        config: the configuration of the session.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[ServerEvent], None],
+        conversation_id: str,
+        config: SessionConfig,
+        items: Callable[[], Sequence[HistoryItem]],
+        record_turn: Callable[[TurnRecord], None] | None,
+    ) -> None:
+        self.config = config
+        self._send, self._conversation_id, self._items, self._record_turn = send, conversation_id, items, record_turn
+        self._responses: dict[str, ResponseWriter] = {}
+
+    def includes(self, extension: str) -> bool:
+        """Whether the client asked for an extension event."""
+        return extension in (self.config.include or ())
+
+    def write(self, event: session_events.SessionEvent) -> None:
+        """Send what a session event means for the client."""
+        match event:
+            case (
+                session_events.SpeechStarted()
+                | session_events.SpeechStopped()
+                | session_events.InputCommitted()
+                | session_events.ItemAdded()
+            ):
+                self._write_input(event)
+            case (
+                session_events.PartialTranscript()
+                | session_events.FinalTranscript()
+                | session_events.TranscriptionFailed()
+            ):
+                if self.config.audio.input.transcription is not None:
+                    self._write_transcript(event)
+            case session_events.PhaseChanged():
+                if self.includes("rejoinder.phase"):
+                    self._send(server_event("rejoinder.phase", phase=event.phase))
+            case _:
+                self._write_response(event)
+
+    def item_added(self, item: HistoryItem, previous_id: str | None) -> None:
+        """Send that the conversation has a new, finished item."""
+        written = item_object(item)
+        self._send(server_event("conversation.item.added", item=written, previous_item_id=previous_id))
+        finished = {**written, "status": "completed"}
+        self._send(server_event("conversation.item.done", item=finished, previous_item_id=previous_id))
+
+    def _write_input(
+        self,
+        event: session_events.SpeechStarted
+        | session_events.SpeechStopped
+        | session_events.InputCommitted
+        | session_events.ItemAdded,
+    ) -> None:
+        match event:
+            case session_events.SpeechStarted(item_id=item_id, audio_start_ms=start_ms):
+                self._send(server_event("input_audio_buffer.speech_started", item_id=item_id, audio_start_ms=start_ms))
+            case session_events.SpeechStopped(item_id=item_id, audio_end_ms=end_ms):
+                self._send(server_event("input_audio_buffer.speech_stopped", item_id=item_id, audio_end_ms=end_ms))
+            case session_events.InputCommitted(item=item, previous_id=previous):
+                self._send(server_event("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous))
+                self.item_added(item, previous)
+            case session_events.ItemAdded(item=item, previous_id=previous):
+                self.item_added(item, previous)
+
+    def _write_transcript(
+        self,
+        event: session_events.PartialTranscript | session_events.FinalTranscript | session_events.TranscriptionFailed,
+    ) -> None:
+        position = {"item_id": event.item_id, "content_index": 0}
+        match event:
+            case session_events.PartialTranscript(stable=stable, unstable=unstable):
+                if self.includes("rejoinder.transcript"):
+                    fields = {"item_id": event.item_id, "stable": stable, "unstable": unstable}
+                    self._send(server_event("rejoinder.transcript", **fields))
+            case session_events.FinalTranscript(text=text, seconds=seconds):
+                if text:
+                    self._send(server_event(f"{_TRANSCRIPTION}.delta", delta=text, **position))
+                usage = {"type": "duration", "seconds": seconds}
+                self._send(server_event(f"{_TRANSCRIPTION}.completed", transcript=text, usage=usage, **position))
+            case session_events.TranscriptionFailed(reason=reason):
+                error = {"type": "server_error", "code": "transcription_failed", "message": reason}
+                self._send(server_event(f"{_TRANSCRIPTION}.failed", error=error, **position))
+
+    def _write_response(self, event: session_events.SessionEvent) -> None:
+        match event:
+            case session_events.ResponseStarted(tag=tag):
+                config, metadata = (tag.config, tag.metadata) if isinstance(tag, ResponseTag) else (self.config, None)
+                conversation_id = self._conversation_id if event.in_conversation else None
+                self._responses[event.response_id] = ResponseWriter(
+                    self._send, event, conversation_id, config, metadata
+                )
+            case session_events.ResponseItemStarted():
+                self._responses[event.response_id].item_started(event)
+            case session_events.ResponseText():
+                self._responses[event.response_id].text_delta(event)
+            case session_events.ResponseAudio():
+                self._responses[event.response_id].audio_delta(event)
+            case session_events.FunctionCallArguments():
+                self._responses[event.response_id].arguments_delta(event)
+            case session_events.FunctionCallDone():
+                self._responses[event.response_id].call_done(event.item)
+            case session_events.ResponseDone():
+                self._write_response_done(event)
+            case session_events.ResponseDraft() if self.includes("rejoinder.draft"):
+                fields = {"committed": event.committed, "draft": event.draft, "step": event.step}
+                self._send(server_event("rejoinder.draft", response_id=event.response_id, **fields))
+
+    def _write_response_done(self, done: session_events.ResponseDone) -> None:
+        self._responses.pop(done.response_id).done(done)
+        turn = turn_event(done)
+        if self.includes("rejoinder.turn"):
+            self._send(turn)
+        if self._record_turn is not None:
+            transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
+            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, done.item.heard_text))

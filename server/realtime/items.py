@@ -1,0 +1,185 @@
+"""Conversation items: as clients create them, as the history keeps them, and as server events show them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from server.realtime.session_config import StrictModel
+from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, new_id
+
+MAX_TEXT = 100_000
+"""Characters of one part of a message, and of a function's output."""
+
+ItemId = Annotated[str, Field(min_length=1, max_length=64)]
+Status = Literal["completed", "incomplete", "in_progress"]
+
+
+class UnsupportedItem(ValueError):
+    """An item that is well-formed but cannot be used. `param` is the offending field, relative to the item."""
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InputText(StrictModel):
+    """Text of the user or of the system."""
+
+    type: Literal["input_text"]
+    text: str = Field(max_length=MAX_TEXT)
+
+
+class InputAudio(StrictModel):
+    """Speech of the user, as text."""
+
+    type: Literal["input_audio"]
+    audio: str | None = None
+    transcript: str | None = Field(None, max_length=MAX_TEXT)
+
+
+class InputImage(StrictModel):
+    """An image, which no language model here can see: always rejected."""
+
+    type: Literal["input_image"]
+    image_url: str | None = None
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class OutputText(StrictModel):
+    """Text of the assistant."""
+
+    type: Literal["output_text"]
+    text: str = Field(max_length=MAX_TEXT)
+
+
+class OutputAudio(StrictModel):
+    """Speech of the assistant, as text."""
+
+    type: Literal["output_audio"]
+    audio: str | None = None
+    transcript: str | None = Field(None, max_length=MAX_TEXT)
+
+
+Content = Annotated[InputText | InputAudio | InputImage | OutputText | OutputAudio, Field(discriminator="type")]
+
+
+class _CreatedItem(StrictModel):
+    id: ItemId | None = None
+    object: Literal["realtime.item"] | None = None
+    status: Status | None = None
+
+
+class MessageItem(_CreatedItem):
+    """A message to add to the conversation."""
+
+    type: Literal["message"]
+    role: Literal["system", "user", "assistant"]
+    content: list[Content] = Field(min_length=1, max_length=64)
+
+
+class FunctionCallItem(_CreatedItem):
+    """A function call that the assistant made earlier."""
+
+    type: Literal["function_call"]
+    name: str = Field(max_length=64)
+    arguments: str = Field(max_length=MAX_TEXT)
+    call_id: str | None = Field(None, min_length=1, max_length=64)
+
+
+class FunctionCallOutputItem(_CreatedItem):
+    """What a function returned."""
+
+    type: Literal["function_call_output"]
+    call_id: str = Field(min_length=1, max_length=64)
+    output: str = Field(max_length=MAX_TEXT)
+
+
+class ItemReference(StrictModel):
+    """Stands for an item of the conversation."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
+ConversationItem = Annotated[MessageItem | FunctionCallItem | FunctionCallOutputItem, Field(discriminator="type")]
+InputItem = Annotated[
+    MessageItem | FunctionCallItem | FunctionCallOutputItem | ItemReference, Field(discriminator="type")
+]
+
+
+def history_item(created: MessageItem | FunctionCallItem | FunctionCallOutputItem) -> HistoryItem:
+    """The history's item for one that a client creates.
+
+    Raises:
+        UnsupportedItem: it has an image or untranscribed audio, or arguments that are no JSON object.
+    """
+    item_id = created.id or new_id("item")
+    match created:
+        case FunctionCallItem():
+            _check_arguments(created.arguments)
+            return FunctionCall(
+                item_id,
+                created.call_id or new_id("call"),
+                created.name,
+                created.arguments,
+                complete=created.status in (None, "completed"),
+            )
+        case FunctionCallOutputItem():
+            return FunctionCallOutput(item_id, created.call_id, created.output)
+        case MessageItem():
+            text = "".join(_text(part, number) for number, part in enumerate(created.content))
+            return Item(item_id, created.role, text, spoken=False, complete=True)
+
+
+def _text(part: InputText | InputAudio | InputImage | OutputText | OutputAudio, number: int) -> str:
+    match part:
+        case InputText() | OutputText():
+            return part.text
+        case InputImage():
+            raise UnsupportedItem(
+                "images are not supported: the language model reads text only, so describe the image in words",
+                f"content.{number}.type",
+            )
+        case InputAudio() | OutputAudio():
+            if part.transcript is None:
+                raise UnsupportedItem("a transcript is required", f"content.{number}.transcript")
+            return part.transcript
+
+
+def _check_arguments(arguments: str) -> None:
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedItem(f"the arguments are not JSON ({error})", "arguments") from None
+    if not isinstance(parsed, dict):
+        raise UnsupportedItem("the arguments must be a JSON object", "arguments")
+
+
+def item_object(item: HistoryItem) -> dict[str, Any]:
+    """The item in the protocol's format."""
+    common = {
+        "id": item.id,
+        "object": "realtime.item",
+        "status": "completed" if item.complete else "in_progress",
+    }
+    match item:
+        case FunctionCall():
+            call = {"name": item.name, "call_id": item.call_id, "arguments": item.arguments}
+            return {**common, "type": "function_call", **call}
+        case FunctionCallOutput():
+            return {**common, "type": "function_call_output", "call_id": item.call_id, "output": item.text}
+        case Item():
+            return {**common, "type": "message", "role": item.role, "content": [_content(item)]}
+
+
+def _content(item: Item) -> dict[str, str | None]:
+    if item.role == "assistant":
+        if item.spoken:
+            return {"type": "output_audio", "transcript": item.heard_text}
+        return {"type": "output_text", "text": item.text}
+    if item.spoken:
+        return {"type": "input_audio", "transcript": item.text or None}  # @openai/agents requires the null
+    return {"type": "input_text", "text": item.text}

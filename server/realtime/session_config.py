@@ -1,0 +1,188 @@
+"""The configuration of a Realtime session, as clients send it and as the session object reports it.
+
+Types only. Source: the openai-python SDK's `types/realtime`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from voice.audio.codec import TELEPHONE_RATE, Encoding
+from voice.instructions import INSTRUCTIONS
+from voice.timing import Timing
+
+MAX_TOOLS = 128
+"""Functions of one session or response."""
+
+
+class StrictModel(BaseModel):
+    """A part of a client event. An unknown field is an error that names it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AudioPCM(StrictModel):
+    """16-bit little-endian mono. The protocol has 24000 Hz only; 8000, 16000 and 48000 are extensions."""
+
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: Literal[8000, 16000, 24000, 48000] = 24000
+
+
+class OutputAudioPCM(StrictModel):
+    """16-bit little-endian mono. The protocol has 24000 Hz only; 8000 and 16000 are extensions."""
+
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: Literal[8000, 16000, 24000] = 24000
+
+
+class AudioPCMU(StrictModel):
+    """G.711 µ-law, 8 kHz mono, one byte per sample."""
+
+    type: Literal["audio/pcmu"]
+
+    @property
+    def rate(self) -> int:
+        """Hz."""
+        return TELEPHONE_RATE
+
+
+class AudioPCMA(StrictModel):
+    """G.711 A-law, 8 kHz mono, one byte per sample."""
+
+    type: Literal["audio/pcma"]
+
+    @property
+    def rate(self) -> int:
+        """Hz."""
+        return TELEPHONE_RATE
+
+
+ENCODINGS: dict[str, Encoding] = {"audio/pcm": "pcm", "audio/pcmu": "pcmu", "audio/pcma": "pcma"}
+"""The sample encoding of each audio format."""
+
+
+class ServerVAD(StrictModel):
+    """A turn ends after a fixed length of silence."""
+
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+    prefix_padding_ms: int = Field(Timing.prefix_ms, ge=0, le=2000)
+    silence_duration_ms: int = Field(Timing.end_silence_ms, ge=100, le=10_000)
+    create_response: bool = True
+    interrupt_response: bool = True
+    idle_timeout_ms: None = None
+
+
+class SemanticVAD(StrictModel):
+    """A turn ends after silence, whose length depends on what the user said and how."""
+
+    type: Literal["semantic_vad"] = "semantic_vad"
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class AudioTranscription(StrictModel):
+    """Requested transcription. The session object reports the settings in effect."""
+
+    model: str = "whisper-base"
+    language: str = Field("en", max_length=16)
+    prompt: str = Field("", max_length=4096)
+    languages: list[str] | None = Field(None, max_length=64)
+    keywords: list[str] | None = Field(None, max_length=256)
+    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class NoiseReduction(StrictModel):
+    """Accepted so that clients which request it can connect. It has no effect, and the session object reports null."""
+
+    type: Literal["near_field", "far_field"] | None = None
+    strength: float | None = Field(None, ge=0.0, le=1.0)
+
+
+InputAudioFormat = Annotated[AudioPCM | AudioPCMU | AudioPCMA, Field(discriminator="type")]
+OutputAudioFormat = Annotated[OutputAudioPCM | AudioPCMU | AudioPCMA, Field(discriminator="type")]
+
+
+class AudioConfigInput(StrictModel):
+    """Configuration of the input audio."""
+
+    format: InputAudioFormat = AudioPCM()
+    noise_reduction: NoiseReduction | None = None
+    transcription: AudioTranscription | None = AudioTranscription()
+    turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
+
+
+class AudioConfigOutput(StrictModel):
+    """Configuration of the output audio."""
+
+    format: OutputAudioFormat = OutputAudioPCM()
+    voice: str | dict[str, str] = "default"
+    speed: float = Field(1.0, ge=0.25, le=1.5)
+
+
+class AudioConfig(StrictModel):
+    """Configuration of input and output audio."""
+
+    input: AudioConfigInput = AudioConfigInput()
+    output: AudioConfigOutput = AudioConfigOutput()
+
+
+Include = Literal[
+    "rejoinder.draft",
+    "rejoinder.dtmf",
+    "rejoinder.phase",
+    "rejoinder.transcript",
+    "rejoinder.turn",
+    "item.input_audio_transcription.logprobs",
+]
+"""Values of `include`. The `rejoinder.*` extension events are sent only to clients that include them. The last value is
+accepted and has no effect."""
+
+
+class FunctionTool(StrictModel):
+    """A function that a response may call. The client runs it and adds its output to the conversation."""
+
+    type: Literal["function"] = "function"
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str | None = Field(None, max_length=32_768)
+    parameters: dict[str, Any] | None = None
+
+
+class ToolChoiceFunction(StrictModel):
+    """A response must call this function."""
+
+    type: Literal["function"]
+    name: str = Field(max_length=64)
+
+
+ToolChoice = Literal["auto", "none", "required"] | ToolChoiceFunction
+Tools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+
+
+class Reasoning(StrictModel):
+    """How much the language model reasons."""
+
+    effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class SessionConfig(StrictModel):
+    """The complete configuration of a conversation. A `session.update` is merged into it field by field."""
+
+    type: Literal["realtime"] = "realtime"
+    model: str = Field("", max_length=256)
+    instructions: str = Field(INSTRUCTIONS, max_length=32_768)
+    output_modalities: list[Literal["audio", "text"]] = Field(["audio"], min_length=1, max_length=1)
+    max_output_tokens: Annotated[int, Field(ge=1, le=4096)] | Literal["inf"] = "inf"
+    audio: AudioConfig = AudioConfig()
+    include: list[Include] | None = None
+    tools: Tools = []
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = False
+    # Specific to OpenAI's service: accepted, without effect.
+    tracing: Any = None
+    truncation: Any = "auto"
+    prompt: None = None
+    reasoning: Reasoning | None = None

@@ -1,0 +1,37 @@
+"""A client's request for a response, and what is wrong with a request that cannot be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voice.history import History, HistoryItem
+from voice.language_model import Message
+from voice.playback import SessionSettings
+
+
+class RequestError(ValueError):
+    """A client request that is not possible now; `code` is the Realtime protocol's error code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class ResponseRequest:
+    """A request for one response.
+
+    Attributes:
+        settings: for this response only.
+        items: what to respond to; None for the conversation.
+        tag: any value of the client's; `ResponseStarted` carries it.
+    """
+
+    settings: SessionSettings
+    items: tuple[HistoryItem, ...] | None = None
+    tag: object = None
+
+    def messages(self, conversation: History) -> list[Message]:
+        """The prompt."""
+        history = conversation if self.items is None else History(self.items)
+        return history.messages(self.settings.instructions)
