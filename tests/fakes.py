@@ -6,7 +6,7 @@ import asyncio
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -210,6 +210,9 @@ class FakeLanguageModel:
 
     def cancel(self) -> None:
         self.cancelled += 1
+
+    def fork(self) -> FakeLanguageModel:
+        return replace(self)
 
 
 def fake_speech_models(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> SpeechModels:

@@ -24,11 +24,13 @@ class ResponseRequest:
     Attributes:
         settings: for this response only.
         items: what to respond to; None for the conversation.
+        in_conversation: whether the response becomes part of the conversation.
         tag: any value of the client's; `ResponseStarted` carries it.
     """
 
     settings: SessionSettings
     items: tuple[HistoryItem, ...] | None = None
+    in_conversation: bool = True
     tag: object = None
 
     def messages(self, conversation: History) -> list[Message]:

@@ -18,12 +18,13 @@ from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
 from voice.audio.echo import EchoDetector
 from voice.audio.input_buffer import InputBuffer
-from voice.audio.resampling import Resampler
+from voice.audio.resampling import Resampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
 from voice.history import History, Item, new_id
 from voice.interim_transcripts import InterimTranscripts
 from voice.language_model import LanguageModel, Message
+from voice.out_of_band import OutOfBandResponses
 from voice.playback import Playback, SessionSettings
 from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
@@ -31,13 +32,11 @@ from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
 from voice.turn_machine import Action, Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
+from voice.turn_transcripts import TurnTranscripts
 
 _log = logging.getLogger("rejoinder.voice")
 
 T = TypeVar("T")
-
-_MAX_PENDING_TURNS = 4
-"""Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
 
 _MIN_PREFILL_WORDS = 3
 """New words of an interim transcript that are worth a forward pass of their own. Words that are left for the end of the
@@ -77,13 +76,14 @@ class Session:
         self._interim_task: asyncio.Task[None] | None = None
         self._interim = InterimTranscripts()
         self._prefilled_words = 0
-        self._pending_turns: set[asyncio.Task[None]] = set()
+        self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
         self._pauses = endpointing.PauseHistory()
         self._speculation: Speculation | None = None
         self._num_speculations = 0
         self._playback = Playback(
             language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock
         )
+        self._out_of_band = OutOfBandResponses(language_model, speech_models, self._emit, self._spawn, clock)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -141,8 +141,7 @@ class Session:
     async def wait_for_capacity(self) -> None:
         """Wait until more audio can be taken. This slows down clients that send much faster than real time, so that
         their transcription does not delay other conversations."""
-        while len(self._pending_turns) >= _MAX_PENDING_TURNS:
-            await asyncio.wait(set(self._pending_turns), return_when=asyncio.FIRST_COMPLETED)
+        await self._transcripts.wait_for_capacity()
 
     def commit(self) -> None:
         """End the user's turn (push-to-talk).
@@ -150,11 +149,7 @@ class Session:
         Raises:
             RequestError: there is too little audio, or too many earlier turns still wait for transcription.
         """
-        if len(self._pending_turns) >= _MAX_PENDING_TURNS:
-            raise RequestError(
-                "too_many_pending_turns",
-                f"{len(self._pending_turns)} turns still wait to be transcribed: wait for their transcripts",
-            )
+        self._transcripts.check_capacity()
         min_ms = self.settings.rules.timing.min_commit_ms
         audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
         if audio_ms < min_ms:
@@ -176,6 +171,9 @@ class Session:
         Raises:
             RequestError: a response is in progress.
         """
+        if request is not None and not request.in_conversation:
+            self._out_of_band.start(request, partial(self._complete_messages, request))
+            return
         active = self._playback.active
         if active is not None:
             raise RequestError(
@@ -186,12 +184,18 @@ class Session:
         self._apply(turn_machine.ResponseRequested())
 
     def cancel(self, response_id: str | None = None) -> None:
-        """Stop the active response.
+        """Stop the active response, or the out-of-band response with this id.
 
         Raises:
             RequestError: no response is active, or another one.
         """
+        if response_id is not None and self._out_of_band.cancel(response_id):
+            return
         active = self._playback.active
+        if active is None and response_id is None and self._response_request is not None:
+            self._response_request = None  # it waits for the user to finish
+            self._apply(turn_machine.ResponseCancelled())
+            return
         if active is None or response_id not in (None, active.response_id):
             raise RequestError("response_cancel_not_active", "there is no such response in progress to cancel")
         self._apply(turn_machine.ResponseCancelled())
@@ -202,6 +206,14 @@ class Session:
         if self.state.assistant is Assistant.RESPONDING and self._playback.finished_sending(item_id):
             self._echo.stop_playback(self._clock())
             self._apply(turn_machine.PlaybackDone())  # the client plays no more of it
+
+    def check_capacity(self) -> None:
+        """Raises RequestError if too many turns wait for their transcripts."""
+        self._transcripts.check_capacity()
+
+    def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
+        """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""
+        self._transcripts.add_recording(item, resample(samples, rate, RECOGNITION_RATE))
 
     def announcement_sent(self, samples: Samples) -> None:
         """The client was sent audio outside of any response, [T] float32 at 24 kHz, which may come back as an echo.
@@ -214,6 +226,7 @@ class Session:
     async def close(self) -> None:
         """End the conversation and cancel everything in progress."""
         self._playback.close()
+        self._out_of_band.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -285,7 +298,7 @@ class Session:
         self._num_speculations += 1
         metrics = self._turn_metrics(action.at_ms)
         voiced_ms = action.at_ms - self._utterance_start_ms
-        transcript = self._spawn(self._transcribe(utterance, voiced_ms, self.settings.rules.timing.tail_ms))
+        transcript = self._transcripts.start(utterance, voiced_ms, self.settings.rules.timing.tail_ms)
         models, audio = self._speech_models, self._input.since(self._utterance_start_ms)
         audio_probability = asyncio.get_running_loop().run_in_executor(
             models.turn_detection_executor, models.turn_detector.turn_completion, audio
@@ -390,13 +403,11 @@ class Session:
         if speculation is not None:
             transcript = speculation.transcript
         else:
-            transcript = self._spawn(self._transcribe(utterance, end_ms - start_ms))
+            transcript = self._transcripts.start(utterance, end_ms - start_ms)
         self._utterance = None
         self._input.discard_before(end_ms)
         seconds = (end_ms - start_ms) / 1000
-        task = self._spawn(self._finish_turn(action, transcript, seconds, item, self._metrics))
-        self._pending_turns.add(task)
-        task.add_done_callback(self._pending_turns.discard)
+        self._transcripts.finish(item, transcript, seconds, self._metrics, partial(self._on_transcript, action))
 
     def _turn_metrics(self, speech_end_ms: int) -> TurnMetrics:
         metrics, now = TurnMetrics(new_id("turn"), speculations=self._num_speculations), self._clock()
@@ -404,32 +415,10 @@ class Session:
         metrics.stamp("soft_end", now)
         return metrics
 
-    async def _transcribe(self, utterance: Utterance, voiced_ms: int, tail_ms: int = 0) -> str:
-        """Transcribe the first `voiced_ms` of a turn and the `tail_ms` after them."""
-        voiced = voiced_ms * RECOGNITION_RATE // 1000
-        until = min(voiced + tail_ms * RECOGNITION_RATE // 1000, utterance.samples)
-        executor, request = self._speech_models.recognition_executor, utterance.latest_request
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(executor, utterance.final, until, min(voiced, until), request)
-
-    async def _finish_turn(
-        self, end: turn_machine.EndTurn, transcript: asyncio.Task[str], seconds: float, item: Item, metrics: TurnMetrics
-    ) -> None:
-        try:
-            item.text = await transcript
-        except Exception as error:
-            _log.exception("a turn could not be transcribed")
-            self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
-            self._on_transcript(end, has_words=False)
-            return
-        item.complete = True
-        metrics.stamp("transcript_final", self._clock())
-        self._emit(events.FinalTranscript(item.id, item.text, seconds))
-        self._on_transcript(end, has_words=bool(item.text), backchannel=self._is_backchannel(item.text))
-
-    def _on_transcript(self, end: turn_machine.EndTurn, *, has_words: bool, backchannel: bool = False) -> None:
+    def _on_transcript(self, end: turn_machine.EndTurn, text: str) -> None:
         if not end.manual:
-            self._apply(turn_machine.TranscriptReady(end.turn, has_words, backchannel))
+            backchannel = bool(text) and self._is_backchannel(text)
+            self._apply(turn_machine.TranscriptReady(end.turn, bool(text), backchannel))
         if self.state.user is User.QUIET:
             self._discard_speculation()  # if a response has started, it is not this one
 
@@ -480,8 +469,7 @@ class Session:
 
     async def _complete_messages(self, request: ResponseRequest) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed."""
-        if self._pending_turns:
-            await asyncio.wait(set(self._pending_turns))  # unlike gather, this does not cancel them with us
+        await self._transcripts.wait()
         return request.messages(self.history)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

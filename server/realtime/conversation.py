@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,11 +27,11 @@ from server.realtime.configuration import (
 )
 from server.realtime.event_writer import EventWriter, ResponseTag
 from server.realtime.events import ErrorDetail, ServerEvent, server_event
-from server.realtime.items import UnsupportedItem, history_item, item_object
+from server.realtime.items import CreatedItem, ItemReference, UnsupportedItem, history_item, item_object
 from server.realtime.session_config import ENCODINGS, AudioTranscription, SessionConfig
 from server.realtime.validation import first_error
-from voice.audio.codec import BadAudio, decode
-from voice.history import FunctionCall, FunctionCallOutput, UnknownItem, new_id
+from voice.audio.codec import BadAudio, Samples, decode
+from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, UnknownItem, new_id
 from voice.language_model import LanguageModel
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import Session
@@ -44,6 +44,9 @@ MAX_EVENT_BYTES = 1 << 20
 
 MAX_ITEMS, MAX_CHARACTERS = 2000, 1_000_000
 """Limits of a conversation: several days of talk."""
+
+MIN_RECORDING_S, MAX_RECORDING_S = 0.1, 120.0
+"""Limits of an audio item: those of a spoken turn."""
 
 _MAX_SLICE_MS = 200
 """Audio processed at once before other conversations run."""
@@ -162,21 +165,24 @@ class RealtimeConversation:
                     self._send(server_event("rejoinder.dtmf", digit=client_event.digit))
 
     async def _append(self, audio: str) -> None:
-        audio_format = self._config.audio.input.format
-        try:
-            samples = decode(base64.b64decode(audio, validate=True), ENCODINGS[audio_format.type])
-        except BadAudio as error:
-            raise InvalidEvent(str(error), param="audio") from None
-        except ValueError as error:  # binascii.Error, or plain ValueError if the text is not ASCII
-            raise InvalidEvent(
-                f"audio is not base64 ({error}): send {audio_format.type}, base64-encoded", param="audio"
-            ) from None
-        rate = audio_format.rate
+        samples, rate = self._decode(audio, "audio")
         size = _MAX_SLICE_MS * rate // 1000
         await self.session.wait_for_capacity()
         for start in range(0, len(samples), size):
             self.session.append(samples[start : start + size], rate)
             await asyncio.sleep(0)
+
+    def _decode(self, audio: str, param: str) -> tuple[Samples, int]:
+        """The samples of base64 audio in the session's input format, and their rate in Hz."""
+        audio_format = self._config.audio.input.format
+        try:
+            return decode(base64.b64decode(audio, validate=True), ENCODINGS[audio_format.type]), audio_format.rate
+        except BadAudio as error:
+            raise InvalidEvent(str(error), param=param) from None
+        except ValueError as error:  # binascii.Error, or plain ValueError if the text is not ASCII
+            raise InvalidEvent(
+                f"audio is not base64 ({error}): send {audio_format.type}, base64-encoded", param=param
+            ) from None
 
     async def _update(self, patch: dict[str, Any]) -> None:
         try:
@@ -201,10 +207,7 @@ class RealtimeConversation:
             raise InvalidEvent(str(error), param=f"{param}.{getattr(error, 'path', 'tools')}") from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
-        try:
-            item = history_item(client_event.item)
-        except UnsupportedItem as error:
-            raise InvalidEvent(str(error), param=f"item.{error.param}") from None
+        item, recording = self._read_item(client_event.item, "item")
         items = self.session.history.items
         if len(items) >= MAX_ITEMS or sum(len(item.text) for item in items) + len(item.text) > MAX_CHARACTERS:
             raise InvalidEvent(
@@ -225,6 +228,41 @@ class RealtimeConversation:
         except ValueError as error:
             raise InvalidEvent(str(error), code="item_id_taken", param="item.id") from None
         self._writer.item_added(item, previous)
+        self._transcribe(item, recording)
+
+    def _read_item(self, created: CreatedItem, param: str) -> tuple[HistoryItem, tuple[Samples, int] | None]:
+        """The item that a client creates, and its audio if it must be transcribed."""
+        try:
+            item, audio = history_item(created)
+        except UnsupportedItem as error:
+            raise InvalidEvent(str(error), param=f"{param}.{error.param}") from None
+        if audio is None:
+            return item, None
+        samples, rate = self._decode(audio, f"{param}.content")
+        if not MIN_RECORDING_S <= len(samples) / rate <= MAX_RECORDING_S:
+            raise InvalidEvent(
+                f"the recording has {len(samples) / rate:.1f} s; {MIN_RECORDING_S} to {MAX_RECORDING_S} s are possible",
+                param=f"{param}.content",
+            )
+        self.session.check_capacity()
+        return item, (samples, rate)
+
+    def _transcribe(self, item: HistoryItem, recording: tuple[Samples, int] | None) -> None:
+        if recording is not None:
+            assert isinstance(item, Item)
+            self.session.add_recording(item, *recording)
+
+    def _read_input(self, created: Sequence[CreatedItem | ItemReference]) -> tuple[HistoryItem, ...]:
+        """The items that a response is to respond to."""
+        items: list[HistoryItem] = []
+        for number, one in enumerate(created):
+            if isinstance(one, ItemReference):
+                items.append(self.session.history.get(one.id))
+                continue
+            item, recording = self._read_item(one, f"response.input.{number}")
+            self._transcribe(item, recording)
+            items.append(item)
+        return tuple(items)
 
     def _truncate(self, client_event: protocol.ConversationItemTruncate) -> None:
         try:
@@ -247,10 +285,17 @@ class RealtimeConversation:
             raise InvalidEvent(str(error), code=error.code, param=f"response.{error.param}".rstrip(".")) from None
         if params.tools:
             await self._check_tools(config, "response")
-        items = self.session.history.items
-        if params.tool_choice is None and items and isinstance(items[-1], FunctionCallOutput):
+        items = None if params.input is None else self._read_input(params.input)
+        context = self.session.history.items if items is None else items
+        if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
             config = after_output(config)
-        self.session.respond(ResponseRequest(session_settings(config), tag=ResponseTag(config, params.metadata)))
+        request = ResponseRequest(
+            session_settings(config),
+            items,
+            in_conversation=params.conversation == "auto",
+            tag=ResponseTag(config, params.metadata),
+        )
+        self.session.respond(request)
 
     def _session_object(self) -> dict[str, Any]:
         return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}

@@ -33,7 +33,7 @@ class InputText(StrictModel):
 
 
 class InputAudio(StrictModel):
-    """Speech of the user, as text."""
+    """Speech of the user: base64 audio in the session's input format, which is transcribed, or its transcript."""
 
     type: Literal["input_audio"]
     audio: str | None = None
@@ -66,13 +66,13 @@ class OutputAudio(StrictModel):
 Content = Annotated[InputText | InputAudio | InputImage | OutputText | OutputAudio, Field(discriminator="type")]
 
 
-class _CreatedItem(StrictModel):
+class _NewItem(StrictModel):
     id: ItemId | None = None
     object: Literal["realtime.item"] | None = None
     status: Status | None = None
 
 
-class MessageItem(_CreatedItem):
+class MessageItem(_NewItem):
     """A message to add to the conversation."""
 
     type: Literal["message"]
@@ -80,7 +80,7 @@ class MessageItem(_CreatedItem):
     content: list[Content] = Field(min_length=1, max_length=64)
 
 
-class FunctionCallItem(_CreatedItem):
+class FunctionCallItem(_NewItem):
     """A function call that the assistant made earlier."""
 
     type: Literal["function_call"]
@@ -89,7 +89,7 @@ class FunctionCallItem(_CreatedItem):
     call_id: str | None = Field(None, min_length=1, max_length=64)
 
 
-class FunctionCallOutputItem(_CreatedItem):
+class FunctionCallOutputItem(_NewItem):
     """What a function returned."""
 
     type: Literal["function_call_output"]
@@ -104,49 +104,54 @@ class ItemReference(StrictModel):
     id: str
 
 
-ConversationItem = Annotated[MessageItem | FunctionCallItem | FunctionCallOutputItem, Field(discriminator="type")]
-InputItem = Annotated[
-    MessageItem | FunctionCallItem | FunctionCallOutputItem | ItemReference, Field(discriminator="type")
-]
+CreatedItem = MessageItem | FunctionCallItem | FunctionCallOutputItem
+ConversationItem = Annotated[CreatedItem, Field(discriminator="type")]
+InputItem = Annotated[CreatedItem | ItemReference, Field(discriminator="type")]
 
 
-def history_item(created: MessageItem | FunctionCallItem | FunctionCallOutputItem) -> HistoryItem:
-    """The history's item for one that a client creates.
+def history_item(created: CreatedItem) -> tuple[HistoryItem, str | None]:
+    """The history's item for one that a client creates, and its audio if that must be transcribed.
 
     Raises:
-        UnsupportedItem: it has an image or untranscribed audio, or arguments that are no JSON object.
+        UnsupportedItem: it has an image, more than one recording, or arguments that are no JSON object.
     """
     item_id = created.id or new_id("item")
     match created:
         case FunctionCallItem():
             _check_arguments(created.arguments)
-            return FunctionCall(
-                item_id,
-                created.call_id or new_id("call"),
-                created.name,
-                created.arguments,
-                complete=created.status in (None, "completed"),
-            )
+            call_id, complete = created.call_id or new_id("call"), created.status in (None, "completed")
+            return FunctionCall(item_id, call_id, created.name, created.arguments, complete), None
         case FunctionCallOutputItem():
-            return FunctionCallOutput(item_id, created.call_id, created.output)
+            return FunctionCallOutput(item_id, created.call_id, created.output), None
         case MessageItem():
-            text = "".join(_text(part, number) for number, part in enumerate(created.content))
-            return Item(item_id, created.role, text, spoken=False, complete=True)
+            return _message(item_id, created)
 
 
-def _text(part: InputText | InputAudio | InputImage | OutputText | OutputAudio, number: int) -> str:
-    match part:
-        case InputText() | OutputText():
-            return part.text
-        case InputImage():
-            raise UnsupportedItem(
-                "images are not supported: the language model reads text only, so describe the image in words",
-                f"content.{number}.type",
-            )
-        case InputAudio() | OutputAudio():
-            if part.transcript is None:
-                raise UnsupportedItem("a transcript is required", f"content.{number}.transcript")
-            return part.transcript
+def _message(item_id: str, created: MessageItem) -> tuple[Item, str | None]:
+    texts: list[str] = []
+    recordings: list[str] = []
+    for number, part in enumerate(created.content):
+        match part:
+            case InputText() | OutputText():
+                texts.append(part.text)
+            case InputAudio() | OutputAudio() if part.transcript is not None:
+                texts.append(part.transcript)
+            case InputAudio() if part.audio is not None and created.role == "user":
+                recordings.append(part.audio)
+            case InputImage():
+                raise UnsupportedItem(
+                    "images are not supported: the language model reads text only, so describe the image in words",
+                    f"content.{number}.type",
+                )
+            case _:
+                raise UnsupportedItem(
+                    "audio needs a transcript, or for a message of the user the audio itself",
+                    f"content.{number}.transcript",
+                )
+    if len(recordings) > 1:
+        raise UnsupportedItem("a message may contain one recording: create an item for each", "content")
+    item = Item(item_id, created.role, "".join(texts), spoken=bool(recordings), complete=not recordings)
+    return item, recordings[0] if recordings else None
 
 
 def _check_arguments(arguments: str) -> None:

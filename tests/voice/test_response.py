@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,7 @@ class DraftingLanguageModel(FakeLanguageModel):
     draft: str = "Paris is a city. "
     text: str = "Paris is a city. "
 
-    async def reply(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
-    ) -> AsyncIterator[FakeProgress]:
+    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
         yield FakeProgress("", self.draft, 1, 0, None, (self.confidence,) * 4)
         yield FakeProgress(self.text, "", 2, 4, "stop")
 

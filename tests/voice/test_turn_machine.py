@@ -402,11 +402,21 @@ def test_speech_longer_than_a_backchannel_stops_the_response() -> None:
     assert driver.speech(2 * WINDOW_MS) == [StopResponse("turn_detected")]
 
 
-def test_a_paused_response_can_be_cancelled_replaced_and_resumed() -> None:
+def test_a_response_that_is_requested_while_the_user_speaks_starts_when_they_have_finished() -> None:
+    driver = to_speculation(over_response=True)
+    assert driver.apply(ResponseRequested()) == []
+    driver.silence(TIMING.longest_wait_ms)
+    assert driver.apply(TranscriptReady(2, has_words=False)) == [StopResponse("turn_detected"), StartResponse()]
+
+
+def test_a_response_that_is_requested_while_another_is_played_follows_it() -> None:
+    driver = Driver(ENDPOINTER_RULES).to_response()
+    assert driver.apply(ResponseRequested()) == [StartResponse()]
+
+
+def test_a_paused_response_can_be_cancelled_and_resumed() -> None:
     driver = to_speculation(over_response=True)
     assert driver.apply(ResponseCancelled()) == [StopResponse("client_cancelled")]
-    driver = to_speculation(over_response=True)
-    assert driver.apply(ResponseRequested()) == [StopResponse("client_cancelled"), StartResponse()]
     driver = to_speculation(over_response=True)
     assert driver.apply(Cleared()) == [CancelSpeculation(), DropTurn(), ResumeResponse()]
 

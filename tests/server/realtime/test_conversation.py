@@ -229,7 +229,12 @@ def test_semantic_vad_applies_its_eagerness() -> None:
             "less than or equal to 1",
         ),
         ('{"type": "session.update", "session": {"instruction": "x"}}', "unknown_parameter", "session.instruction", ""),
-        ('{"type": "session.update", "session": {"tools": [1]}}', "invalid_value", "session.tools.0", "valid dictionary"),
+        (
+            '{"type": "session.update", "session": {"tools": [1]}}',
+            "invalid_value",
+            "session.tools.0",
+            "valid dictionary",
+        ),
         ('{"type": "session.update"}', "missing_required_parameter", "session", "session"),
         (
             '{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": []}}',

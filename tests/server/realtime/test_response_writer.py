@@ -54,7 +54,7 @@ def test_a_spoken_turn_with_a_function_call_sends_its_events_in_the_order_that_c
             "response.created",
             "response.output_item.added",
             "conversation.item.added",
-            *["response.function_call_arguments.delta"] * 6,
+            "response.function_call_arguments.delta",  # one: the response was complete when the turn ended
             "response.function_call_arguments.done",
             "response.output_item.done",
             "conversation.item.done",
@@ -192,7 +192,9 @@ def test_a_call_that_is_cancelled_before_it_is_complete_gets_an_output_that_says
     (call,) = of_type(client, "response.done")[0]["response"]["output"]
     assert call["status"] == "incomplete"
     assert not of_type(client, "response.function_call_arguments.done")
-    outputs = [e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "function_call_output"]
+    outputs = [
+        e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "function_call_output"
+    ]
     assert [(output["call_id"], output["output"]) for output in outputs] == [(call["call_id"], CANCELLED_OUTPUT)]
     assert [message.role for message in client.language_model.prompts[-1]] == ["system", "user"]
 

@@ -1,0 +1,94 @@
+"""Responses that are not part of the conversation: they read it, or items of their own, and leave no trace in it. They
+run in parallel with the conversation's own response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from voice import events
+from voice.history import new_id
+from voice.language_model import LanguageModel, Message
+from voice.response import Response
+from voice.response_request import RequestError, ResponseRequest
+from voice.speech_models import SpeechModels
+from voice.turn_metrics import TurnMetrics
+
+MAX_OUT_OF_BAND = 4
+"""Out-of-band responses of one conversation at the same time. Each has a cache of its own."""
+
+
+class OutOfBandResponses:
+    """The out-of-band responses of one conversation.
+
+    Args:
+        language_model: the conversation's; each response gets a fork of it, and so reads what is new only.
+        emit: called with every session event.
+        spawn: starts a task of the conversation.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        speech_models: SpeechModels,
+        emit: Callable[[events.SessionEvent], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._language_model, self._speech_models = language_model, speech_models
+        self._emit, self._spawn, self._clock = emit, spawn, clock
+        self._active: dict[str, tuple[Response, LanguageModel]] = {}
+
+    def start(self, request: ResponseRequest, messages: Callable[[], Awaitable[list[Message]]]) -> None:
+        """Start a response to what `messages` returns.
+
+        Raises:
+            RequestError: too many are in progress.
+        """
+        if len(self._active) >= MAX_OUT_OF_BAND:
+            raise RequestError(
+                "too_many_responses",
+                f"{len(self._active)} responses with `conversation: none` are in progress: wait for one to end",
+            )
+        response = Response(
+            request.settings.response_options,
+            TurnMetrics(new_id("turn")),
+            self._speech_models,
+            self._emit,
+            lambda: None,
+            self._spawn,
+            self._clock,
+        )
+        response_id, language_model = new_id("resp"), self._language_model.fork()
+        self._active[response_id] = (response, language_model)
+        self._emit(events.ResponseStarted(response_id, request.settings.speak, in_conversation=False, tag=request.tag))
+        sending = response.release(response_id, None, self._clock())
+        sending.add_done_callback(lambda _: self._active.pop(response_id, None))
+        self._spawn(self._generate(response, language_model, request, messages))
+
+    async def _generate(
+        self,
+        response: Response,
+        language_model: LanguageModel,
+        request: ResponseRequest,
+        messages: Callable[[], Awaitable[list[Message]]],
+    ) -> None:
+        prompt = await messages()
+        if not response.done:
+            response.generate(language_model, prompt, request.settings.deadline)
+
+    def cancel(self, response_id: str) -> bool:
+        """Stop a response; whether it was in progress."""
+        if response_id not in self._active:
+            return False
+        response, language_model = self._active.pop(response_id)
+        language_model.cancel()
+        response.stop("client_cancelled")
+        return True
+
+    def close(self) -> None:
+        """The conversation has ended."""
+        for _, language_model in self._active.values():
+            language_model.cancel()

@@ -1,0 +1,116 @@
+"""The transcripts of a conversation's finished turns and recordings. Responses wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from voice import events
+from voice.asr import Utterance
+from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.history import Item
+from voice.response_request import RequestError
+from voice.speech_models import SpeechModels
+from voice.turn_metrics import TurnMetrics
+
+_log = logging.getLogger("rejoinder.voice")
+
+_MAX_PENDING = 4
+"""Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
+
+
+class TurnTranscripts:
+    """Transcribes turns that have ended.
+
+    Args:
+        emit: called with every session event.
+        spawn: starts a task of the conversation.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        speech_models: SpeechModels,
+        emit: Callable[[events.SessionEvent], None],
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._speech_models, self._emit, self._spawn, self._clock = speech_models, emit, spawn, clock
+        self._pending: set[asyncio.Task[None]] = set()
+
+    async def wait_for_capacity(self) -> None:
+        """Wait until another turn may end."""
+        while len(self._pending) >= _MAX_PENDING:
+            await asyncio.wait(set(self._pending), return_when=asyncio.FIRST_COMPLETED)
+
+    def check_capacity(self) -> None:
+        """Raises RequestError if too many turns wait for their transcripts."""
+        if len(self._pending) >= _MAX_PENDING:
+            raise RequestError(
+                "too_many_pending_turns",
+                f"{len(self._pending)} turns still wait to be transcribed: wait for their transcripts",
+            )
+
+    async def wait(self) -> None:
+        """Wait until every turn that has ended is transcribed."""
+        if self._pending:
+            await asyncio.wait(set(self._pending))  # unlike gather, this does not cancel them with us
+
+    def start(self, utterance: Utterance, voiced_ms: int, tail_ms: int = 0) -> asyncio.Task[str]:
+        """Transcribe the first `voiced_ms` of a turn and the `tail_ms` after them."""
+        voiced = voiced_ms * RECOGNITION_RATE // 1000
+        until = min(voiced + tail_ms * RECOGNITION_RATE // 1000, utterance.samples)
+        return self._spawn(self._transcribe(utterance, until, min(voiced, until)))
+
+    async def _transcribe(self, utterance: Utterance, until: int, voiced: int) -> str:
+        executor, request = self._speech_models.recognition_executor, utterance.latest_request
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(executor, utterance.final, until, voiced, request)
+
+    def finish(
+        self,
+        item: Item,
+        transcript: asyncio.Task[str],
+        seconds: float,
+        metrics: TurnMetrics,
+        on_text: Callable[[str], None],
+    ) -> None:
+        """Complete the item of a turn once its transcript is known.
+
+        Args:
+            seconds: length of the turn.
+            on_text: called with the transcript; it is empty if transcription failed.
+        """
+        task = self._spawn(self._finish(item, transcript, seconds, metrics, on_text))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _finish(
+        self,
+        item: Item,
+        transcript: asyncio.Task[str],
+        seconds: float,
+        metrics: TurnMetrics,
+        on_text: Callable[[str], None],
+    ) -> None:
+        try:
+            text = await transcript
+        except Exception as error:
+            _log.exception("a turn could not be transcribed")
+            self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
+            on_text("")
+            return
+        item.text = f"{item.text} {text}".strip()
+        item.complete = True
+        metrics.stamp("transcript_final", self._clock())
+        self._emit(events.FinalTranscript(item.id, text, seconds))
+        on_text(text)
+
+    def add_recording(self, item: Item, audio: Samples) -> None:
+        """Transcribe a message that arrived as a recording, [T] at 16 kHz. Its transcript follows the item's text."""
+        utterance = Utterance(self._speech_models.recognizer)
+        utterance.add(audio)
+        transcript = self.start(utterance, len(audio) * 1000 // RECOGNITION_RATE)
+        self.finish(item, transcript, len(audio) / RECOGNITION_RATE, TurnMetrics(""), lambda text: None)
