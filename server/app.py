@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
+from server.realtime.client_secrets import ClientSecrets, create_client_secret
 from server.realtime.websocket import serve_realtime
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
@@ -57,8 +58,13 @@ def build_app(
         }
         return JSONResponse(status)
 
+    client_secrets = ClientSecrets()
+
     async def realtime(socket: WebSocket) -> None:
-        await serve_realtime(socket, context)
+        await serve_realtime(socket, context, client_secrets)
+
+    async def new_client_secret(request: Request) -> Response:
+        return await create_client_secret(request, context, client_secrets)
 
     telephony = Telephony(context, telephony_settings or TelephonySettings())
 
@@ -75,6 +81,7 @@ def build_app(
         routes=[
             Route("/healthz", healthz),
             WebSocketRoute("/v1/realtime", realtime),
+            Route("/v1/realtime/client_secrets", new_client_secret, methods=["POST"]),
             *completion_routes(context),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),

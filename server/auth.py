@@ -36,9 +36,16 @@ def is_same_site(connection: HTTPConnection, allowed_origins: Collection[str], *
 
 def has_api_key(connection: HTTPConnection, keys: Collection[str]) -> bool:
     """Whether the client sent one of `keys`, as a bearer token or as a subprotocol."""
+    return any(
+        hmac.compare_digest(offered.encode(), key.encode()) for offered in offered_keys(connection) for key in keys
+    )
+
+
+def offered_keys(connection: HTTPConnection) -> list[str]:
+    """The keys that a client sent, as a bearer token or as a subprotocol."""
     offered = connection.scope.get("subprotocols", [])
     candidates = [name.removeprefix(_KEY_SUBPROTOCOL) for name in offered if name.startswith(_KEY_SUBPROTOCOL)]
     scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         candidates.append(token.strip())
-    return any(hmac.compare_digest(candidate.encode(), key.encode()) for candidate in candidates for key in keys)
+    return candidates

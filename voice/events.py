@@ -41,6 +41,15 @@ class InputCommitted:
 
 
 @dataclass(frozen=True)
+class IdleTimeout:
+    """The user has said nothing from `start_ms` to `end_ms` on the audio clock; a response follows."""
+
+    item_id: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
 class PartialTranscript:
     """The interim transcript of a turn in progress: `stable` only grows, `unstable` may still change."""
 
@@ -176,6 +185,7 @@ SessionEvent = (
     SpeechStarted
     | SpeechStopped
     | InputCommitted
+    | IdleTimeout
     | PartialTranscript
     | FinalTranscript
     | TranscriptionFailed

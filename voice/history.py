@@ -48,6 +48,7 @@ class Item:
         spans: for a response, which audio speaks which text.
         heard_ms: how much of the audio was played; None if all of it was.
         complete: whether the message is finished.
+        note: what the language model reads of a message without text.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Item:
     spans: list[Span] = field(default_factory=list)
     heard_ms: float | None = None
     complete: bool = False
+    note: str = ""
 
     @property
     def audio_ms(self) -> float:
@@ -190,11 +192,17 @@ def _messages(items: Sequence[HistoryItem]) -> Iterable[Message]:
             case FunctionCallOutput() if item.call_id in calls:
                 calls[item.call_id] = True
                 messages.append(Message("tool", item.text, tool_call_id=item.call_id))
-            case Item() if text := item.heard_text.strip():
+            case Item() if text := item.heard_text.strip() or item.note:
                 add_pending_outputs()
                 messages.append(Message(item.role, text))
     add_pending_outputs()
     return messages
+
+
+def silent_turn(seconds: float) -> Item:
+    """A turn of the user in which they said nothing."""
+    note = f"(The user has said nothing for {seconds:.0f} seconds.)"
+    return Item(new_id("item"), "user", complete=True, note=note)
 
 
 def new_id(kind: str) -> str:

@@ -25,6 +25,7 @@ class SessionSettings:
 
     Attributes:
         detect_turns: whether silence ends a turn; otherwise the client commits turns.
+        read_ahead: whether the language model reads along; it need not where nobody will request a response.
         speak: whether responses are spoken; otherwise they are written.
         speed: speaking rate of the voice, 1 is its own.
         max_tokens: maximum length of a response, None for what the context leaves.
@@ -35,6 +36,7 @@ class SessionSettings:
     instructions: str = INSTRUCTIONS
     rules: TurnRules = field(default_factory=TurnRules)
     detect_turns: bool = True
+    read_ahead: bool = True
     speak: bool = True
     speed: float = 1.0
     max_tokens: int | None = None

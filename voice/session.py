@@ -21,7 +21,7 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import Resampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
-from voice.history import History, Item, new_id
+from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscripts
 from voice.language_model import LanguageModel, Message
 from voice.out_of_band import OutOfBandResponses
@@ -233,6 +233,8 @@ class Session:
 
     def _prepare(self, *newest: Message) -> None:
         """Let the language model read ahead: the conversation, and what the user has said of the next turn."""
+        if not self.settings.read_ahead:
+            return
         messages = [*self.history.messages(self.settings.instructions), *newest]
         self._language_model.prepare(messages, tools=self.settings.tools, tool_choice=self.settings.tool_choice)
 
@@ -263,6 +265,8 @@ class Session:
                 self._end_turn(action)
             case turn_machine.DropTurn():
                 self._utterance = None
+            case turn_machine.CommitSilence():
+                self._commit_silence(action)
             case turn_machine.StartResponse():
                 self._start_response()
             case turn_machine.PauseResponse():
@@ -408,6 +412,11 @@ class Session:
         self._input.discard_before(end_ms)
         seconds = (end_ms - start_ms) / 1000
         self._transcripts.finish(item, transcript, seconds, self._metrics, partial(self._on_transcript, action))
+
+    def _commit_silence(self, action: turn_machine.CommitSilence) -> None:
+        item = silent_turn((action.end_ms - action.start_ms) / 1000)
+        self._emit(events.IdleTimeout(item.id, action.start_ms, action.end_ms))
+        self._emit(events.InputCommitted(item, self.history.add(item)))
 
     def _turn_metrics(self, speech_end_ms: int) -> TurnMetrics:
         metrics, now = TurnMetrics(new_id("turn"), speculations=self._num_speculations), self._clock()

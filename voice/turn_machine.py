@@ -62,6 +62,7 @@ class TurnRules:
     Attributes:
         threshold: probability from which a window counts as speech.
         silence_only: a turn ends after `timing.end_silence_ms`, whatever the transcript.
+        idle_timeout_ms: respond to this much silence after a response; None to wait forever.
         create_response: respond automatically when a turn ends.
         interrupt_response: stop responding when the user speaks.
     """
@@ -71,6 +72,7 @@ class TurnRules:
     create_response: bool = True
     interrupt_response: bool = True
     silence_only: bool = False
+    idle_timeout_ms: int | None = None
 
     @property
     def wait_ms(self) -> int:
@@ -98,6 +100,7 @@ class TurnState:
         transcribing_turn: the turn whose transcript is pending, or None.
         unanswered: the user said something that has had no response yet.
         audio_sent: some audio of the current response has been sent.
+        idle_since_ms: when the last response had been played; None if something happened since.
     """
 
     user: User = User.QUIET
@@ -117,6 +120,7 @@ class TurnState:
     transcribing_turn: int | None = None
     unanswered: bool = False
     audio_sent: bool = False
+    idle_since_ms: int | None = None
 
     @property
     def phase(self) -> Phase:
@@ -266,6 +270,14 @@ class DropTurn:
 
 
 @dataclass(frozen=True)
+class CommitSilence:
+    """Nobody has spoken from `start_ms` to `end_ms`, since the last response: the silence is the user's turn."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
 class StartResponse:
     """Respond to the conversation as it stands."""
 
@@ -293,6 +305,7 @@ Action = (
     | CancelSpeculation
     | EndTurn
     | DropTurn
+    | CommitSilence
     | StartResponse
     | PauseResponse
     | ResumeResponse
@@ -330,7 +343,9 @@ def step(state: TurnState, event: Event, rules: TurnRules) -> Transition:
         case FirstAudioSent():
             return replace(state, audio_sent=True), []
         case PlaybackDone():
-            return _respond_or_listen(replace(state, assistant=Assistant.IDLE), rules)
+            after, actions = _respond_or_listen(replace(state, assistant=Assistant.IDLE), rules)
+            idle = after.assistant is Assistant.IDLE and after.user is User.QUIET
+            return replace(after, idle_since_ms=state.received_ms if idle else None), actions
 
 
 def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> Transition:
@@ -338,7 +353,7 @@ def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> T
     if frame.probability < (max(rules.threshold, _BARGE_IN_THRESHOLD) if responding else rules.threshold):
         if state.onset_ms is not None and frame.end_ms - state.last_voiced_ms > timing.onset_gap_ms:
             return replace(state, onset_ms=None, voiced_ms=0), []
-        return state, []
+        return _respond_to_silence(state, rules)
     onset = frame.start_ms if state.onset_ms is None else state.onset_ms
     voiced = state.voiced_ms + frame.end_ms - frame.start_ms
     after_frame = replace(state, onset_ms=onset, voiced_ms=voiced, last_voiced_ms=frame.end_ms)
@@ -352,6 +367,7 @@ def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> T
         onset_ms=None,
         voiced_ms=0,
         wait_ms=rules.wait_ms,
+        idle_since_ms=None,
     )
     begin: list[Action] = [BeginTurn(speaking.turn, onset)]
     if state.assistant is Assistant.PAUSED or not rules.interrupt_response:
@@ -362,6 +378,17 @@ def _on_frame_while_quiet(state: TurnState, frame: Frame, rules: TurnRules) -> T
     # words, the response starts again.
     stopped, actions = _stop_response(replace(speaking, unanswered=state.unanswered or responding), "turn_detected")
     return stopped, [*begin, *actions]
+
+
+def _respond_to_silence(state: TurnState, rules: TurnRules) -> Transition:
+    """Respond once nobody has spoken for the idle timeout."""
+    since, timeout = state.idle_since_ms, rules.idle_timeout_ms
+    if timeout is None or since is None or state.onset_ms is not None or not rules.create_response:
+        return state, []
+    if state.received_ms - since < timeout:
+        return state, []
+    responding, start = _start_response(state)
+    return responding, [CommitSilence(since, state.received_ms), *start]
 
 
 def _on_frame_while_speaking(state: TurnState, frame: Frame, rules: TurnRules) -> Transition:
@@ -439,7 +466,9 @@ def _on_committed(state: TurnState, event: Committed) -> Transition:
     """The client requests the response to a committed turn itself."""
     turn = state.turn if state.user is User.SPEAKING else state.turn + 1
     cancelled: list[Action] = [CancelSpeculation()] if state.speculating else []
-    ended = replace(state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0, speculating=False)
+    ended = replace(
+        state, user=User.QUIET, turn=turn, onset_ms=None, voiced_ms=0, speculating=False, idle_since_ms=None
+    )
     return ended, [*cancelled, EndTurn(turn, event.at_ms, manual=True)]
 
 
@@ -468,7 +497,8 @@ def _respond_or_listen(state: TurnState, rules: TurnRules) -> Transition:
 
 
 def _start_response(state: TurnState) -> Transition:
-    return replace(state, assistant=Assistant.RESPONDING, unanswered=False, audio_sent=False), [StartResponse()]
+    responding = replace(state, assistant=Assistant.RESPONDING, unanswered=False, audio_sent=False, idle_since_ms=None)
+    return responding, [StartResponse()]
 
 
 def _stop_response(state: TurnState, reason: StopReason) -> Transition:

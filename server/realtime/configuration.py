@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from server.realtime.events import ResponseCreateParams
-from server.realtime.session_config import SemanticVAD, ServerVAD, SessionConfig, ToolChoiceFunction
+from server.realtime.session_config import (
+    AudioConfig,
+    SemanticVAD,
+    ServerVAD,
+    SessionConfig,
+    ToolChoiceFunction,
+    TranscriptionSessionConfig,
+)
 from server.realtime.validation import first_error
 from voice.language_model import NamedTool, Tool
 from voice.playback import SessionSettings
@@ -22,6 +30,9 @@ _EAGERNESS = {
     "high": Timing(shortest_wait_ms=160, longest_wait_ms=450, patient_wait_ms=800),
 }
 """How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
+
+
+_REALTIME_DEFAULTS = SessionConfig().model_dump()
 
 
 class InvalidConfig(ValueError):
@@ -39,12 +50,30 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
         InvalidConfig: the result is not valid.
     """
     try:
-        updated = SessionConfig.model_validate(_merge(config.model_dump(), patch))
+        if patch.get("type", config.type) == "transcription":
+            return _transcription_config(config, patch)
+        current = config.model_dump() if config.type == "realtime" else _REALTIME_DEFAULTS | {"model": config.model}
+        updated = SessionConfig.model_validate(_merge(current, patch))
     except ValidationError as error:
         message, code, param = first_error(error)
         raise InvalidConfig(message, code=code, param=param or "") from None
     _check_tool_names(updated)
     return updated
+
+
+def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
+    current = {"type": "transcription", "audio": {"input": config.audio.input.model_dump()}, "include": config.include}
+    updated = TranscriptionSessionConfig.model_validate(_merge(current, patch))
+    audio = AudioConfig(input=updated.audio.input)
+    return SessionConfig(type="transcription", model=config.model, audio=audio, include=updated.include)
+
+
+def session_object(config: SessionConfig) -> dict[str, Any]:
+    """The configuration as the session object reports it."""
+    if config.type == "realtime":
+        return config.model_dump()
+    audio = {"input": config.audio.input.model_dump()}
+    return {"type": "transcription", "audio": audio, "include": config.include}
 
 
 def response_config(config: SessionConfig, params: ResponseCreateParams) -> SessionConfig:
@@ -68,15 +97,19 @@ def session_settings(config: SessionConfig) -> SessionSettings:
     if isinstance(detection, ServerVAD):
         timing = Timing(end_silence_ms=detection.silence_duration_ms, prefix_ms=detection.prefix_padding_ms)
         create, interrupt = detection.create_response, detection.interrupt_response
-        rules = TurnRules(timing, detection.threshold, create, interrupt, silence_only=True)
+        idle = detection.idle_timeout_ms
+        rules = TurnRules(timing, detection.threshold, create, interrupt, silence_only=True, idle_timeout_ms=idle)
     elif isinstance(detection, SemanticVAD):
         create, interrupt = detection.create_response, detection.interrupt_response
         rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
+    if config.type == "transcription":
+        rules = replace(rules, create_response=False)
     choice = config.tool_choice
     return SessionSettings(
         instructions=config.instructions,
         rules=rules,
         detect_turns=detection is not None,
+        read_ahead=config.type == "realtime",
         speak=config.output_modalities == ["audio"],
         speed=config.audio.output.speed,
         max_tokens=None if config.max_output_tokens == "inf" else config.max_output_tokens,

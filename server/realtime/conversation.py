@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from server.context import ServerContext
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
+from server.realtime.beta import from_beta, to_beta
 from server.realtime.configuration import (
     InvalidConfig,
     after_output,
     response_config,
+    session_object,
     session_settings,
     updated_config,
 )
@@ -75,6 +77,8 @@ class RealtimeConversation:
         model: the language model's name, as reported in the session object.
         send: called on the event loop with every event for the client.
         record_turn: called with every completed turn.
+        config: the configuration to start with; the defaults if None.
+        beta: the client speaks the beta shape of the protocol.
     """
 
     def __init__(
@@ -84,12 +88,17 @@ class RealtimeConversation:
         model: str,
         send: Callable[[ServerEvent], None],
         record_turn: Callable[[TurnRecord], None] | None = None,
+        config: SessionConfig | None = None,
+        *,
+        beta: bool = False,
     ) -> None:
-        self._send, self._model, self._language_model = send, model, language_model
+        if beta:
+            send = _beta_sender(send)
+        self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._voice = speech_models.voice.name
         self._id = new_id("sess")
-        self._config = SessionConfig(model=model)
-        self._config.audio.output.voice = self._voice
+        self._config = config.model_copy(deep=True) if config is not None else SessionConfig()
+        self._config.model, self._config.audio.output.voice = model, self._voice
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: self.session.history.items, record_turn)
         self.session = Session(language_model, speech_models, self._writer.write, session_settings(self._config))
         send(server_event("session.created", session=self._session_object()))
@@ -105,6 +114,8 @@ class RealtimeConversation:
                 )
             payload = _parse_json(text)
             event_id = payload.get("event_id") if isinstance(payload.get("event_id"), str) else None
+            if self._beta:
+                payload = from_beta(payload)
             client_event = protocol.CLIENT_EVENT.validate_python(payload)
         except ValidationError as error:
             self._send_error(InvalidEvent.from_validation(error), event_id)
@@ -279,6 +290,8 @@ class RealtimeConversation:
         )
 
     async def _respond(self, params: protocol.ResponseCreateParams) -> None:
+        if self._config.type == "transcription":
+            raise InvalidEvent("a transcription session has no responses", param="type")
         try:
             config = response_config(self._config, params)
         except InvalidConfig as error:
@@ -298,7 +311,7 @@ class RealtimeConversation:
         self.session.respond(request)
 
     def _session_object(self) -> dict[str, Any]:
-        return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}
+        return {"id": self._id, "object": "realtime.session", **session_object(self._config)}
 
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
         detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
@@ -317,8 +330,28 @@ def _parse_json(text: str) -> dict[str, Any]:
     return payload
 
 
-def open_conversation(context: ServerContext, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+def _beta_sender(send: Callable[[ServerEvent], None]) -> Callable[[ServerEvent], None]:
+    def send_beta(event: ServerEvent) -> None:
+        if (translated := to_beta(event)) is not None:
+            send(translated)
+
+    return send_beta
+
+
+def open_conversation(
+    context: ServerContext,
+    send: Callable[[ServerEvent], None],
+    config: SessionConfig | None = None,
+    *,
+    beta: bool = False,
+) -> RealtimeConversation:
     """Start a conversation with the server's models. Its events go to `send`."""
     return RealtimeConversation(
-        context.new_language_model(), context.speech_models, context.model, send, context.record_turn
+        context.new_language_model(),
+        context.speech_models,
+        context.model,
+        send,
+        context.record_turn,
+        config,
+        beta=beta,
     )

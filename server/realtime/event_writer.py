@@ -46,6 +46,7 @@ class EventWriter:
         self.config = config
         self._send, self._conversation_id, self._items, self._record_turn = send, conversation_id, items, record_turn
         self._responses: dict[str, ResponseWriter] = {}
+        self._captions: dict[str, str] = {}
 
     def includes(self, extension: str) -> bool:
         """Whether the client asked for an extension event."""
@@ -58,6 +59,7 @@ class EventWriter:
                 session_events.SpeechStarted()
                 | session_events.SpeechStopped()
                 | session_events.InputCommitted()
+                | session_events.IdleTimeout()
                 | session_events.ItemAdded()
             ):
                 self._write_input(event)
@@ -86,6 +88,7 @@ class EventWriter:
         event: session_events.SpeechStarted
         | session_events.SpeechStopped
         | session_events.InputCommitted
+        | session_events.IdleTimeout
         | session_events.ItemAdded,
     ) -> None:
         match event:
@@ -96,6 +99,9 @@ class EventWriter:
             case session_events.InputCommitted(item=item, previous_id=previous):
                 self._send(server_event("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous))
                 self.item_added(item, previous)
+            case session_events.IdleTimeout(item_id=item_id, start_ms=start_ms, end_ms=end_ms):
+                span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
+                self._send(server_event("input_audio_buffer.timeout_triggered", item_id=item_id, **span))
             case session_events.ItemAdded(item=item, previous_id=previous):
                 self.item_added(item, previous)
 
@@ -106,17 +112,28 @@ class EventWriter:
         position = {"item_id": event.item_id, "content_index": 0}
         match event:
             case session_events.PartialTranscript(stable=stable, unstable=unstable):
+                if self.config.type == "transcription":
+                    self._write_caption(event.item_id, stable)
                 if self.includes("rejoinder.transcript"):
                     fields = {"item_id": event.item_id, "stable": stable, "unstable": unstable}
                     self._send(server_event("rejoinder.transcript", **fields))
             case session_events.FinalTranscript(text=text, seconds=seconds):
-                if text:
-                    self._send(server_event(f"{_TRANSCRIPTION}.delta", delta=text, **position))
+                self._write_caption(event.item_id, text)
+                self._captions.pop(event.item_id, None)
                 usage = {"type": "duration", "seconds": seconds}
                 self._send(server_event(f"{_TRANSCRIPTION}.completed", transcript=text, usage=usage, **position))
             case session_events.TranscriptionFailed(reason=reason):
                 error = {"type": "server_error", "code": "transcription_failed", "message": reason}
                 self._send(server_event(f"{_TRANSCRIPTION}.failed", error=error, **position))
+
+    def _write_caption(self, item_id: str, text: str) -> None:
+        """Send what was added to a transcript. Deltas cannot be taken back: words that came out differently in the end
+        are corrected by the `completed` event only."""
+        sent = self._captions.setdefault(item_id, "")
+        if len(text) > len(sent) and text.startswith(sent):
+            self._captions[item_id] = text
+            position = {"item_id": item_id, "content_index": 0}
+            self._send(server_event(f"{_TRANSCRIPTION}.delta", delta=text[len(sent) :], **position))
 
     def _write_response(self, event: session_events.SessionEvent) -> None:
         match event:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from server.realtime.items import ConversationItem, InputItem
 from server.realtime.session_config import (
     OutputAudioFormat,
+    Prompt,
     Reasoning,
     StrictModel,
     ToolChoice,
@@ -56,7 +57,7 @@ class ResponseCreateParams(StrictModel):
     metadata: dict[MetadataKey, MetadataValue] | None = Field(None, max_length=16)
     output_modalities: list[Literal["audio", "text"]] | None = Field(None, min_length=1, max_length=1)
     parallel_tool_calls: bool | None = None
-    prompt: None = None
+    prompt: Prompt | None = None
     reasoning: Reasoning | None = None
     tool_choice: ToolChoice | None = None
     tools: Tools | None = None

@@ -72,7 +72,7 @@ class ServerVAD(StrictModel):
     silence_duration_ms: int = Field(Timing.end_silence_ms, ge=100, le=10_000)
     create_response: bool = True
     interrupt_response: bool = True
-    idle_timeout_ms: None = None
+    idle_timeout_ms: int | None = Field(None, ge=5000, le=30_000)
 
 
 class SemanticVAD(StrictModel):
@@ -168,10 +168,55 @@ class Reasoning(StrictModel):
     effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
-class SessionConfig(StrictModel):
-    """The complete configuration of a conversation. A `session.update` is merged into it field by field."""
+class Prompt(StrictModel):
+    """A prompt template that OpenAI stores. There are none here: accepted without effect."""
 
-    type: Literal["realtime"] = "realtime"
+    id: str = Field(max_length=256)
+    variables: dict[str, Any] | None = None
+    version: str | None = None
+
+
+class Tracing(StrictModel):
+    """Names for OpenAI's traces: accepted without effect."""
+
+    group_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    workflow_name: str | None = None
+
+
+class TokenLimits(StrictModel):
+    """How long the conversation may become."""
+
+    post_instructions: int | None = Field(None, ge=0)
+
+
+class RetentionRatio(StrictModel):
+    """How much of the context remains when the oldest messages are dropped."""
+
+    type: Literal["retention_ratio"]
+    retention_ratio: float = Field(ge=0.0, le=1.0)
+    token_limits: TokenLimits | None = None
+
+
+class TranscriptionAudioConfig(StrictModel):
+    """The audio of a session that only transcribes."""
+
+    input: AudioConfigInput = AudioConfigInput()
+
+
+class TranscriptionSessionConfig(StrictModel):
+    """The complete configuration of a session that only transcribes."""
+
+    type: Literal["transcription"] = "transcription"
+    audio: TranscriptionAudioConfig = TranscriptionAudioConfig()
+    include: list[Include] | None = None
+
+
+class SessionConfig(StrictModel):
+    """The complete configuration of a conversation. A `session.update` is merged into it field by field. The type is
+    `transcription` for the settings that a `TranscriptionSessionConfig` stands for."""
+
+    type: Literal["realtime", "transcription"] = "realtime"
     model: str = Field("", max_length=256)
     instructions: str = Field(INSTRUCTIONS, max_length=32_768)
     output_modalities: list[Literal["audio", "text"]] = Field(["audio"], min_length=1, max_length=1)
@@ -181,8 +226,8 @@ class SessionConfig(StrictModel):
     tools: Tools = []
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
+    truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
     # Specific to OpenAI's service: accepted, without effect.
-    tracing: Any = None
-    truncation: Any = "auto"
-    prompt: None = None
+    tracing: Literal["auto"] | Tracing | None = None
+    prompt: Prompt | None = None
     reasoning: Reasoning | None = None

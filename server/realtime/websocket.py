@@ -7,9 +7,11 @@ import logging
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from server.auth import has_api_key, is_same_site
+from server.auth import has_api_key, is_same_site, offered_keys
 from server.context import ServerContext
 from server.realtime import events as protocol
+from server.realtime.beta import is_beta
+from server.realtime.client_secrets import ClientSecrets
 from server.realtime.conversation import RealtimeConversation, open_conversation
 from server.realtime.events import ErrorDetail, ServerEvent
 
@@ -22,10 +24,11 @@ _POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013
 """WebSocket close codes: RFC 6455, and 1013 from the IANA registry."""
 
 
-async def serve_realtime(socket: WebSocket, context: ServerContext) -> None:
+async def serve_realtime(socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets) -> None:
     """Hold one conversation with a client until either side closes the connection."""
     offered = socket.scope.get("subprotocols", [])
-    refusal = _refusal(socket, context)
+    secrets = [secret for key in offered_keys(socket) if (secret := client_secrets.find(key)) is not None]
+    refusal = _refusal(socket, context, has_secret=bool(secrets))
     if refusal is not None:
         _log.info("rejected the client at %s: %s", socket.client, refusal.message)
     await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
@@ -44,7 +47,8 @@ async def serve_realtime(socket: WebSocket, context: ServerContext) -> None:
         except asyncio.QueueFull:
             stalled.set()
 
-    conversation = open_conversation(context, send)
+    config = secrets[0].config if secrets else None
+    conversation = open_conversation(context, send, config, beta=is_beta(socket.headers, offered))
     tasks = [
         asyncio.create_task(_read(socket, conversation)),
         asyncio.create_task(_write(socket, send_queue)),
@@ -92,14 +96,14 @@ async def _close(socket: WebSocket, code: int) -> None:
         return  # already closed
 
 
-def _refusal(socket: WebSocket, context: ServerContext) -> ErrorDetail | None:
+def _refusal(socket: WebSocket, context: ServerContext, *, has_secret: bool) -> ErrorDetail | None:
     """Why a client may not connect, or None."""
     if not is_same_site(socket, context.origins, local_only=context.local):
         message = (
             f"pages from {socket.headers.get('origin')} may not connect: start the server with --allow-origin for it"
         )
         return ErrorDetail(code="origin_not_allowed", message=message)
-    if context.api_keys and not has_api_key(socket, context.api_keys):
+    if context.api_keys and not has_secret and not has_api_key(socket, context.api_keys):
         message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
         return ErrorDetail(code="invalid_api_key", message=message)
     if context.full:

@@ -1,0 +1,105 @@
+"""Short-lived keys for browsers: `POST /v1/realtime/client_secrets` makes one, with a session's configuration, and a
+client that connects with it gets that session."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from server.auth import has_api_key
+from server.context import ServerContext
+from server.realtime.configuration import InvalidConfig, session_object, updated_config
+from server.realtime.session_config import SessionConfig, StrictModel
+from server.realtime.validation import first_error
+from voice.history import new_id
+
+_PREFIX = "ek_"
+
+_MAX_SECRETS = 10_000
+"""Secrets that are valid at the same time. The oldest are forgotten first."""
+
+_MAX_BODY_BYTES = 1 << 20
+
+
+class ExpiresAfter(StrictModel):
+    """How long a secret is valid."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(600, ge=10, le=7200)
+
+
+class ClientSecretRequest(StrictModel):
+    """The body of a request for a client secret."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class ClientSecret:
+    """A key, when it expires (Unix time, s), and the configuration of the sessions that it opens."""
+
+    value: str
+    expires_at: int
+    config: SessionConfig
+
+
+class ClientSecrets:
+    """The secrets that are valid now.
+
+    Args:
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._secrets: dict[str, ClientSecret] = {}
+
+    def create(self, config: SessionConfig, seconds: int) -> ClientSecret:
+        """A new secret."""
+        now = self._clock()
+        self._secrets = {value: one for value, one in self._secrets.items() if one.expires_at > now}
+        if len(self._secrets) >= _MAX_SECRETS:
+            del self._secrets[next(iter(self._secrets))]
+        secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config)
+        self._secrets[secret.value] = secret
+        return secret
+
+    def find(self, key: str) -> ClientSecret | None:
+        """The secret with this value, if it is still valid."""
+        secret = self._secrets.get(key)
+        return secret if secret is not None and secret.expires_at > self._clock() else None
+
+
+async def create_client_secret(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
+    """Handle `POST /v1/realtime/client_secrets`."""
+    if context.api_keys and not has_api_key(request, context.api_keys):
+        return _error(401, "this server requires an API key: send it as `Authorization: Bearer KEY`", "invalid_api_key")
+    body = await request.body()
+    if len(body) > _MAX_BODY_BYTES:
+        return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
+    try:
+        wanted = ClientSecretRequest.model_validate_json(body or b"{}")
+        default = SessionConfig(model=context.model)
+        default.audio.output.voice = context.speech_models.voice.name
+        config = updated_config(default, wanted.session)
+    except ValidationError as error:
+        message, code, param = first_error(error)
+        return _error(400, message, code, param)
+    except InvalidConfig as error:
+        return _error(400, str(error), error.code, f"session.{error.param}".rstrip("."))
+    secret = client_secrets.create(config, wanted.expires_after.seconds)
+    session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
+    return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
+
+
+def _error(status: int, message: str, code: str, param: str | None = None) -> Response:
+    error = {"type": "invalid_request_error", "code": code, "message": message, "param": param}
+    return JSONResponse({"error": error}, status_code=status)
