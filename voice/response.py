@@ -236,8 +236,9 @@ class Response:
         outputs = self._calls.cancel(self.response_id)
         items = tuple(self.items)
         self._emit(events.ResponseDone(self.response_id, self.item, items, status, reason, self.metrics))
-        for output in outputs if self._add_item is not None else ():
-            self._emit(events.ItemAdded(output, self._add_item(output)))
+        if self._add_item is not None:
+            for output in outputs:
+                self._emit(events.ItemAdded(output, self._add_item(output)))
 
     async def _run(self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from voice import endpointing, events, turn_machine
+from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
 from voice.audio.echo import EchoDetector
@@ -30,7 +30,8 @@ from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
-from voice.turn_machine import Action, Assistant, Event, TurnState, User, step
+from voice.turn_actions import Action
+from voice.turn_machine import Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
 from voice.turn_transcripts import TurnTranscripts
 
@@ -255,30 +256,30 @@ class Session:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case turn_machine.BeginTurn():
+            case turn_actions.BeginTurn():
                 self._begin_turn(action)
-            case turn_machine.StartSpeculation():
+            case turn_actions.StartSpeculation():
                 self._start_speculation(action)
-            case turn_machine.CancelSpeculation():
+            case turn_actions.CancelSpeculation():
                 self._cancel_speculation(action)
-            case turn_machine.EndTurn():
+            case turn_actions.EndTurn():
                 self._end_turn(action)
-            case turn_machine.DropTurn():
+            case turn_actions.DropTurn():
                 self._utterance = None
-            case turn_machine.CommitSilence():
+            case turn_actions.CommitSilence():
                 self._commit_silence(action)
-            case turn_machine.StartResponse():
+            case turn_actions.StartResponse():
                 self._start_response()
-            case turn_machine.PauseResponse():
+            case turn_actions.PauseResponse():
                 self._echo.stop_playback(self._clock())
                 self._playback.pause()
-            case turn_machine.ResumeResponse():
+            case turn_actions.ResumeResponse():
                 self._playback.resume(self.settings)
-            case turn_machine.StopResponse():
+            case turn_actions.StopResponse():
                 self._echo.stop_playback(self._clock())
                 self._playback.stop(action.reason)
 
-    def _begin_turn(self, action: turn_machine.BeginTurn) -> None:
+    def _begin_turn(self, action: turn_actions.BeginTurn) -> None:
         prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
         echo_end_ms = min(self._echo.last_echo_end_ms, action.at_ms)
         self._utterance_start_ms = max(self._input.start_ms, prefix_start_ms, echo_end_ms)
@@ -295,7 +296,7 @@ class Session:
 
     # Speculation.
 
-    def _start_speculation(self, action: turn_machine.StartSpeculation) -> None:
+    def _start_speculation(self, action: turn_actions.StartSpeculation) -> None:
         """The user may have finished: transcribe the turn and start a response, whose output is buffered."""
         utterance = self._utterance
         assert utterance is not None
@@ -368,7 +369,7 @@ class Session:
         min_remaining_ms = self.settings.rules.timing.backchannel_remaining_ms
         return not text or (endpointing.is_backchannel(text) and self._playback.unheard_ms >= min_remaining_ms)
 
-    def _cancel_speculation(self, action: turn_machine.CancelSpeculation) -> None:
+    def _cancel_speculation(self, action: turn_actions.CancelSpeculation) -> None:
         if self._speculation is not None:
             if action.resumed_ms is not None:
                 self._pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
@@ -384,7 +385,7 @@ class Session:
 
     # The end of a turn.
 
-    def _end_turn(self, action: turn_machine.EndTurn) -> None:
+    def _end_turn(self, action: turn_actions.EndTurn) -> None:
         utterance, start_ms = self._utterance, self._utterance_start_ms
         if utterance is None:  # committed without detected speech: the turn is all the buffered audio
             start_ms = self._input.start_ms
@@ -413,7 +414,7 @@ class Session:
         seconds = (end_ms - start_ms) / 1000
         self._transcripts.finish(item, transcript, seconds, self._metrics, partial(self._on_transcript, action))
 
-    def _commit_silence(self, action: turn_machine.CommitSilence) -> None:
+    def _commit_silence(self, action: turn_actions.CommitSilence) -> None:
         item = silent_turn((action.end_ms - action.start_ms) / 1000)
         self._emit(events.IdleTimeout(item.id, action.start_ms, action.end_ms))
         self._emit(events.InputCommitted(item, self.history.add(item)))
@@ -424,7 +425,7 @@ class Session:
         metrics.stamp("soft_end", now)
         return metrics
 
-    def _on_transcript(self, end: turn_machine.EndTurn, text: str) -> None:
+    def _on_transcript(self, end: turn_actions.EndTurn, text: str) -> None:
         if not end.manual:
             backchannel = bool(text) and self._is_backchannel(text)
             self._apply(turn_machine.TranscriptReady(end.turn, bool(text), backchannel))

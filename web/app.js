@@ -12,6 +12,9 @@ const PHASE_LABELS = {
   thinking: "Thinking", answering: "Responding", lost: "Connection lost",
 };
 
+/** Both sides may stop a response at the same moment. */
+const EXPECTED_ERRORS = ["response_cancel_not_active", "item_not_found", "item_retrieve_invalid_item_id"];
+
 const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"));
 const loudspeaker = new Loudspeaker();
@@ -222,8 +225,7 @@ on("rejoinder.turn", (turn) => {
 });
 on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
-  // Both sides may stop a response at the same moment, so these two errors are expected.
-  else if (!["response_cancel_not_active", "item_not_found"].includes(error.code)) notice(error.message);
+  else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
 });
 on("lost", ({ rejected, reason, retryMs }) => {
   phase("lost");

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from server.auth import has_api_key
 from server.context import ServerContext
-from server.realtime.configuration import InvalidConfig, session_object, updated_config
+from server.realtime.configuration import InvalidConfig, default_config, session_object, updated_config
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
 from voice.history import new_id
@@ -39,7 +39,7 @@ class ClientSecretRequest(StrictModel):
     """The body of a request for a client secret."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
-    session: dict[str, Any] = {}
+    session: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
     try:
         wanted = ClientSecretRequest.model_validate_json(body or b"{}")
-        default = SessionConfig(model=context.model)
-        default.audio.output.voice = context.speech_models.voice.name
+        default = default_config(context.model, context.speech_models.voice.name)
         config = updated_config(default, wanted.session)
     except ValidationError as error:
         message, code, param = first_error(error)

@@ -32,15 +32,19 @@ _EAGERNESS = {
 """How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
 
 
-_REALTIME_DEFAULTS = SessionConfig().model_dump()
-
-
 class InvalidConfig(ValueError):
     """A configuration that is invalid. `param` is the path of the field, or empty."""
 
     def __init__(self, message: str, *, code: str = "invalid_value", param: str = "") -> None:
         super().__init__(message)
         self.code, self.param = code, param
+
+
+def default_config(model: str, voice: str) -> SessionConfig:
+    """The configuration that a session starts with."""
+    config = SessionConfig(model=model)
+    config.audio.output.voice = voice
+    return config
 
 
 def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
@@ -52,7 +56,7 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     try:
         if patch.get("type", config.type) == "transcription":
             return _transcription_config(config, patch)
-        current = config.model_dump() if config.type == "realtime" else _REALTIME_DEFAULTS | {"model": config.model}
+        current = config.model_dump() if config.type == "realtime" else _default_realtime(config)
         updated = SessionConfig.model_validate(_merge(current, patch))
     except ValidationError as error:
         message, code, param = first_error(error)
@@ -61,10 +65,15 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     return updated
 
 
+def _default_realtime(config: SessionConfig) -> dict[str, Any]:
+    """What a transcription session becomes when the client makes a conversation of it."""
+    return default_config(config.model, str(config.audio.output.voice)).model_dump()
+
+
 def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
     current = {"type": "transcription", "audio": {"input": config.audio.input.model_dump()}, "include": config.include}
     updated = TranscriptionSessionConfig.model_validate(_merge(current, patch))
-    audio = AudioConfig(input=updated.audio.input)
+    audio = AudioConfig(input=updated.audio.input, output=config.audio.output)
     return SessionConfig(type="transcription", model=config.model, audio=audio, include=updated.include)
 
 

@@ -22,6 +22,7 @@ from server.realtime.beta import from_beta, to_beta
 from server.realtime.configuration import (
     InvalidConfig,
     after_output,
+    default_config,
     response_config,
     session_object,
     session_settings,
@@ -30,7 +31,7 @@ from server.realtime.configuration import (
 from server.realtime.event_writer import EventWriter, ResponseTag
 from server.realtime.events import ErrorDetail, ServerEvent, server_event
 from server.realtime.items import CreatedItem, ItemReference, UnsupportedItem, history_item, item_object
-from server.realtime.session_config import ENCODINGS, AudioTranscription, SessionConfig
+from server.realtime.session_config import ENCODINGS, SessionConfig
 from server.realtime.validation import first_error
 from voice.audio.codec import BadAudio, Samples, decode
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, UnknownItem, new_id
@@ -95,10 +96,8 @@ class RealtimeConversation:
         if beta:
             send = _beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
-        self._voice = speech_models.voice.name
         self._id = new_id("sess")
-        self._config = config.model_copy(deep=True) if config is not None else SessionConfig()
-        self._config.model, self._config.audio.output.voice = model, self._voice
+        self._config = config if config is not None else default_config(model, speech_models.voice.name)
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: self.session.history.items, record_turn)
         self.session = Session(language_model, speech_models, self._writer.write, session_settings(self._config))
         send(server_event("session.created", session=self._session_object()))
@@ -163,7 +162,11 @@ class RealtimeConversation:
                 self.session.history.delete(client_event.item_id)
                 self._send(server_event("conversation.item.deleted", item_id=client_event.item_id))
             case protocol.ConversationItemRetrieve():
-                item = self.session.history.get(client_event.item_id)
+                try:
+                    item = self.session.history.get(client_event.item_id)
+                except UnknownItem as error:
+                    code = "item_retrieve_invalid_item_id"  # the one code of its kind that clients look for
+                    raise InvalidEvent(str(error.args[0]), code=code, param="item_id") from None
                 self._send(server_event("conversation.item.retrieved", item=item_object(item)))
             case protocol.ConversationItemTruncate():
                 self._truncate(client_event)
@@ -200,10 +203,7 @@ class RealtimeConversation:
             config = updated_config(self._config, patch)
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
-        config.model, config.audio.output.voice = self._model, self._voice
-        config.audio.input.noise_reduction = None
-        if config.audio.input.transcription is not None:
-            config.audio.input.transcription = AudioTranscription()
+        config.model = self._model
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
         self._config = self._writer.config = config

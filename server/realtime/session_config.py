@@ -85,7 +85,7 @@ class SemanticVAD(StrictModel):
 
 
 class AudioTranscription(StrictModel):
-    """Requested transcription. The session object reports the settings in effect."""
+    """How the user is transcribed. The language is used; the rest is accepted without effect."""
 
     model: str = "whisper-base"
     language: str = Field("en", max_length=16)
@@ -96,7 +96,7 @@ class AudioTranscription(StrictModel):
 
 
 class NoiseReduction(StrictModel):
-    """Accepted so that clients which request it can connect. It has no effect, and the session object reports null."""
+    """Accepted so that clients which request it can connect. It has no effect."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: float | None = Field(None, ge=0.0, le=1.0)

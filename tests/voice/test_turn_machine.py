@@ -2,82 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.audio.vad import WINDOW_MS, Frame
+from tests.voice.turn_driver import ENDPOINTER_RULES, RULES, TIMING, Driver, to_speculation
+from voice.audio.vad import WINDOW_MS
 from voice.timing import Timing
-from voice.turn_machine import (
-    Action,
-    Assistant,
+from voice.turn_actions import (
     BeginTurn,
     CancelSpeculation,
-    Cleared,
-    Committed,
+    CommitSilence,
     DropTurn,
-    EndpointDecision,
     EndTurn,
-    Event,
-    FirstAudioSent,
     PauseResponse,
-    PlaybackDone,
-    ResponseCancelled,
-    ResponseReady,
-    ResponseRequested,
     ResumeResponse,
     StartResponse,
     StartSpeculation,
     StopResponse,
+)
+from voice.turn_machine import (
+    Assistant,
+    Cleared,
+    Committed,
+    EndpointDecision,
+    FirstAudioSent,
+    PlaybackDone,
+    ResponseCancelled,
+    ResponseReady,
+    ResponseRequested,
     TranscriptReady,
     TurnRules,
-    TurnState,
     User,
-    step,
 )
-
-RULES = TurnRules(silence_only=True)
-ENDPOINTER_RULES = TurnRules()
-TIMING = RULES.timing
-
-
-@dataclass
-class Driver:
-    """Drives the machine along the audio clock. Returns the actions, those on speculations only if asked to."""
-
-    rules: TurnRules = RULES
-    with_speculations: bool = False
-    state: TurnState = field(default_factory=TurnState)
-    now: int = 0
-
-    def apply(self, event: Event) -> list[Action]:
-        self.state, actions = step(self.state, event, self.rules)
-        return actions
-
-    def hear(self, ms: int, probability: float) -> list[Action]:
-        """`ms` of audio, rounded up to whole windows."""
-        actions: list[Action] = []
-        for _ in range(-(-ms // WINDOW_MS)):
-            actions += self.apply(Frame(probability, self.now, self.now + WINDOW_MS))
-            self.now += WINDOW_MS
-        if self.with_speculations:
-            return actions
-        return [action for action in actions if not isinstance(action, StartSpeculation | CancelSpeculation)]
-
-    def speech(self, ms: int) -> list[Action]:
-        return self.hear(ms, 0.9)
-
-    def silence(self, ms: int) -> list[Action]:
-        return self.hear(ms, 0.01)
-
-    def to_response(self) -> Driver:
-        """One turn, up to the start of the response."""
-        self.speech(640)
-        self.silence(self.rules.wait_ms)
-        assert self.apply(TranscriptReady(1, has_words=True)) == [StartResponse()]
-        return self
 
 
 def test_in_silence_the_machine_listens() -> None:
@@ -282,18 +241,6 @@ def test_the_turn_ends_after_the_configured_silence(silence: int) -> None:
     assert driver.now - ended.at_ms < silence + WINDOW_MS
 
 
-def to_speculation(*, over_response: bool = False) -> Driver:
-    """640 ms of speech, then enough silence for a speculation to start."""
-    driver = Driver(ENDPOINTER_RULES, with_speculations=True)
-    if over_response:
-        driver.to_response()
-        driver.apply(FirstAudioSent())
-    driver.speech(640)
-    driver.silence(TIMING.soft_end_ms)
-    assert driver.state.speculating
-    return driver
-
-
 def test_a_short_silence_starts_a_speculation_and_speech_cancels_it() -> None:
     driver = Driver(ENDPOINTER_RULES, with_speculations=True)
     driver.speech(640)
@@ -400,6 +347,29 @@ def test_speech_longer_than_a_backchannel_stops_the_response() -> None:
     driver.apply(FirstAudioSent())
     assert StopResponse("turn_detected") not in driver.speech(TIMING.backchannel_ms - WINDOW_MS)
     assert driver.speech(2 * WINDOW_MS) == [StopResponse("turn_detected")]
+
+
+def test_silence_after_a_response_is_a_turn_after_the_idle_timeout() -> None:
+    driver = Driver(TurnRules(silence_only=True, idle_timeout_ms=5000)).to_response()
+    driver.apply(FirstAudioSent())
+    driver.apply(PlaybackDone())
+    idle_since = driver.now
+    assert driver.silence(5000 - 2 * WINDOW_MS) == []
+    actions = driver.silence(4 * WINDOW_MS)
+    assert actions[1:] == [StartResponse()]
+    assert isinstance(actions[0], CommitSilence) and actions[0].start_ms == idle_since
+    assert actions[0].end_ms - idle_since >= 5000
+    assert driver.silence(10_000) == []  # the next timeout begins when this response has been played
+
+
+@pytest.mark.parametrize("begin", [True, False])
+def test_the_idle_timeout_waits_for_a_response_and_ends_when_the_user_speaks(begin: bool) -> None:
+    driver = Driver(TurnRules(silence_only=True, idle_timeout_ms=5000))
+    if begin:
+        driver.to_response()
+        driver.apply(PlaybackDone())
+        driver.speech(640)
+    assert not any(isinstance(action, CommitSilence) for action in driver.silence(20_000))
 
 
 def test_a_response_that_is_requested_while_the_user_speaks_starts_when_they_have_finished() -> None:

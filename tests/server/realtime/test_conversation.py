@@ -186,7 +186,7 @@ def test_a_session_update_is_merged_and_the_whole_session_is_returned() -> None:
     updated = client.last("session.updated")["session"]
     assert updated["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 700
     assert (updated["instructions"], updated["audio"]["output"]["speed"]) == ("Be brief.", 1.2)
-    assert updated["audio"]["output"]["voice"] == "fake"  # the voice in effect, not the requested one
+    assert updated["audio"]["output"]["voice"] == "marin"
     assert client.conversation.session.settings.rules.timing.end_silence_ms == 700
     check_against_openai(client.events)
 

@@ -1,0 +1,73 @@
+"""Sessions that only transcribe, and the timeout of a silent user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
+
+PREFIX = "conversation.item.input_audio_transcription"
+
+
+def of_type(client: Client, type: str) -> list[dict[str, Any]]:
+    return [event for event in client.events if event["type"] == type]
+
+
+def test_a_transcription_session_sends_captions_while_the_user_speaks_and_no_responses() -> None:
+    async def scenario(client: Client) -> None:
+        await client.send("session.update", session={"type": "transcription"})
+        await client.speak(4.0, 0.5)
+        await client.speak(2.0, 0.0)
+        await client.send("response.create", event_id="evt_1")
+
+    client = hold_conversation(scenario)
+    check_against_openai(client.events)
+    assert set(client.last("session.updated")["session"]) == {"id", "object", "type", "audio", "include"}
+    types = client.types()
+    assert types.index(f"{PREFIX}.delta") < types.index("input_audio_buffer.speech_stopped")
+    captions = "".join(event["delta"] for event in of_type(client, f"{PREFIX}.delta"))
+    assert captions == client.last(f"{PREFIX}.completed")["transcript"] == "What is the capital of France?"
+    assert "response.created" not in types
+    assert client.error["event_id"] == "evt_1"
+    assert not client.language_model.prompts
+
+
+def test_a_transcription_session_has_no_instructions_and_can_become_a_conversation() -> None:
+    async def scenario(client: Client) -> None:
+        await client.send("session.update", session={"type": "transcription", "instructions": "x"})
+        assert (client.error["code"], client.error["param"]) == ("unknown_parameter", "session.instructions")
+        await client.send("session.update", session={"type": "transcription"})
+        await client.send("session.update", session={"type": "realtime", "instructions": "Be brief."})
+        await one_turn(client)
+
+    client = hold_conversation(scenario)
+    assert client.last("session.updated")["session"]["instructions"] == "Be brief."
+    assert client.last("response.done")["response"]["status"] == "completed"
+
+
+def test_a_silent_user_is_spoken_to_after_the_idle_timeout() -> None:
+    async def scenario(client: Client) -> None:
+        detection = {"type": "server_vad", "idle_timeout_ms": 5000}
+        await client.configure(audio={"input": {"turn_detection": detection}})
+        await one_turn(client)
+        await client.speak(6.0, 0.0)
+
+    client = hold_conversation(scenario)
+    check_against_openai(client.events)
+    timeout = client.last("input_audio_buffer.timeout_triggered")
+    assert 5000 <= timeout["audio_end_ms"] - timeout["audio_start_ms"] <= 5100
+    assert client.last("input_audio_buffer.committed")["item_id"] == timeout["item_id"]
+    assert len(of_type(client, "response.done")) == 2
+    assert client.language_model.prompts[-1][-1].content == "(The user has said nothing for 5 seconds.)"
+
+
+@pytest.mark.parametrize("milliseconds", [4999, 30_001])
+def test_the_idle_timeout_has_limits(milliseconds: int) -> None:
+    async def scenario(client: Client) -> None:
+        detection = {"type": "server_vad", "idle_timeout_ms": milliseconds}
+        await client.configure(audio={"input": {"turn_detection": detection}})
+        assert client.error["param"] == "session.audio.input.turn_detection.idle_timeout_ms"
+
+    hold_conversation(scenario)
