@@ -18,6 +18,7 @@ from voice.clauses import Clause
 from voice.language_model import Message, Tool, ToolChoice
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
+from voice.word_alignment import TokenLogprob, Word
 
 T = TypeVar("T")
 
@@ -87,9 +88,18 @@ class FakeRecognizer:
     """Returns `text` for loud audio and nothing for quiet audio. Records the length of the audio and the window."""
 
     def __init__(self, text: str = "What is the capital of France?") -> None:
-        self.text, self.failing = text, False
+        self.text, self.failing, self.language = text, False, "en"
         self.transcribed_s: list[float] = []
         self.windows: list[EncoderWindow | None] = []
+
+    languages = ("en", "de")
+
+    def for_language(self, language: str) -> FakeRecognizer:
+        self.language = language
+        return self
+
+    def words(self, audio: Samples, text: str) -> list[Word]:
+        return [Word(word, n, n + 1, (TokenLogprob(f" {word}", -0.5),)) for n, word in enumerate(text.split())]
 
     def transcribe(
         self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False

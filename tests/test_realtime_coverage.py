@@ -78,7 +78,7 @@ SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
                 }
             }
         },
-        "no effect: Whisper base, English",
+        "the language is used",
     ),
     "audio.input.turn_detection": (
         {

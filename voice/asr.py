@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,9 +20,10 @@ from threading import Lock
 import numpy as np
 from ctranslate2.models import WhisperGenerationResult
 from faster_whisper import WhisperModel
-from faster_whisper.tokenizer import Tokenizer
+from faster_whisper.tokenizer import _LANGUAGE_CODES, Tokenizer
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.word_alignment import Word, align_words
 
 _MAX_WINDOW_S = 30
 """Whisper has position embeddings for 30 s."""
@@ -121,6 +123,26 @@ class Recognizer:
         self._tokenizer = Tokenizer(
             self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language="en"
         )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that can be transcribed, as two-letter codes."""
+        return tuple(_LANGUAGE_CODES) if self._model.model.is_multilingual else ("en",)
+
+    def for_language(self, language: str) -> Recognizer:
+        """A recognizer of another language; both share the model."""
+        other = copy(self)
+        other._tokenizer = Tokenizer(
+            self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language=language
+        )
+        return other
+
+    def words(self, audio: Samples, text: str) -> list[Word]:
+        """The words of the transcript `text` of `audio`, [T] float32 at 16 kHz and at most 28 s, with their times and
+        probabilities."""
+        encoded = self._model.encode(self._features(audio, FINAL_WINDOW))
+        frames = min(len(audio) * _MEL_FRAMES_PER_S // RECOGNITION_RATE, _MAX_WINDOW_S * _MEL_FRAMES_PER_S)
+        return align_words(self._model, self._tokenizer, encoded, text, frames)
 
     def transcribe(
         self, audio: Samples, window: EncoderWindow = FINAL_WINDOW, is_cancelled: Callable[[], bool] = lambda: False
@@ -270,6 +292,14 @@ class Utterance:
             if voiced is not None and self._early_samples >= voiced:
                 return " ".join(self._last_words)
             return " ".join(self._words(FINAL_WINDOW, until, number))
+
+    def words(self, text: str, until: int) -> list[Word]:
+        """The words of the transcript of the first `until` samples, with their times and probabilities. None are
+        returned for turns of more than 28 s, which are not transcribed in one piece."""
+        audio = np.concatenate(self._blocks)[:until] if self._blocks else np.zeros(0, np.float32)
+        if not text or self._finished_samples or len(audio) > _MAX_SPEECH_S * RECOGNITION_RATE:
+            return []
+        return self._recognizer.words(audio, text)
 
     def _update_stable(self, words: list[str]) -> None:
         prefix = _common_prefix(words, self._last_words)

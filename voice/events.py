@@ -11,6 +11,7 @@ from voice.audio.codec import Samples
 from voice.history import FunctionCall, HistoryItem, Item
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
+from voice.word_alignment import Word
 
 NO_SAMPLES: Samples = np.zeros(0, np.float32)
 """No audio."""
@@ -60,11 +61,12 @@ class PartialTranscript:
 
 @dataclass(frozen=True)
 class FinalTranscript:
-    """The transcript of a turn of `seconds`."""
+    """The transcript of a turn of `seconds`, and its words if the settings ask for them."""
 
     item_id: str
     text: str
     seconds: float
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)

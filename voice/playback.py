@@ -24,6 +24,8 @@ class SessionSettings:
     """Settings that a client may choose for its conversation.
 
     Attributes:
+        language: of the user, as a two-letter code.
+        word_details: whether final transcripts come with the times and probabilities of their words.
         detect_turns: whether silence ends a turn; otherwise the client commits turns.
         read_ahead: whether the language model reads along; it need not where nobody will request a response.
         speak: whether responses are spoken; otherwise they are written.
@@ -35,6 +37,8 @@ class SessionSettings:
 
     instructions: str = INSTRUCTIONS
     rules: TurnRules = field(default_factory=TurnRules)
+    language: str = "en"
+    word_details: bool = False
     detect_turns: bool = True
     read_ahead: bool = True
     speak: bool = True

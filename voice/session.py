@@ -67,6 +67,7 @@ class Session:
         self.state = TurnState()
         self._language_model, self._speech_models = language_model, speech_models
         self._on_event, self._clock = on_event, clock
+        self._recognizer = speech_models.recognizer.for_language(self.settings.language)
         self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
         self._resampler: tuple[int, Resampler] = (RECOGNITION_RATE, Resampler(RECOGNITION_RATE, RECOGNITION_RATE))
         self._input = InputBuffer()
@@ -96,6 +97,8 @@ class Session:
         """Change the settings, from the next turn or response on."""
         if settings.detect_turns != self.settings.detect_turns:
             self._apply(turn_machine.Cleared())
+        if settings.language != self.settings.language:
+            self._recognizer = self._speech_models.recognizer.for_language(settings.language)
         changed = (settings.instructions, settings.tools) != (self.settings.instructions, self.settings.tools)
         self.settings = settings
         if changed and not self._responding:
@@ -214,7 +217,9 @@ class Session:
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""
-        self._transcripts.add_recording(item, resample(samples, rate, RECOGNITION_RATE))
+        utterance = Utterance(self._recognizer)
+        utterance.add(resample(samples, rate, RECOGNITION_RATE))
+        self._transcripts.add_recording(item, utterance, word_details=self.settings.word_details)
 
     def announcement_sent(self, samples: Samples) -> None:
         """The client was sent audio outside of any response, [T] float32 at 24 kHz, which may come back as an echo.
@@ -283,7 +288,7 @@ class Session:
         prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
         echo_end_ms = min(self._echo.last_echo_end_ms, action.at_ms)
         self._utterance_start_ms = max(self._input.start_ms, prefix_start_ms, echo_end_ms)
-        self._utterance = Utterance(self._speech_models.recognizer)
+        self._utterance = Utterance(self._recognizer)
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
@@ -389,7 +394,7 @@ class Session:
         utterance, start_ms = self._utterance, self._utterance_start_ms
         if utterance is None:  # committed without detected speech: the turn is all the buffered audio
             start_ms = self._input.start_ms
-            utterance = Utterance(self._speech_models.recognizer)
+            utterance = Utterance(self._recognizer)
             utterance.add(self._input.since(start_ms))
             self._item_id = new_id("item")
         speculation = self._speculation
@@ -412,7 +417,9 @@ class Session:
         self._utterance = None
         self._input.discard_before(end_ms)
         seconds = (end_ms - start_ms) / 1000
-        self._transcripts.finish(item, transcript, seconds, self._metrics, partial(self._on_transcript, action))
+        details = utterance if self.settings.word_details else None
+        on_text = partial(self._on_transcript, action)
+        self._transcripts.finish(item, transcript, seconds, self._metrics, on_text, details)
 
     def _commit_silence(self, action: turn_actions.CommitSilence) -> None:
         item = silent_turn((action.end_ms - action.start_ms) / 1000)

@@ -9,11 +9,12 @@ from typing import Any
 
 from voice import events
 from voice.asr import Utterance
-from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.audio.codec import RECOGNITION_RATE
 from voice.history import Item
 from voice.response_request import RequestError
 from voice.speech_models import SpeechModels
 from voice.turn_metrics import TurnMetrics
+from voice.word_alignment import Word
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -76,14 +77,17 @@ class TurnTranscripts:
         seconds: float,
         metrics: TurnMetrics,
         on_text: Callable[[str], None],
+        details_of: Utterance | None = None,
     ) -> None:
         """Complete the item of a turn once its transcript is known.
 
         Args:
             seconds: length of the turn.
             on_text: called with the transcript; it is empty if transcription failed.
+            details_of: the turn, if the times and probabilities of its words are wanted. They are found after
+                `on_text` was called, so that the response does not wait for them.
         """
-        task = self._spawn(self._finish(item, transcript, seconds, metrics, on_text))
+        task = self._spawn(self._finish(item, transcript, seconds, metrics, on_text, details_of))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
@@ -94,6 +98,7 @@ class TurnTranscripts:
         seconds: float,
         metrics: TurnMetrics,
         on_text: Callable[[str], None],
+        details_of: Utterance | None,
     ) -> None:
         try:
             text = await transcript
@@ -105,12 +110,22 @@ class TurnTranscripts:
         item.text = f"{item.text} {text}".strip()
         item.complete = True
         metrics.stamp("transcript_final", self._clock())
-        self._emit(events.FinalTranscript(item.id, text, seconds))
+        if details_of is None:
+            self._emit(events.FinalTranscript(item.id, text, seconds))
+            on_text(text)
+            return
         on_text(text)
+        words: list[Word] = []
+        try:
+            words = await asyncio.get_running_loop().run_in_executor(
+                self._speech_models.recognition_executor, details_of.words, text, int(seconds * RECOGNITION_RATE)
+            )
+        except RuntimeError:
+            _log.exception("the words of a transcript could not be found in its audio")
+        self._emit(events.FinalTranscript(item.id, text, seconds, tuple(words)))
 
-    def add_recording(self, item: Item, audio: Samples) -> None:
-        """Transcribe a message that arrived as a recording, [T] at 16 kHz. Its transcript follows the item's text."""
-        utterance = Utterance(self._speech_models.recognizer)
-        utterance.add(audio)
-        transcript = self.start(utterance, len(audio) * 1000 // RECOGNITION_RATE)
-        self.finish(item, transcript, len(audio) / RECOGNITION_RATE, TurnMetrics(""), lambda text: None)
+    def add_recording(self, item: Item, utterance: Utterance, *, word_details: bool) -> None:
+        """Transcribe a message that arrived as a recording. Its transcript follows the item's text."""
+        transcript = self.start(utterance, utterance.samples * 1000 // RECOGNITION_RATE)
+        seconds, details_of = utterance.samples / RECOGNITION_RATE, utterance if word_details else None
+        self.finish(item, transcript, seconds, TurnMetrics(""), lambda text: None, details_of)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
+    WORD_DETAILS,
     AudioConfig,
     SemanticVAD,
     ServerVAD,
@@ -113,10 +114,12 @@ def session_settings(config: SessionConfig) -> SessionSettings:
         rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
     if config.type == "transcription":
         rules = replace(rules, create_response=False)
-    choice = config.tool_choice
+    choice, transcription = config.tool_choice, config.audio.input.transcription
     return SessionSettings(
         instructions=config.instructions,
         rules=rules,
+        language=transcription.language if transcription is not None else "en",
+        word_details=not WORD_DETAILS.isdisjoint(config.include or ()),
         detect_turns=detection is not None,
         read_ahead=config.type == "realtime",
         speak=config.output_modalities == ["audio"],

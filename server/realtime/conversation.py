@@ -96,6 +96,7 @@ class RealtimeConversation:
         if beta:
             send = _beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
+        self._languages = speech_models.recognizer.languages
         self._id = new_id("sess")
         self._config = config if config is not None else default_config(model, speech_models.voice.name)
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: self.session.history.items, record_turn)
@@ -204,6 +205,13 @@ class RealtimeConversation:
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
         config.model = self._model
+        transcription = config.audio.input.transcription
+        if transcription is not None and transcription.language not in self._languages:
+            raise InvalidEvent(
+                f"the speech recognizer does not know the language {transcription.language!r}: use one of "
+                f"{', '.join(self._languages)}",
+                param="session.audio.input.transcription.language",
+            )
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
         self._config = self._writer.config = config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from server.observability.turn_log import TurnRecord, last_user_text
 from server.realtime.events import ServerEvent, server_event
@@ -12,6 +13,7 @@ from server.realtime.response_writer import ResponseWriter, turn_event
 from server.realtime.session_config import SessionConfig
 from voice import events as session_events
 from voice.history import HistoryItem
+from voice.word_alignment import TokenLogprob
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
@@ -109,7 +111,7 @@ class EventWriter:
         self,
         event: session_events.PartialTranscript | session_events.FinalTranscript | session_events.TranscriptionFailed,
     ) -> None:
-        position = {"item_id": event.item_id, "content_index": 0}
+        position: dict[str, Any] = {"item_id": event.item_id, "content_index": 0}
         match event:
             case session_events.PartialTranscript(stable=stable, unstable=unstable):
                 if self.config.type == "transcription":
@@ -117,11 +119,16 @@ class EventWriter:
                 if self.includes("rejoinder.transcript"):
                     fields = {"item_id": event.item_id, "stable": stable, "unstable": unstable}
                     self._send(server_event("rejoinder.transcript", **fields))
-            case session_events.FinalTranscript(text=text, seconds=seconds):
+            case session_events.FinalTranscript(text=text, seconds=seconds, words=words):
                 self._write_caption(event.item_id, text)
                 self._captions.pop(event.item_id, None)
                 usage = {"type": "duration", "seconds": seconds}
+                if self.includes("item.input_audio_transcription.logprobs"):
+                    position["logprobs"] = [_logprob(token) for word in words for token in word.tokens]
                 self._send(server_event(f"{_TRANSCRIPTION}.completed", transcript=text, usage=usage, **position))
+                if self.includes("rejoinder.words"):
+                    timed = [{"word": word.text, "start": word.start_s, "end": word.end_s} for word in words]
+                    self._send(server_event("rejoinder.words", item_id=event.item_id, words=timed))
             case session_events.TranscriptionFailed(reason=reason):
                 error = {"type": "server_error", "code": "transcription_failed", "message": reason}
                 self._send(server_event(f"{_TRANSCRIPTION}.failed", error=error, **position))
@@ -166,4 +173,10 @@ class EventWriter:
             self._send(turn)
         if self._record_turn is not None:
             transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
-            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, done.item.heard_text))
+            calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
+            response = " ".join([done.item.heard_text, *calls]).strip()
+            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, response))
+
+
+def _logprob(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token.encode())}

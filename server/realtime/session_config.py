@@ -136,10 +136,13 @@ Include = Literal[
     "rejoinder.phase",
     "rejoinder.transcript",
     "rejoinder.turn",
+    "rejoinder.words",
     "item.input_audio_transcription.logprobs",
 ]
-"""Values of `include`. The `rejoinder.*` extension events are sent only to clients that include them. The last value is
-accepted and has no effect."""
+"""Values of `include`. The `rejoinder.*` extension events are sent only to clients that include them."""
+
+WORD_DETAILS = frozenset(["rejoinder.words", "item.input_audio_transcription.logprobs"])
+"""Values of `include` that need the words of a transcript."""
 
 
 class FunctionTool(StrictModel):

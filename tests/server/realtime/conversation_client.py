@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
-from tests.fakes import FakeLanguageModel, fake_speech_models, run_on_virtual_clock
+from tests.fakes import FakeLanguageModel, FakeRecognizer, fake_speech_models, run_on_virtual_clock
 from voice.audio.codec import to_pcm16
 
 OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
@@ -26,7 +26,9 @@ class Client:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
-        self.conversation = RealtimeConversation(self.language_model, fake_speech_models(), "tiny", self.record)
+        self.recognizer = FakeRecognizer()
+        models = fake_speech_models(self.recognizer)
+        self.conversation = RealtimeConversation(self.language_model, models, "tiny", self.record)
 
     def record(self, event: ServerEvent) -> None:
         self.events.append(json.loads(event.model_dump_json()))

@@ -71,3 +71,29 @@ def test_the_idle_timeout_has_limits(milliseconds: int) -> None:
         assert client.error["param"] == "session.audio.input.turn_detection.idle_timeout_ms"
 
     hold_conversation(scenario)
+
+
+def test_the_words_of_a_transcript_are_timed_and_weighted_on_request() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(include=["item.input_audio_transcription.logprobs", "rejoinder.words"])
+        await one_turn(client)
+
+    client = hold_conversation(scenario)
+    check_against_openai([event for event in client.events if event["type"] != "session.updated"])
+    logprobs = client.last(f"{PREFIX}.completed")["logprobs"]
+    assert "".join(one["token"] for one in logprobs).strip() == "What is the capital of France?"
+    assert logprobs[0] == {"token": " What", "logprob": -0.5, "bytes": list(b" What")}
+    assert client.last("rejoinder.words")["words"][1] == {"word": "is", "start": 1, "end": 2}
+    assert client.last("response.done")["response"]["status"] == "completed"
+    assert "logprobs" not in hold_conversation(one_turn).last(f"{PREFIX}.completed")
+
+
+def test_the_users_language_reaches_the_recognizer() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(audio={"input": {"transcription": {"language": "de"}}})
+        assert client.recognizer.language == "de"
+        await client.configure(audio={"input": {"transcription": {"language": "xx"}}})
+        assert client.error["param"] == "session.audio.input.transcription.language"
+        assert "en, de" in client.error["message"]
+
+    hold_conversation(scenario)
