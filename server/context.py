@@ -25,6 +25,7 @@ class ServerContext:
         local: whether the server listens on this machine only.
         record_turn: called with every completed turn. If None, turns are not recorded.
         engine: generates the responses of the text API. If None, the API has no language model.
+        mcp_servers: URLs of the MCP servers that conversations may use.
         connections: every open conversation, including phone calls.
     """
 
@@ -37,6 +38,7 @@ class ServerContext:
     local: bool = False
     record_turn: Callable[[TurnRecord], None] | None = None
     engine: Engine | None = None
+    mcp_servers: frozenset[str] = frozenset()
     connections: set[object] = field(default_factory=set)
 
     @property

@@ -24,7 +24,7 @@ LAYERS = {
         ["auth"],
         ["observability"],
         ["context"],
-        ["simulator"],
+        ["simulator", "tools"],
         ["realtime", "chat_completions"],
         ["telephony", "report"],
         ["app"],

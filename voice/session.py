@@ -61,9 +61,10 @@ class Session:
         on_event: Callable[[events.SessionEvent], None],
         settings: SessionSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        history: History | None = None,
     ) -> None:
         self.settings = settings or SessionSettings()
-        self.history = History()
+        self.history = history or History()
         self.state = TurnState()
         self._language_model, self._speech_models = language_model, speech_models
         self._on_event, self._clock = on_event, clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -12,14 +13,17 @@ from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
     WORD_DETAILS,
     AudioConfig,
+    FunctionTool,
+    McpServer,
     SemanticVAD,
     ServerVAD,
     SessionConfig,
     ToolChoiceFunction,
+    ToolChoiceMcp,
     TranscriptionSessionConfig,
 )
 from server.realtime.validation import first_error
-from voice.language_model import NamedTool, Tool
+from voice.language_model import NamedTool, Tool, ToolChoice
 from voice.playback import SessionSettings
 from voice.timing import Timing
 from voice.turn_machine import TurnRules
@@ -79,9 +83,9 @@ def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> Sessi
 
 
 def session_object(config: SessionConfig) -> dict[str, Any]:
-    """The configuration as the session object reports it."""
+    """The configuration as the session object reports it, without the secrets of MCP servers."""
     if config.type == "realtime":
-        return config.model_dump()
+        return config.model_dump(exclude={"tools": {"__all__": {"headers", "authorization"}}})
     audio = {"input": config.audio.input.model_dump()}
     return {"type": "transcription", "audio": audio, "include": config.include}
 
@@ -100,8 +104,12 @@ def after_output(config: SessionConfig) -> SessionConfig:
     return config.model_copy(update={"tool_choice": "none"})
 
 
-def session_settings(config: SessionConfig) -> SessionSettings:
-    """What the configuration means for the voice session."""
+def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]] | None = None) -> SessionSettings:
+    """What the configuration means for the voice session.
+
+    Args:
+        mcp_tools: by the label of their server.
+    """
     detection = config.audio.input.turn_detection
     rules = TurnRules()
     if isinstance(detection, ServerVAD):
@@ -114,7 +122,8 @@ def session_settings(config: SessionConfig) -> SessionSettings:
         rules = TurnRules(_EAGERNESS[detection.eagerness], 0.5, create, interrupt)
     if config.type == "transcription":
         rules = replace(rules, create_response=False)
-    choice, transcription = config.tool_choice, config.audio.input.transcription
+    transcription = config.audio.input.transcription
+    tools, choice = _tools(config, mcp_tools or {})
     return SessionSettings(
         instructions=config.instructions,
         rules=rules,
@@ -125,27 +134,53 @@ def session_settings(config: SessionConfig) -> SessionSettings:
         speak=config.output_modalities == ["audio"],
         speed=config.audio.output.speed,
         max_tokens=None if config.max_output_tokens == "inf" else config.max_output_tokens,
-        tools=tuple(_tool(tool.name, tool.description, tool.parameters) for tool in config.tools),
-        tool_choice=NamedTool(choice.name) if isinstance(choice, ToolChoiceFunction) else choice,
+        tools=tools,
+        tool_choice=choice,
         parallel_tool_calls=config.parallel_tool_calls,
     )
 
 
-def _tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:
-    tool = Tool(name, description or "")
-    return tool if parameters is None else Tool(tool.name, tool.description, parameters)
+def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The functions that the language model may call, and its choice."""
+    choice, tools = config.tool_choice, list[Tool]()
+    for tool in config.tools:
+        if isinstance(tool, McpServer):
+            tools += mcp_tools.get(tool.server_label, ())
+        else:
+            declared = Tool(tool.name, tool.description or "")
+            tools.append(declared if tool.parameters is None else replace(declared, parameters=tool.parameters))
+    if isinstance(choice, ToolChoiceFunction):
+        return tuple(tools), NamedTool(choice.name)
+    if not isinstance(choice, ToolChoiceMcp):
+        return tuple(tools), choice
+    listed = tuple(mcp_tools.get(choice.server_label, ()))
+    if choice.name is not None and any(tool.name == choice.name for tool in listed):
+        return tuple(tools), NamedTool(choice.name)
+    return listed, "required" if listed else "none"
 
 
 def _check_tool_names(config: SessionConfig) -> None:
-    names = [tool.name for tool in config.tools]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise InvalidConfig(f"there are two functions named {name!r}", param=f"tools.{number}.name")
+    functions = [tool.name for tool in config.tools if isinstance(tool, FunctionTool)]
+    labels = [tool.server_label for tool in config.tools if isinstance(tool, McpServer)]
+    seen: set[tuple[bool, str]] = set()
+    for number, tool in enumerate(config.tools):
+        is_function = isinstance(tool, FunctionTool)
+        name = tool.name if isinstance(tool, FunctionTool) else tool.server_label
+        if (is_function, name) in seen:
+            field = "name" if is_function else "server_label"
+            raise InvalidConfig(f"there are two tools named {name!r}", param=f"tools.{number}.{field}")
+        seen.add((is_function, name))
     choice = config.tool_choice
-    if isinstance(choice, ToolChoiceFunction) and choice.name not in names:
+    if isinstance(choice, ToolChoiceFunction) and choice.name not in functions:
         raise InvalidConfig(
-            f"tool_choice names {choice.name!r}, which is not one of the tools ({', '.join(names) or 'none'})",
+            f"tool_choice names {choice.name!r}, which is not one of the functions ({', '.join(functions) or 'none'})",
             param="tool_choice.name",
+        )
+    if isinstance(choice, ToolChoiceMcp) and choice.server_label not in labels:
+        raise InvalidConfig(
+            f"tool_choice names {choice.server_label!r}, which is not one of the MCP servers "
+            f"({', '.join(labels) or 'none'})",
+            param="tool_choice.server_label",
         )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,11 +30,19 @@ from server.realtime.configuration import (
 )
 from server.realtime.event_writer import EventWriter, ResponseTag
 from server.realtime.events import ErrorDetail, ServerEvent, server_event
-from server.realtime.items import CreatedItem, ItemReference, UnsupportedItem, history_item, item_object
-from server.realtime.session_config import ENCODINGS, SessionConfig
+from server.realtime.items import (
+    CreatedItem,
+    ItemReference,
+    McpApprovalResponseItem,
+    UnsupportedItem,
+    history_item,
+    item_object,
+)
+from server.realtime.mcp_tools import McpTools
+from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.validation import first_error
 from voice.audio.codec import BadAudio, Samples, decode
-from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, UnknownItem, new_id
+from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
 from voice.language_model import LanguageModel
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import Session
@@ -79,6 +87,7 @@ class RealtimeConversation:
         send: called on the event loop with every event for the client.
         record_turn: called with every completed turn.
         config: the configuration to start with; the defaults if None.
+        allowed_mcp_servers: URLs of the MCP servers that the operator allows.
         beta: the client speaks the beta shape of the protocol.
     """
 
@@ -91,6 +100,7 @@ class RealtimeConversation:
         record_turn: Callable[[TurnRecord], None] | None = None,
         config: SessionConfig | None = None,
         *,
+        allowed_mcp_servers: Collection[str] = (),
         beta: bool = False,
     ) -> None:
         if beta:
@@ -99,9 +109,13 @@ class RealtimeConversation:
         self._languages = speech_models.recognizer.languages
         self._id = new_id("sess")
         self._config = config if config is not None else default_config(model, speech_models.voice.name)
-        self._writer = EventWriter(send, new_id("conv"), self._config, lambda: self.session.history.items, record_turn)
-        self.session = Session(language_model, speech_models, self._writer.write, session_settings(self._config))
+        history = History()
+        self._mcp = McpTools(send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools)
+        self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
+        settings = session_settings(self._config)
+        self.session = Session(language_model, speech_models, self._writer.write, settings, history=history)
         send(server_event("session.created", session=self._session_object()))
+        self._connect_mcp_servers(self._config)
 
     async def receive(self, text: str) -> None:
         """Handle one text frame. An invalid one produces an `error` event; the conversation continues."""
@@ -144,6 +158,7 @@ class RealtimeConversation:
 
     async def close(self) -> None:
         """End the conversation: the client has disconnected."""
+        await self._mcp.close()
         await self.session.close()
 
     async def _dispatch(self, client_event: protocol.ClientEvent) -> None:
@@ -163,12 +178,7 @@ class RealtimeConversation:
                 self.session.history.delete(client_event.item_id)
                 self._send(server_event("conversation.item.deleted", item_id=client_event.item_id))
             case protocol.ConversationItemRetrieve():
-                try:
-                    item = self.session.history.get(client_event.item_id)
-                except UnknownItem as error:
-                    code = "item_retrieve_invalid_item_id"  # the one code of its kind that clients look for
-                    raise InvalidEvent(str(error.args[0]), code=code, param="item_id") from None
-                self._send(server_event("conversation.item.retrieved", item=item_object(item)))
+                self._send(server_event("conversation.item.retrieved", item=self._find_item(client_event.item_id)))
             case protocol.ConversationItemTruncate():
                 self._truncate(client_event)
             case protocol.ResponseCreate():
@@ -215,17 +225,32 @@ class RealtimeConversation:
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
         self._config = self._writer.config = config
-        self.session.configure(session_settings(config))
+        self._connect_mcp_servers(config)
+        self._apply_config()
         self._send(server_event("session.updated", session=self._session_object()))
 
+    def _apply_config(self) -> None:
+        self.session.configure(session_settings(self._config, self._mcp.tools()))
+
+    def _connect_mcp_servers(self, config: SessionConfig) -> None:
+        servers = [tool for tool in config.tools if isinstance(tool, McpServer) and self._mcp.refusal(tool) is None]
+        self._mcp.configure(servers, [tool.name for tool in config.tools if isinstance(tool, FunctionTool)])
+
     async def _check_tools(self, config: SessionConfig, param: str) -> None:
-        """Check that the language model can call the functions."""
+        """Check that the language model can call the functions, and that the MCP servers are allowed."""
+        for number, tool in enumerate(config.tools):
+            if isinstance(tool, McpServer) and (refusal := self._mcp.refusal(tool)) is not None:
+                message, field = refusal
+                raise InvalidEvent(message, code="mcp_server_not_allowed", param=f"{param}.tools.{number}.{field}")
         try:
             await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
         except ValueError as error:
             raise InvalidEvent(str(error), param=f"{param}.{getattr(error, 'path', 'tools')}") from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
+        if isinstance(client_event.item, McpApprovalResponseItem):
+            self._approve(client_event.item)
+            return
         item, recording = self._read_item(client_event.item, "item")
         items = self.session.history.items
         if len(items) >= MAX_ITEMS or sum(len(item.text) for item in items) + len(item.text) > MAX_CHARACTERS:
@@ -249,6 +274,14 @@ class RealtimeConversation:
         self._writer.item_added(item, previous)
         self._transcribe(item, recording)
 
+    def _approve(self, response: McpApprovalResponseItem) -> None:
+        item = self._mcp.approve(response)
+        if item is None:
+            message = f"no approval request {response.approval_request_id!r} waits for an answer"
+            raise InvalidEvent(message, code="item_not_found", param="item.approval_request_id")
+        for event_type in ("conversation.item.added", "conversation.item.done"):
+            self._send(server_event(event_type, item=item, previous_item_id=response.approval_request_id))
+
     def _read_item(self, created: CreatedItem, param: str) -> tuple[HistoryItem, tuple[Samples, int] | None]:
         """The item that a client creates, and its audio if it must be transcribed."""
         try:
@@ -265,6 +298,13 @@ class RealtimeConversation:
             )
         self.session.check_capacity()
         return item, (samples, rate)
+
+    def _find_item(self, item_id: str) -> dict[str, Any]:
+        try:
+            return self._mcp.other_item(item_id) or item_object(self.session.history.get(item_id))
+        except UnknownItem as error:
+            code = "item_retrieve_invalid_item_id"  # the one code of its kind that clients look for
+            raise InvalidEvent(str(error.args[0]), code=code, param="item_id") from None
 
     def _transcribe(self, item: HistoryItem, recording: tuple[Samples, int] | None) -> None:
         if recording is not None:
@@ -311,7 +351,7 @@ class RealtimeConversation:
         if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
             config = after_output(config)
         request = ResponseRequest(
-            session_settings(config),
+            session_settings(config, self._mcp.tools()),
             items,
             in_conversation=params.conversation == "auto",
             tag=ResponseTag(config, params.metadata),
@@ -361,5 +401,6 @@ def open_conversation(
         send,
         context.record_turn,
         config,
+        allowed_mcp_servers=context.mcp_servers,
         beta=beta,
     )

@@ -9,10 +9,11 @@ from typing import Any
 from server.observability.turn_log import TurnRecord, last_user_text
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import item_object
+from server.realtime.mcp_tools import McpTools
 from server.realtime.response_writer import ResponseWriter, turn_event
 from server.realtime.session_config import SessionConfig
 from voice import events as session_events
-from voice.history import HistoryItem
+from voice.history import FunctionCall, FunctionCallOutput, HistoryItem
 from voice.word_alignment import TokenLogprob
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
@@ -32,6 +33,7 @@ class EventWriter:
     Args:
         items: returns the items of the conversation.
         record_turn: called with every completed turn.
+        mcp_tools: knows which calls are of MCP tools.
 
     Attributes:
         config: the configuration of the session.
@@ -44,8 +46,9 @@ class EventWriter:
         config: SessionConfig,
         items: Callable[[], Sequence[HistoryItem]],
         record_turn: Callable[[TurnRecord], None] | None,
+        mcp_tools: McpTools,
     ) -> None:
-        self.config = config
+        self.config, self._mcp = config, mcp_tools
         self._send, self._conversation_id, self._items, self._record_turn = send, conversation_id, items, record_turn
         self._responses: dict[str, ResponseWriter] = {}
         self._captions: dict[str, str] = {}
@@ -105,7 +108,8 @@ class EventWriter:
                 span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
                 self._send(server_event("input_audio_buffer.timeout_triggered", item_id=item_id, **span))
             case session_events.ItemAdded(item=item, previous_id=previous):
-                self.item_added(item, previous)
+                if not (isinstance(item, FunctionCallOutput) and self._mcp.is_own_output(item)):
+                    self.item_added(item, previous)
 
     def _write_transcript(
         self,
@@ -148,7 +152,7 @@ class EventWriter:
                 config, metadata = (tag.config, tag.metadata) if isinstance(tag, ResponseTag) else (self.config, None)
                 conversation_id = self._conversation_id if event.in_conversation else None
                 self._responses[event.response_id] = ResponseWriter(
-                    self._send, event, conversation_id, config, metadata
+                    self._send, event, conversation_id, config, metadata, self._mcp
                 )
             case session_events.ResponseItemStarted():
                 self._responses[event.response_id].item_started(event)

@@ -97,6 +97,16 @@ class FunctionCallOutputItem(_NewItem):
     output: str = Field(max_length=MAX_TEXT)
 
 
+class McpApprovalResponseItem(StrictModel):
+    """Whether a call of an MCP server's tool may be made."""
+
+    type: Literal["mcp_approval_response"]
+    id: ItemId | None = None
+    approval_request_id: str = Field(max_length=64)
+    approve: bool
+    reason: str | None = Field(None, max_length=4096)
+
+
 class ItemReference(StrictModel):
     """Stands for an item of the conversation."""
 
@@ -105,7 +115,7 @@ class ItemReference(StrictModel):
 
 
 CreatedItem = MessageItem | FunctionCallItem | FunctionCallOutputItem
-ConversationItem = Annotated[CreatedItem, Field(discriminator="type")]
+ConversationItem = Annotated[CreatedItem | McpApprovalResponseItem, Field(discriminator="type")]
 InputItem = Annotated[CreatedItem | ItemReference, Field(discriminator="type")]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server.realtime.events import ServerEvent, server_event
-from server.realtime.items import item_object
+from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, SessionConfig
 from voice import events as session_events
 from voice.audio.codec import OUTPUT_RATE, Samples, encode
@@ -22,6 +22,7 @@ class ResponseWriter:
         conversation_id: None if the response is not part of the conversation.
         config: the configuration of this response.
         metadata: the client's own data, echoed.
+        mcp_tools: knows which calls are of MCP tools.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class ResponseWriter:
         conversation_id: str | None,
         config: SessionConfig,
         metadata: dict[str, str] | None,
+        mcp_tools: McpTools,
     ) -> None:
-        self._send, self._id, self._spoken = send, started.response_id, started.spoken
+        self._send, self._id, self._spoken, self._mcp = send, started.response_id, started.spoken, mcp_tools
         self._in_conversation = conversation_id is not None
         output = config.audio.output
         self._response = {
@@ -57,7 +59,9 @@ class ResponseWriter:
 
     def item_started(self, event: session_events.ResponseItemStarted) -> None:
         """Send that the response has a new item."""
-        item = item_object(event.item)
+        if isinstance(event.item, FunctionCall):
+            self._mcp.started(event.item)
+        item = self._mcp.item_object(event.item)
         if isinstance(event.item, Item):
             item["content"] = []
         self._item_ids.append(event.item.id)
@@ -82,17 +86,32 @@ class ResponseWriter:
 
     def arguments_delta(self, event: session_events.FunctionCallArguments) -> None:
         """Send more of a function call's arguments."""
-        event_type = "response.function_call_arguments.delta"
-        fields = {"call_id": event.call_id, "delta": event.text}
-        self._send(server_event(event_type, **fields, **self._position(event.item_id)))
+        position = self._position(event.item_id)
+        match self._mcp.kind(event.item_id):
+            case "function_call":
+                event_type, position["call_id"] = "response.function_call_arguments.delta", event.call_id
+            case "mcp_call":
+                event_type = "response.mcp_call_arguments.delta"
+            case "mcp_approval_request":
+                return
+        self._send(server_event(event_type, delta=event.text, **position))
 
     def call_done(self, call: FunctionCall) -> None:
         """Send that a function call is complete, or was cancelled."""
-        if call.complete:
+        position, kind = self._position(call.id), self._mcp.kind(call.id)
+        if call.complete and kind == "function_call":
             fields = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-            event_type = "response.function_call_arguments.done"
-            self._send(server_event(event_type, **fields, **self._position(call.id)))
-        self._item_done(call, "completed" if call.complete else "incomplete")
+            self._send(server_event("response.function_call_arguments.done", **fields, **position))
+        elif call.complete and kind == "mcp_call":
+            self._send(server_event("response.mcp_call_arguments.done", arguments=call.arguments, **position))
+        if kind == "mcp_call":  # the item is done once the tool has returned
+            item_position = self._item_position(call.id)
+            item = self._mcp.item_object(call)
+            self._send(server_event("response.output_item.done", item=item, **item_position))
+        else:
+            self._item_done(call, "completed" if call.complete else "incomplete")
+        if kind != "mcp_approval_request":
+            self._mcp.finished(call, position["output_index"])
 
     def done(self, done: session_events.ResponseDone) -> None:
         """Send the closing events, up to `response.done`."""
@@ -103,7 +122,7 @@ class ResponseWriter:
         output = []
         for item in done.items:
             complete = item.complete if isinstance(item, FunctionCall) else status == "completed"
-            output.append({**item_object(item), "status": "completed" if complete else "incomplete"})
+            output.append(self._finished(item, "completed" if complete else "incomplete"))
         response = {
             **self._response,  # a copy: `response.created` may still be in the send queue
             "status": done.status,
@@ -126,10 +145,14 @@ class ResponseWriter:
         self._send(server_event("response.content_part.done", part=part, **position))
 
     def _item_done(self, item: Item | FunctionCall, status: str) -> None:
-        finished = {**item_object(item), "status": status}
+        finished = self._finished(item, status)
         self._send(server_event("response.output_item.done", item=finished, **self._item_position(item.id)))
         if self._in_conversation:
             self._send(server_event("conversation.item.done", item=finished))
+
+    def _finished(self, item: Item | FunctionCall, status: str) -> dict[str, Any]:
+        finished = self._mcp.item_object(item)
+        return {**finished, "status": status} if "status" in finished else finished
 
     def _item_position(self, item_id: str) -> dict[str, Any]:
         return {"response_id": self._id, "output_index": self._item_ids.index(item_id)}

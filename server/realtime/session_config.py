@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.instructions import INSTRUCTIONS
@@ -154,6 +154,46 @@ class FunctionTool(StrictModel):
     parameters: dict[str, Any] | None = None
 
 
+class McpToolFilter(StrictModel):
+    """Selects tools of an MCP server: those with these names, or those that change nothing, or both."""
+
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class McpApprovalFilter(StrictModel):
+    """Which tools of an MCP server need the client's approval for each call."""
+
+    always: McpToolFilter | None = None
+    never: McpToolFilter | None = None
+
+
+class McpServer(StrictModel):
+    """An MCP server whose tools a response may call. The server calls them itself."""
+
+    type: Literal["mcp"]
+    server_label: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    server_url: str | None = Field(None, max_length=2048)
+    server_description: str | None = Field(None, max_length=32_768)
+    headers: dict[str, str] | None = Field(None, max_length=64)
+    authorization: str | None = Field(None, max_length=8192)
+    allowed_tools: list[str] | McpToolFilter | None = None
+    require_approval: Literal["always", "never"] | McpApprovalFilter | None = None
+    # Specific to OpenAI's service: a connector or a tunnel is rejected, the rest has no effect.
+    connector_id: str | None = None
+    tunnel_id: str | None = None
+    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+    defer_loading: bool | None = None
+
+
+class ToolChoiceMcp(StrictModel):
+    """A response must call a tool of this MCP server."""
+
+    type: Literal["mcp"]
+    server_label: str = Field(max_length=64)
+    name: str | None = Field(None, max_length=64)
+
+
 class ToolChoiceFunction(StrictModel):
     """A response must call this function."""
 
@@ -161,8 +201,21 @@ class ToolChoiceFunction(StrictModel):
     name: str = Field(max_length=64)
 
 
-ToolChoice = Literal["auto", "none", "required"] | ToolChoiceFunction
-Tools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+def _tag(value: Any) -> str:
+    """The type of a tool or a tool choice: clients may leave it out of a function."""
+    if isinstance(value, dict):
+        return str(value.get("type", "function"))
+    return str(value.type) if isinstance(value, BaseModel) else "mode"
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["auto", "none", "required"], Tag("mode")]
+    | Annotated[ToolChoiceFunction, Tag("function")]
+    | Annotated[ToolChoiceMcp, Tag("mcp")],
+    Discriminator(_tag),
+]
+AnyTool = Annotated[Annotated[FunctionTool, Tag("function")] | Annotated[McpServer, Tag("mcp")], Discriminator(_tag)]
+Tools = Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)]
 
 
 class Reasoning(StrictModel):

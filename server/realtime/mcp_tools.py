@@ -1,0 +1,321 @@
+"""The MCP servers of one conversation: which tools they have, and the calls that responses make of them.
+
+For the voice session these are ordinary functions. On the wire a call is an `mcp_call` item, or first an
+`mcp_approval_request`; the server makes the call itself and adds the output. Only servers that the operator allows are
+contacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from server.realtime.events import ServerEvent, server_event
+from server.realtime.items import McpApprovalResponseItem, item_object
+from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
+from server.tools.mcp_client import McpClient, McpError, McpTool
+from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, new_id
+from voice.language_model import Tool
+
+_log = logging.getLogger("rejoinder.server")
+
+NOT_APPROVED = "The user did not approve this call, so it was not made."
+"""The output of a call that the client refused."""
+
+CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
+"""What a function call of the voice session is on the wire."""
+
+
+@dataclass
+class _Server:
+    """A server of the session and its tools, once they are listed."""
+
+    config: McpServer
+    client: McpClient
+    listing: asyncio.Task[None] | None = None
+    tools: dict[str, McpTool] = field(default_factory=dict)
+
+
+@dataclass
+class _Call:
+    """A call: its wire format, and what runs it."""
+
+    server: _Server
+    tool: McpTool
+    item: FunctionCall
+    wire: dict[str, Any]
+    approved: bool | None = None
+
+
+class McpTools:
+    """The MCP tools of one conversation.
+
+    Args:
+        send: sends a server event.
+        history: takes the outputs of calls.
+        allowed_urls: the servers that the operator allows.
+        on_tools_changed: called when a server's tools are known.
+        check_tools: raises ValueError if the language model cannot call a tool, whose schema it cannot enforce.
+        new_client: makes the client of a server from its URL and headers.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[ServerEvent], None],
+        history: History,
+        allowed_urls: Collection[str],
+        on_tools_changed: Callable[[], None],
+        check_tools: Callable[[Sequence[Tool]], None],
+        new_client: Callable[[str, Mapping[str, str]], McpClient] = McpClient,
+    ) -> None:
+        self._send, self._history, self._allowed_urls = send, history, allowed_urls
+        self._on_tools_changed, self._check_tools, self._new_client = on_tools_changed, check_tools, new_client
+        self._servers: dict[str, _Server] = {}
+        self._functions: frozenset[str] = frozenset()
+        self._calls: dict[str, _Call] = {}
+        self._other_items: dict[str, dict[str, Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Configuration.
+
+    def refusal(self, config: McpServer) -> tuple[str, str] | None:
+        """Why a server cannot be used, and the field that says so."""
+        if config.connector_id is not None:
+            return "connectors are OpenAI's own: give a server_url", "connector_id"
+        if config.tunnel_id is not None:
+            return "tunnels are OpenAI's own: give a server_url", "tunnel_id"
+        if config.server_url is None:
+            return "a server_url is required", "server_url"
+        if config.server_url not in self._allowed_urls:
+            return f"the operator of this server does not allow the MCP server {config.server_url}", "server_url"
+        return None
+
+    def configure(self, configs: Sequence[McpServer], functions: Collection[str]) -> None:
+        """Connect to the servers of a new configuration, and forget others.
+
+        Args:
+            functions: names of the client's own functions, which tools of the same name do not replace.
+        """
+        self._functions = frozenset(functions)
+        wanted = {config.server_label: config for config in configs}
+        for label, server in list(self._servers.items()):
+            if wanted.get(label) != server.config:
+                del self._servers[label]
+                self._spawn(server.client.close())
+        for label, config in wanted.items():
+            if label not in self._servers:
+                self._connect(label, config)
+
+    def tools(self) -> dict[str, list[Tool]]:
+        """The tools that the language model may call, by the label of their server."""
+        tools: dict[str, list[Tool]] = {}
+        for server, tool in self._by_name().values():
+            tools.setdefault(server.config.server_label, []).append(_declaration(tool))
+        return tools
+
+    async def _can_call(self, tool: McpTool, label: str) -> bool:
+        try:
+            await asyncio.to_thread(self._check_tools, [_declaration(tool)])
+        except ValueError as error:
+            _log.warning("the tool %r of the MCP server %r cannot be called: %s", tool.name, label, error)
+            return False
+        return True
+
+    def _by_name(self) -> dict[str, tuple[_Server, McpTool]]:
+        """The tools that may be called. Where two servers have a tool of the same name, the first one is called."""
+        found: dict[str, tuple[_Server, McpTool]] = {}
+        for server in self._servers.values():
+            for tool in server.tools.values():
+                if tool.name not in self._functions and _is_allowed(server.config.allowed_tools, tool):
+                    found.setdefault(tool.name, (server, tool))
+        return found
+
+    def _connect(self, label: str, config: McpServer) -> None:
+        headers = dict(config.headers or {})
+        if config.authorization is not None:
+            headers["Authorization"] = f"Bearer {config.authorization}"
+        server = self._servers[label] = _Server(config, self._new_client(config.server_url or "", headers))
+        server.listing = self._spawn(self._list(server))
+
+    async def _list(self, server: _Server) -> None:
+        item_id, label = new_id("mcpl"), server.config.server_label
+        item: dict[str, Any] = {"id": item_id, "type": "mcp_list_tools", "server_label": label, "tools": []}
+        self._other_items[item_id] = item
+        self._send(server_event("conversation.item.added", item=item, previous_item_id=None))
+        self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
+        try:
+            listed = await server.client.list_tools()
+        except McpError as error:
+            _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error)
+            self._send(server_event("mcp_list_tools.failed", item_id=item_id))
+            return
+        server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
+        tools = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+                "annotations": tool.annotations,
+            }
+            for tool in listed
+        ]
+        item = self._other_items[item_id] = {**item, "tools": tools}
+        self._on_tools_changed()
+        self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
+        self._send(server_event("mcp_list_tools.completed", item_id=item_id))
+
+    # Calls.
+
+    def started(self, item: FunctionCall) -> None:
+        """The voice session starts a function call, which may be one of ours."""
+        if item.name not in (tools := self._by_name()):
+            return
+        server, tool = tools[item.name]
+        approval = _needs_approval(server.config.require_approval, tool)
+        wire = {
+            "id": item.id,
+            "type": "mcp_approval_request" if approval else "mcp_call",
+            "server_label": server.config.server_label,
+            "name": item.name,
+            "arguments": "",
+        }
+        if not approval:
+            wire |= {"approval_request_id": None, "output": None, "error": None}
+        self._calls[item.id] = _Call(server, tool, item, wire)
+
+    def kind(self, item_id: str) -> CallKind:
+        """What a function call is on the wire."""
+        call = self._calls.get(item_id)
+        return call.wire["type"] if call is not None else "function_call"
+
+    def item_object(self, item: HistoryItem) -> dict[str, Any]:
+        """An item in the protocol's format."""
+        call = self._calls.get(item.id)
+        return item_object(item) if call is None else {**call.wire, "arguments": call.item.arguments}
+
+    def other_item(self, item_id: str) -> dict[str, Any] | None:
+        """An item that is not in the history: a list of tools, an approval, or a call that was approved."""
+        if item_id in self._calls:
+            return self.item_object(self._calls[item_id].item)
+        return self._other_items.get(item_id)
+
+    def is_own_output(self, output: FunctionCallOutput) -> bool:
+        """Whether an output belongs to a call of an MCP tool, which carries it."""
+        return any(call.item.call_id == output.call_id for call in self._calls.values())
+
+    def finished(self, item: FunctionCall, output_index: int) -> None:
+        """A call's arguments are complete, or it was cancelled before."""
+        call = self._calls.get(item.id)
+        if call is None:
+            return
+        if not item.complete:
+            self._fail(call, McpError("tool_execution_error", "the call was cancelled before it was complete"))
+        elif call.wire["type"] == "mcp_call":
+            self._send(server_event("response.mcp_call.in_progress", item_id=item.id, output_index=output_index))
+            self._spawn(self._run(call, output_index))
+
+    def approve(self, response: McpApprovalResponseItem) -> dict[str, Any] | None:
+        """Make a call that the client has approved, or record that it has not. Returns the response's item, or None if
+        there is no such request, or it has been answered."""
+        call = self._calls.get(response.approval_request_id)
+        if call is None or call.wire["type"] != "mcp_approval_request" or call.approved is not None:
+            return None
+        call.approved = response.approve
+        answer = {
+            "id": response.id or new_id("mcpr"),
+            "type": "mcp_approval_response",
+            "approval_request_id": response.approval_request_id,
+            "approve": response.approve,
+            "reason": response.reason,
+        }
+        self._other_items[answer["id"]] = answer
+        if not response.approve:
+            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
+            return answer
+        self._spawn(self._run_approved(call))
+        return answer
+
+    async def _run_approved(self, call: _Call) -> None:
+        made = FunctionCall(new_id("item"), call.item.call_id, call.item.name, call.item.arguments, complete=True)
+        wire = {
+            **call.wire,
+            "id": made.id,
+            "type": "mcp_call",
+            "approval_request_id": call.item.id,
+            "output": None,
+            "error": None,
+        }
+        self._calls[made.id] = approved = _Call(call.server, call.tool, made, wire)
+        item = self.item_object(made)
+        self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
+        self._send(server_event("response.mcp_call.in_progress", item_id=made.id, output_index=0))
+        await self._run(approved, 0)
+
+    async def _run(self, call: _Call, output_index: int) -> None:
+        label, name = call.server.config.server_label, call.item.name
+        _log.info("calling %s of the MCP server %r", name, label)
+        position = {"item_id": call.wire["id"], "output_index": output_index}
+        try:
+            output = await call.server.client.call_tool(name, json.loads(call.item.arguments))
+        except McpError as error:
+            _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error)
+            self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
+            self._send(server_event("response.mcp_call.failed", **position))
+            self._fail(call, error)
+            return
+        self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, output))
+        call.wire["output"] = output
+        self._send(server_event("response.mcp_call.completed", **position))
+        self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+
+    def _fail(self, call: _Call, error: McpError) -> None:
+        if call.wire["type"] == "mcp_call":
+            call.wire["error"] = {"type": error.kind, "message": str(error)}
+            if error.kind != "tool_execution_error":
+                call.wire["error"]["code"] = error.code
+        self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """The conversation has ended: calls in progress are abandoned."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._servers.values():
+            await server.client.close()
+
+
+def _declaration(tool: McpTool) -> Tool:
+    return Tool(tool.name, tool.description, tool.input_schema)
+
+
+def _is_allowed(allowed: list[str] | McpToolFilter | None, tool: McpTool) -> bool:
+    if allowed is None:
+        return True
+    if isinstance(allowed, list):
+        return tool.name in allowed
+    return _matches(allowed, tool)
+
+
+def _matches(selection: McpToolFilter, tool: McpTool) -> bool:
+    if selection.tool_names is not None and tool.name not in selection.tool_names:
+        return False
+    return selection.read_only is None or selection.read_only == tool.read_only
+
+
+def _needs_approval(required: Literal["always", "never"] | McpApprovalFilter | None, tool: McpTool) -> bool:
+    """Approval is needed unless the client says that it is not."""
+    if required is None or isinstance(required, str):
+        return required != "never"
+    if required.always is not None and _matches(required.always, tool):
+        return True
+    return required.never is None or not _matches(required.never, tool)

@@ -1,0 +1,1 @@
+"""Functions that the server itself can run: tools of MCP servers."""

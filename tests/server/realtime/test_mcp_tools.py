@@ -1,0 +1,258 @@
+"""Tools of MCP servers in a conversation: listing, approval, calls, failures, and the operator's allow-list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from server.realtime.mcp_tools import NOT_APPROVED
+from server.tools.mcp_client import McpError, McpTool
+from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
+
+URL = "https://tools.example/mcp"
+SERVER = {"type": "mcp", "server_label": "house", "server_url": URL, "require_approval": "never"}
+LIGHTS = McpTool("switch_lights", "Switch the lights", {"type": "object", "properties": {"on": {"type": "boolean"}}})
+READ = McpTool("read_meter", "Read the meter", annotations={"readOnlyHint": True})
+
+
+class FakeMcpClient:
+    """An MCP server with two tools. Records the calls."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url, self.headers, self.closed = url, headers, False
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.error: McpError | None = None
+        self.seconds = 0.1
+
+    async def list_tools(self) -> list[McpTool]:
+        await asyncio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return [LIGHTS, READ, McpTool("broken", input_schema={"type": "array"})]
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
+        self.calls.append((name, arguments))
+        await asyncio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return "The lights are on."
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class McpConversation(Client):
+    """A client of a server whose operator allows `URL`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers: list[FakeMcpClient] = []
+
+        def connect(url: str, headers: Mapping[str, str]) -> FakeMcpClient:
+            self.servers.append(FakeMcpClient(url, headers))
+            return self.servers[-1]
+
+        mcp = self.conversation._mcp
+        mcp._allowed_urls, mcp._new_client = [URL], connect  # type: ignore[assignment]
+        self.language_model.calls = [("switch_lights", '{"on": true}')]
+
+
+def converse(scenario: Any) -> McpConversation:
+    conversation: list[McpConversation] = []
+
+    async def with_mcp(client: Client) -> None:
+        conversation.append(McpConversation())
+        await scenario(conversation[0])
+        await conversation[0].conversation.close()
+
+    hold_conversation(with_mcp)
+    check_against_openai(conversation[0].events)
+    return conversation[0]
+
+
+def of_type(client: Client, type: str) -> list[dict[str, Any]]:
+    return [event for event in client.events if event["type"] == type]
+
+
+async def connect(client: Client, **settings: Any) -> None:
+    await client.configure(tools=[{**SERVER, **settings}])
+    while "mcp_list_tools.completed" not in client.types() and "error" not in client.types():
+        await asyncio.sleep(0.01)  # the schemas are checked in a thread, which knows nothing of the virtual clock
+
+
+def test_a_call_is_made_by_the_server_and_its_output_is_spoken() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, authorization="token")
+        await one_turn(client)
+        await client.send("response.create")
+        await asyncio.sleep(3)
+
+    client = converse(scenario)
+    types = client.types()
+    assert types.index("mcp_list_tools.in_progress") < types.index("mcp_list_tools.completed")
+    items = [event["item"] for event in of_type(client, "conversation.item.done")]
+    listed = next(item for item in items if item["type"] == "mcp_list_tools")
+    assert [tool["name"] for tool in listed["tools"]] == ["switch_lights", "read_meter", "broken"]
+    assert "authorization" not in client.last("session.updated")["session"]["tools"][0]
+    order = [kind for kind in types if kind.startswith("response.") and "audio" not in kind and "part" not in kind]
+    assert order == [
+        "response.created",
+        "response.output_item.added",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        "response.output_item.done",
+        "response.mcp_call.in_progress",
+        "response.done",
+        "response.mcp_call.completed",
+        "response.created",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.done",
+    ]
+    done = [e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "mcp_call"]
+    assert [(item["output"], item["error"]) for item in done] == [("The lights are on.", None)]
+    server = client.servers[0]
+    assert (server.headers, server.calls) == ({"Authorization": "Bearer token"}, [("switch_lights", {"on": True})])
+    assert server.closed
+    prompt = client.language_model.prompts[-1]
+    assert [message.role for message in prompt] == ["system", "user", "assistant", "tool"]
+    assert prompt[-1].content == "The lights are on."
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_a_call_that_needs_approval_waits_for_it(approve: bool) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval="always")
+        await one_turn(client)
+        assert not client.servers[0].calls
+        request = client.last("response.output_item.done")["item"]
+        assert (request["type"], request["arguments"]) == ("mcp_approval_request", '{"on": true}')
+        answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": approve}
+        await client.send("conversation.item.create", item=answer)
+        await asyncio.sleep(1)
+        await client.send("conversation.item.create", item=answer, event_id="again")
+        assert client.error["event_id"] == "again"
+        await client.send("response.create")
+        await asyncio.sleep(3)
+
+    client = converse(scenario)
+    assert len(client.servers[0].calls) == approve
+    assert client.language_model.prompts[-1][-1].content == ("The lights are on." if approve else NOT_APPROVED)
+    calls = [e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "mcp_call"]
+    assert len(calls) == approve
+    if approve:
+        assert (
+            calls[0]["approval_request_id"] == client.last("conversation.item.done")["item"]["id"] or calls[0]["output"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [
+        (None, True),
+        ("always", True),
+        ("never", False),
+        ({"never": {"tool_names": ["switch_lights"]}}, False),
+        ({"always": {"tool_names": ["switch_lights"]}, "never": {"tool_names": ["switch_lights"]}}, True),
+        ({"never": {"read_only": True}}, True),
+    ],
+)
+def test_who_must_approve_is_the_clients_choice(setting: Any, asked: bool) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, require_approval=setting)
+        await one_turn(client)
+
+    client = converse(scenario)
+    kind = client.last("response.output_item.done")["item"]["type"]
+    assert kind == ("mcp_approval_request" if asked else "mcp_call")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names"),
+    [
+        (None, ["switch_lights", "read_meter"]),
+        (["read_meter"], ["read_meter"]),
+        ({"read_only": True}, ["read_meter"]),
+        ({"tool_names": ["switch_lights"], "read_only": False}, ["switch_lights"]),
+    ],
+)
+def test_only_the_allowed_tools_are_offered(allowed: Any, names: Sequence[str]) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, allowed_tools=allowed)
+
+    client = converse(scenario)
+    assert [tool.name for tool in client.conversation.session.settings.tools] == names
+
+
+def test_a_failed_call_is_reported_and_the_conversation_goes_on() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client)
+        client.servers[0].error = McpError("http_error", "HTTP status 500", 500)
+        await one_turn(client)
+        await client.send("response.create")
+        await asyncio.sleep(3)
+
+    client = converse(scenario)
+    assert of_type(client, "response.mcp_call.failed")
+    call = next(e["item"] for e in of_type(client, "conversation.item.done") if e["item"]["type"] == "mcp_call")
+    assert call["error"] == {"type": "http_error", "message": "HTTP status 500", "code": 500}
+    assert client.language_model.prompts[-1][-1].content == "The call failed: HTTP status 500"
+    assert client.last("response.done")["response"]["status"] == "completed"
+
+
+def test_a_slow_call_does_not_block_the_conversation_and_survives_an_interruption() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client)
+        client.servers[0].seconds = 6.0
+        await one_turn(client)
+        client.language_model.calls = []
+        await one_turn(client)
+        await client.speak(1.0, 0.5)
+        await client.speak(3.0, 0.0)
+
+    client = converse(scenario)
+    assert len(of_type(client, "response.mcp_call.completed")) == 1
+    assert "The lights are on." in [message.content for message in client.language_model.prompts[-1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"server_url": "https://evil.example/mcp"}, "server_url"),
+        ({"server_url": None}, "server_url"),
+        ({"connector_id": "connector_gmail"}, "connector_id"),
+    ],
+)
+def test_only_servers_that_the_operator_allows_are_contacted(change: dict[str, Any], field: str) -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client, **change)
+        assert (client.error["code"], client.error["param"]) == ("mcp_server_not_allowed", f"session.tools.0.{field}")
+        assert not client.servers
+
+    converse(scenario)
+
+
+def test_a_server_that_cannot_be_listed_is_reported() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await client.configure(tools=[SERVER])
+        client.servers[0].error = McpError("http_error", "HTTP status 401", 401)
+        await asyncio.sleep(1)
+        await one_turn(client)
+
+    client = converse(scenario)
+    assert of_type(client, "mcp_list_tools.failed")
+    assert client.last("response.done")["response"]["output"][0]["type"] == "message"
+
+
+def test_a_response_may_be_required_to_call_a_server() -> None:
+    async def scenario(client: McpConversation) -> None:
+        await connect(client)
+        await client.send("response.create", response={"tool_choice": {"type": "mcp", "server_label": "house"}})
+        await asyncio.sleep(3)
+        await client.send("response.create", response={"tool_choice": {"type": "mcp", "server_label": "garden"}})
+        assert client.error["param"] == "response.tool_choice.server_label"
+
+    assert converse(scenario).language_model.choices == ["required"]
