@@ -24,8 +24,10 @@ from openai.types.realtime import (
 from pydantic import BaseModel
 
 from server.realtime.session_config import MAX_TOOLS
+from server.tools.mcp_client import McpError
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn
 from tests.server.realtime.test_items import recording
+from tests.server.realtime.test_mcp_tools import URL, McpConversation, connect, converse
 from tests.server.realtime.test_response_writer import WEATHER, answer, calling
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "realtime-coverage.md"
@@ -43,7 +45,12 @@ UNSUPPORTED_EVENTS = {
 }
 """Events that are never sent or accepted, and why."""
 
-MCP_EVENTS = ("mcp_list_tools.", "response.mcp_call")
+HOUSE = {"type": "mcp", "server_label": "house", "server_url": URL, "server_description": "The house"}
+
+REJECTED_FIELDS = {"tools[].connector_id": "OpenAI's own", "tools[].tunnel_id": "OpenAI's own"}
+"""Fields that produce an error."""
+
+SECRETS = ("tools[].headers", "tools[].authorization")
 
 SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "type": ({}, ""),
@@ -61,8 +68,27 @@ SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "no effect: the oldest half is dropped",
     ),
     "tool_choice": ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_weather"}}, ""),
+    "tool_choice.server_label": (
+        {"tools": [HOUSE], "tool_choice": {"type": "mcp", "server_label": "house"}},
+        "",
+    ),
     "tools[]": ({"tools": [WEATHER]}, f"up to {MAX_TOOLS}"),
-    "audio.input.format": ({"audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}}}}, "also 8, 16, 48 kHz"),
+    **{f"tools[].{name}": ({"tools": [HOUSE]}, "") for name in ("server_label", "server_url", "server_description")},
+    **{
+        f"tools[].{name}": ({"tools": [HOUSE | {name: value}]}, note)
+        for name, value, note in (
+            ("allowed_tools", {"read_only": True, "tool_names": ["a"]}, ""),
+            ("require_approval", {"always": {"read_only": False}, "never": {"tool_names": ["a"]}}, ""),
+            ("headers", {"X-Key": "secret"}, "used, not echoed"),
+            ("authorization", "secret", "used, not echoed"),
+            ("allowed_callers", ["direct"], "no effect"),
+            ("defer_loading", True, "no effect"),
+        )
+    },
+    "audio.input.format": (
+        {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}}}},
+        "also 8, 16 and 48 kHz",
+    ),
     "audio.input.noise_reduction": (
         {"audio": {"input": {"noise_reduction": {"type": "near_field", "strength": 0.5}}}},
         "no effect",
@@ -116,16 +142,8 @@ RESPONSE_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
             "prompt", "tool_choice", "tools[]",
         )
     },
+    **{name: value for name, value in SESSION_SAMPLES.items() if name.startswith(("tools[].", "tool_choice."))},
 }  # fmt: skip
-
-MCP_FIELDS = frozenset(
-    [
-        "tool_choice.server_label", "tools[].server_label", "tools[].allowed_callers", "tools[].allowed_tools",
-        "tools[].authorization", "tools[].connector_id", "tools[].defer_loading", "tools[].headers",
-        "tools[].require_approval", "tools[].server_description", "tools[].server_url", "tools[].tunnel_id",
-    ]
-)  # fmt: skip
-"""Fields of MCP tools."""
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:
@@ -157,43 +175,42 @@ def contains(whole: Any, part: Any) -> bool:
     """Whether `whole` has all fields of `part`."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(contains(whole.get(name), value) for name, value in part.items())
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(whole) == len(part) and all(map(contains, whole, part))
     return bool(whole == part)
-
-
-def is_mcp(path: str) -> bool:
-    return any(path == name or path.startswith(f"{name}.") for name in MCP_FIELDS)
 
 
 def session_rows() -> Iterator[tuple[str, str, str]]:
     """Field, whether it is supported, and a note, for `session.update`."""
     for path in fields(RealtimeSessionCreateRequest):
-        if is_mcp(path):
-            yield path, "no", "MCP tools"
+        if path in REJECTED_FIELDS:
+            yield path, "no", REJECTED_FIELDS[path]
             continue
         patch, note = sample(path, SESSION_SAMPLES)
 
         async def scenario(client: Client, patch: dict[str, Any] = patch) -> None:
             await client.configure(**patch)
 
-        client = hold_conversation(scenario)
+        client = converse(scenario)
         updated = client.last("session.updated")["session"]
-        assert path == "model" or contains(updated, patch), (path, updated)
+        assert path == "model" or path in SECRETS or contains(updated, patch), (path, updated)
         yield path, "yes", note
 
 
 def response_rows() -> Iterator[tuple[str, str, str]]:
     """The same for `response.create`."""
     for path in fields(RealtimeResponseCreateParams):
-        if is_mcp(path):
-            yield path, "no", "MCP tools"
+        if path in REJECTED_FIELDS:
+            yield path, "no", REJECTED_FIELDS[path]
             continue
         patch, note = sample(path, RESPONSE_SAMPLES)
 
         async def scenario(client: Client, patch: dict[str, Any] = patch) -> None:
+            await connect(client)
             await client.send("response.create", response=patch)
             await asyncio.sleep(5)
 
-        client = hold_conversation(scenario)
+        client = converse(scenario)
         assert client.last("response.done")["response"]["status"] in ("completed", "incomplete"), path
         yield path, "yes", note
 
@@ -228,6 +245,18 @@ async def everything(client: Client) -> None:
     await asyncio.sleep(3)
 
 
+async def mcp_events(client: McpConversation) -> None:
+    """A conversation with the events of MCP tools."""
+    await connect(client)
+    await one_turn(client)
+    client.servers[0].error = McpError("http_error", "HTTP status 500", 500)
+    await one_turn(client)
+    await client.configure(tools=[])
+    await client.configure(tools=[HOUSE])
+    client.servers[1].error = McpError("http_error", "HTTP status 500", 500)
+    await asyncio.sleep(1)
+
+
 def event_types(union: Any) -> list[str]:
     return sorted({typing.get_args(model.model_fields["type"].annotation)[0] for model in models(union)})
 
@@ -248,8 +277,7 @@ def event_rows(known: Mapping[str, bool]) -> Iterator[tuple[str, str, str]]:
             assert event_type not in UNSUPPORTED_EVENTS, f"{event_type} is supported by now"
             yield event_type, "yes", ""
             continue
-        note = "MCP tools" if event_type.startswith(MCP_EVENTS) else UNSUPPORTED_EVENTS[event_type]
-        yield event_type, "no", note
+        yield event_type, "no", UNSUPPORTED_EVENTS[event_type]
 
 
 def table(head: str, rows: Iterator[tuple[str, str, str]]) -> str:
@@ -259,7 +287,7 @@ def table(head: str, rows: Iterator[tuple[str, str, str]]) -> str:
 
 
 def page() -> str:
-    sent = set(hold_conversation(everything).types())
+    sent = set(hold_conversation(everything).types()) | set(converse(mcp_events).types())
     server_events = {name: name in sent for name in event_types(RealtimeServerEvent)}
     client_events = {name: accepted(name) for name in event_types(RealtimeClientEvent)}
     return f"""# Coverage of the Realtime protocol

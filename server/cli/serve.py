@@ -35,6 +35,10 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Allow pages of another origin, like https://example.org; repeatable.")
     ] = None,
+    allow_mcp_server: Annotated[
+        list[str] | None,
+        typer.Option(help="Let conversations use the tools of this MCP server, by its exact URL; repeatable."),
+    ] = None,
     max_conversations: Annotated[
         int, typer.Option(min=1, max=1024, help="Refuse connections above this number of concurrent conversations.")
     ] = 16,
@@ -85,6 +89,9 @@ def serve(
             raise typer.BadParameter(
                 "an API key may contain only letters, digits and !#$%&'*+.^_`|~-: browsers cannot send others"
             )
+    for url in allow_mcp_server or ():
+        if not re.fullmatch(r"https?://[^\s]+", url):
+            raise typer.BadParameter("--allow-mcp-server looks like https://tools.example.org/mcp")
     if tls_cert is not None and tls_self_signed:
         raise typer.BadParameter("give either a certificate or --tls-self-signed")
     if public_url and not re.fullmatch(r"(https?|wss?)://[^/\s]+/?", public_url):
@@ -108,6 +115,7 @@ def serve(
             CallSettings(greeting=greeting, max_duration_s=60 * max_call_minutes), carrier_auth, public_url
         ),
         audiosocket,
+        frozenset(allow_mcp_server or ()),
     )
     with user_errors():
         run(model_options, settings, _err)

@@ -44,6 +44,7 @@ class ServeSettings:
         keep_text: whether the turn log contains transcripts.
         telephony: call settings and carrier authentication.
         audiosocket: port for AudioSocket calls, or None.
+        mcp_servers: URLs of the MCP servers that conversations may use.
     """
 
     host: str
@@ -59,6 +60,7 @@ class ServeSettings:
     keep_text: bool = True
     telephony: TelephonySettings = field(default_factory=TelephonySettings)
     audiosocket: int | None = None
+    mcp_servers: frozenset[str] = frozenset()
 
 
 def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
@@ -88,6 +90,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         _is_loopback(http_socket),
         turn_log.record if turn_log else None,
         engine,
+        settings.mcp_servers,
     )
     config = uvicorn.Config(
         build_app(context, settings.telephony, audiosocket),

@@ -79,7 +79,7 @@ def of_type(client: Client, type: str) -> list[dict[str, Any]]:
 
 async def connect(client: Client, **settings: Any) -> None:
     await client.configure(tools=[{**SERVER, **settings}])
-    while "mcp_list_tools.completed" not in client.types() and "error" not in client.types():
+    while not {"mcp_list_tools.completed", "error"} & set(client.types()):  # noqa: ASYNC110
         await asyncio.sleep(0.01)  # the schemas are checked in a thread, which knows nothing of the virtual clock
 
 

@@ -235,21 +235,36 @@ def test_nothing_is_called_while_the_user_may_still_go_on() -> None:
     assert len(of_type(client, "response.function_call_arguments.done")) == 1
 
 
+def updating(**session: Any) -> dict[str, Any]:
+    return {"type": "session.update", "session": session}
+
+
+def creating(**item: Any) -> dict[str, Any]:
+    return {"type": "conversation.item.create", "item": item}
+
+
+NOBODY = {"type": "function", "name": "nobody"}
+
+
 @pytest.mark.parametrize(
     ("event", "code", "param"),
     [
-        ({"type": "session.update", "session": {"tools": [{"type": "function"}]}}, "missing_required_parameter", "session.tools.0.name"),
-        ({"type": "session.update", "session": {"tools": [WEATHER, WEATHER]}}, "invalid_value", "session.tools.1.name"),
-        ({"type": "session.update", "session": {"tools": [{**WEATHER, "parameters": {"type": "array"}}]}}, "invalid_value", "session.tools"),
-        ({"type": "session.update", "session": {"tool_choice": {"type": "function", "name": "x"}}}, "invalid_value", "session.tool_choice.name"),
-        ({"type": "session.update", "session": {"tools": [{**WEATHER, "colour": 1}]}}, "unknown_parameter", "session.tools.0.colour"),
-        ({"type": "response.create", "response": {"tool_choice": {"type": "function", "name": "x"}}}, "invalid_value", "response.tool_choice.name"),
+        (updating(tools=[{"type": "function"}]), "missing_required_parameter", "session.tools.0.name"),
+        (updating(tools=[WEATHER, WEATHER]), "invalid_value", "session.tools.1.name"),
+        (updating(tools=[{**WEATHER, "parameters": {"type": "array"}}]), "invalid_value", "session.tools"),
+        (updating(tools=[{**WEATHER, "colour": 1}]), "unknown_parameter", "session.tools.0.colour"),
+        (updating(tool_choice=NOBODY), "invalid_value", "session.tool_choice.name"),
+        (updating(tool_choice="perhaps"), "invalid_value", "session.tool_choice"),
+        (
+            {"type": "response.create", "response": {"tool_choice": NOBODY}},
+            "invalid_value",
+            "response.tool_choice.name",
+        ),
         ({"type": "response.create", "response": {"colour": 1}}, "unknown_parameter", "response.colour"),
-        ({"type": "conversation.item.create", "item": {"type": "function_call_output", "call_id": "call_x", "output": ""}}, "item_not_found", "item.call_id"),
-        ({"type": "conversation.item.create", "item": {"type": "function_call", "name": "f", "arguments": "[1]"}}, "invalid_value", "item.arguments"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}}, "invalid_value", "item.content.0.type"),
+        (creating(type="function_call_output", call_id="call_x", output=""), "item_not_found", "item.call_id"),
+        (creating(type="function_call", name="f", arguments="[1]"), "invalid_value", "item.arguments"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_tool_is_reported(event: dict[str, Any], code: str, param: str) -> None:
     async def scenario(client: Client) -> None:
         await client.send(**event, event_id="evt_1")
