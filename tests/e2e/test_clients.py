@@ -71,6 +71,45 @@ async def test_the_openai_client_holds_a_spoken_conversation(server: str, voice:
         )  # the instructions and the first turn were cached
 
 
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city now",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@retried_under_load(attempts=3)
+async def test_a_spoken_question_calls_a_function_and_its_result_is_spoken(
+    server: str, voice: Voice, recognizer: Recognizer
+) -> None:
+    client = AsyncOpenAI(api_key="none", websocket_base_url=server.replace("http", "ws") + "/v1")
+    async with client.realtime.connect(model="rejoinder") as connection:
+        await connection.session.update(session={"type": "realtime", "tools": [WEATHER], "tool_choice": "required"})
+        question = synthesize(voice, "What is the weather like in Oslo?", before=0.3, after=2.0)
+        speaking = asyncio.create_task(speak(connection, question))
+        audio, arguments = b"", ""
+        async with asyncio.timeout(2 * HANG_S):
+            async for event in connection:
+                STRICT.validate_python(event.model_dump())
+                if event.type == "response.function_call_arguments.done":
+                    arguments = event.arguments
+                    output = {"type": "function_call_output", "call_id": event.call_id, "output": "Eleven degrees."}
+                    await connection.conversation.item.create(item=output)
+                elif event.type == "response.output_audio.delta":
+                    audio += base64.b64decode(event.delta)
+                elif event.type == "error":
+                    raise AssertionError(event.error.message)
+                elif event.type == "response.done" and audio:
+                    break
+                elif event.type == "response.done":
+                    await connection.response.create()
+        await speaking
+    assert "oslo" in json.loads(arguments)["city"].lower()
+    spoken = transcribe(recognizer, from_pcm16(audio), OUTPUT_RATE).lower()
+    assert "eleven" in spoken or "11" in spoken
+
+
 def rejoinder(*arguments: str) -> Result:
     """Run the command in this process, which has imported everything already."""
     return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, list(arguments))
