@@ -15,7 +15,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.language_model import Message, Tool, ToolChoice
+from voice.language_model import Effort, Message, Tool, ToolChoice, Truncation
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
 from voice.word_alignment import TokenLogprob, Word
@@ -164,6 +164,8 @@ class FakeLanguageModel:
     calls: list[tuple[str, str]] = field(default_factory=list)
     words_before_calls: int = 0
     choices: list[ToolChoice] = field(default_factory=list)
+    efforts: list[Effort | None] = field(default_factory=list)
+    truncation: Truncation = Truncation()
 
     async def reply(
         self,
@@ -174,9 +176,11 @@ class FakeLanguageModel:
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool = False,
+        effort: Effort | None = None,
     ) -> AsyncIterator[FakeProgress]:
         self.prompts.append(list(messages))
         self.choices.append(tool_choice)
+        self.efforts.append(effort)
         forced = tool_choice not in ("auto", "none")
         if tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
             for word in self.words[: self.words_before_calls]:
@@ -206,6 +210,9 @@ class FakeLanguageModel:
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
     ) -> None:
         self.prepared.append(list(messages))
+
+    def limit_context(self, truncation: Truncation) -> None:
+        self.truncation = truncation
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
         for tool in tools:

@@ -60,12 +60,12 @@ SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "max_output_tokens": ({"max_output_tokens": 100}, ""),
     "include": ({"include": ["item.input_audio_transcription.logprobs"]}, ""),
     "parallel_tool_calls": ({"parallel_tool_calls": True}, ""),
-    "reasoning.effort": ({"reasoning": {"effort": "low"}}, "no effect"),
+    "reasoning.effort": ({"reasoning": {"effort": "low"}}, "for diffusion decoding; verified drafts need none"),
     "tracing": ({"tracing": {"group_id": "g", "metadata": {"a": "b"}, "workflow_name": "w"}}, "no effect"),
     "prompt": ({"prompt": {"id": "p", "version": "1", "variables": {"a": "b"}}}, "no effect"),
     "truncation": (
         {"truncation": {"type": "retention_ratio", "retention_ratio": 0.8, "token_limits": {"post_instructions": 9}}},
-        "no effect: the oldest half is dropped",
+        "by messages; `disabled` makes it an error",
     ),
     "tool_choice": ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_weather"}}, ""),
     "tool_choice.server_label": (

@@ -39,6 +39,26 @@ ToolChoice = Literal["auto", "none", "required"] | NamedTool
 """Whether a response may, must not or must call functions."""
 
 
+Effort = Literal["low", "medium", "high"]
+"""How much work goes into a response."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What happens when a conversation outgrows the context.
+
+    Attributes:
+        keep_all: that is an error; otherwise the oldest messages are dropped.
+        retention_ratio: share of the messages that remain when some are dropped, 0 to 1; None for the model's own.
+        max_tokens: length of the conversation after the instructions from which messages are dropped; None for what
+            the context holds.
+    """
+
+    keep_all: bool = False
+    retention_ratio: float | None = None
+    max_tokens: int | None = None
+
+
 @dataclass(frozen=True)
 class Message:
     """One message of a conversation.
@@ -141,6 +161,7 @@ class LanguageModel(Protocol):
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool = False,
+        effort: Effort | None = None,
     ) -> AsyncIterator[Progress]:
         """Generate the response: text or function calls.
 
@@ -148,6 +169,7 @@ class LanguageModel(Protocol):
             deadline: when the first speakable clause is needed, on `time.monotonic`.
             tools: the functions that it may call.
             parallel_tool_calls: whether it may make more than one call.
+            effort: how much work to put into it; the model's own measure if None.
         """
         ...
 
@@ -164,6 +186,10 @@ class LanguageModel(Protocol):
         Raises:
             ValueError: one of them has a schema that cannot be enforced. An attribute `path` names the place.
         """
+        ...
+
+    def limit_context(self, truncation: Truncation) -> None:
+        """Choose what happens when the conversation outgrows the context."""
         ...
 
     async def turn_completion(self, text: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 from voice import events
 from voice.history import History, new_id
 from voice.instructions import INSTRUCTIONS
-from voice.language_model import LanguageModel, Message, Tool, ToolChoice
+from voice.language_model import Effort, LanguageModel, Message, Tool, ToolChoice, Truncation
 from voice.response import AddItem, Response, ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
@@ -33,6 +33,8 @@ class SessionSettings:
         max_tokens: maximum length of a response, None for what the context leaves.
         tools: the functions that a response may call.
         parallel_tool_calls: whether one response may make more than one call.
+        effort: how much work the language model puts into a response; None for its own measure.
+        truncation: what happens when the conversation outgrows the language model's context.
     """
 
     instructions: str = INSTRUCTIONS
@@ -47,12 +49,20 @@ class SessionSettings:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
+    effort: Effort | None = None
+    truncation: Truncation = Truncation()
 
     @property
     def response_options(self) -> ResponseOptions:
         """The options of a response under these settings."""
         return ResponseOptions(
-            self.speak, self.speed, self.max_tokens, self.tools, self.tool_choice, self.parallel_tool_calls
+            self.speak,
+            self.speed,
+            self.max_tokens,
+            self.tools,
+            self.tool_choice,
+            self.parallel_tool_calls,
+            self.effort,
         )
 
     @property

@@ -20,7 +20,7 @@ from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, HistoryItem, Item, Span, new_id
-from voice.language_model import LanguageModel, Message, Progress, Tool, ToolChoice
+from voice.language_model import Effort, LanguageModel, Message, Progress, Tool, ToolChoice
 from voice.speech_models import SpeechModels
 from voice.turn_metrics import Stamp, TurnMetrics
 
@@ -56,6 +56,7 @@ class ResponseOptions:
         max_tokens: maximum length, None for what the context leaves.
         tools: the functions that it may call.
         parallel_tool_calls: whether it may make more than one call.
+        effort: how much work the language model puts into it; None for its own measure.
     """
 
     speak: bool = True
@@ -64,6 +65,7 @@ class ResponseOptions:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
+    effort: Effort | None = None
 
 
 AddItem = Callable[[HistoryItem], str | None]
@@ -277,6 +279,7 @@ class Response:
             tools=options.tools,
             tool_choice=options.tool_choice,
             parallel_tool_calls=options.parallel_tool_calls,
+            effort=options.effort,
         )
         async for progress in stream:
             if progress.committed:

@@ -100,6 +100,7 @@ class Session:
             self._apply(turn_machine.Cleared())
         if settings.language != self.settings.language:
             self._recognizer = self._speech_models.recognizer.for_language(settings.language)
+        self._language_model.limit_context(settings.truncation)
         changed = (settings.instructions, settings.tools) != (self.settings.instructions, self.settings.tools)
         self.settings = settings
         if changed and not self._responding:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from model.checkpoint.chat_template import Message, TextMessage
 from model.decode.decoding import DecodingStrategy, generate
@@ -38,6 +38,30 @@ _MAX_CHARACTERS_PER_TOKEN = 16
 _MAX_STEPS_WITH_ADAPTER = 4
 """Maximum steps of a block with an adapter that we trained: more steps do not improve it
 (docs/benchmarks/language-model.md)."""
+
+
+_RETENTION_RATIO = 0.5
+"""Half of the messages are dropped at once, so that this does not happen again at the next turn."""
+
+
+class Truncation(Protocol):
+    """What happens when a conversation outgrows the context."""
+
+    @property
+    def keep_all(self) -> bool:
+        """That is an error; otherwise the oldest messages are dropped."""
+        ...
+
+    @property
+    def retention_ratio(self) -> float | None:
+        """Share of the messages that remain when some are dropped, 0 to 1; None for the default."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Length of the messages after the instructions from which some are dropped; None for what the context
+        holds."""
+        ...
 
 
 class PromptTooLong(ValueError):
@@ -74,6 +98,8 @@ class Conversation:
         self._cache = engine.model.decoder.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
+        self._retention_ratio = _RETENTION_RATIO
+        self._max_message_tokens: int | None = None
         self._num_dropped = 0
         self._turn_completion = TurnCompletionReader(engine)
 
@@ -226,6 +252,13 @@ class Conversation:
         if self._request is not None:
             self._request.cancelled.set()
 
+    def limit_context(self, truncation: Truncation) -> None:
+        """Choose what happens when the conversation outgrows the context, from the next request on."""
+        self._keep_all_messages = truncation.keep_all
+        ratio = truncation.retention_ratio
+        self._retention_ratio = _RETENTION_RATIO if ratio is None else ratio
+        self._max_message_tokens = truncation.max_tokens
+
     def fork(self) -> Conversation:
         """A conversation that starts with what this one has read by the time of the fork's first request. It is
         independent: dropping it leaves this one unchanged."""
@@ -236,6 +269,7 @@ class Conversation:
             keep_all_messages=self._keep_all_messages,
         )
         fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
+        fork._retention_ratio, fork._max_message_tokens = self._retention_ratio, self._max_message_tokens
         return fork
 
     @property
@@ -397,7 +431,8 @@ class Conversation:
             remaining = _without_oldest(messages, self._num_dropped)
             ids = engine.model.template.encode(remaining, tools=tools, add_generation_prompt=add_generation_prompt)
             free = engine.context - len(ids)
-            if free >= engine.context // 8:  # enough for a response of some length
+            enough = free >= engine.context // 8  # for a response of some length
+            if enough and not self._exceeds_limit(remaining, tools, ids):
                 return ids, free
             droppable = 0 if self._keep_all_messages else _num_droppable(messages) - self._num_dropped
             if droppable == 0:
@@ -410,13 +445,19 @@ class Conversation:
                     f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
                     f"context holds {engine.context}: shorten the message or the instructions"
                 )
-            # Half of them at once, so that this does not happen again at the next turn.
-            self._num_dropped += (droppable + 1) // 2
+            self._num_dropped += max(1, droppable - int(droppable * self._retention_ratio))
             _log.info(
                 "a conversation has outgrown %d tokens: its oldest %d messages are dropped",
                 engine.context,
                 self._num_dropped,
             )
+
+    def _exceeds_limit(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> bool:
+        """Whether the messages after the instructions have more tokens than the client wants."""
+        if self._max_message_tokens is None:
+            return False
+        num_instructions = self._instruction_tokens(messages, tools, ids)
+        return len(ids) - num_instructions > self._max_message_tokens
 
 
 def _num_instructions(messages: Sequence[Message]) -> int:

@@ -15,6 +15,7 @@ from server.realtime.session_config import (
     AudioConfig,
     FunctionTool,
     McpServer,
+    RetentionRatio,
     SemanticVAD,
     ServerVAD,
     SessionConfig,
@@ -23,7 +24,7 @@ from server.realtime.session_config import (
     TranscriptionSessionConfig,
 )
 from server.realtime.validation import first_error
-from voice.language_model import NamedTool, Tool, ToolChoice
+from voice.language_model import Effort, NamedTool, Tool, ToolChoice, Truncation
 from voice.playback import SessionSettings
 from voice.timing import Timing
 from voice.turn_machine import TurnRules
@@ -35,6 +36,10 @@ _EAGERNESS = {
     "high": Timing(shortest_wait_ms=160, longest_wait_ms=450, patient_wait_ms=800),
 }
 """How long the end of a turn is awaited at each eagerness of `semantic_vad`."""
+
+
+_EFFORTS: dict[str, Effort] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+"""Diffusion decoding has three measures of effort."""
 
 
 class InvalidConfig(ValueError):
@@ -124,6 +129,7 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         rules = replace(rules, create_response=False)
     transcription = config.audio.input.transcription
     tools, choice = _tools(config, mcp_tools or {})
+    effort = config.reasoning.effort if config.reasoning is not None else None
     return SessionSettings(
         instructions=config.instructions,
         rules=rules,
@@ -137,6 +143,18 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=config.parallel_tool_calls,
+        effort=None if effort is None else _EFFORTS[effort],
+        truncation=_truncation(config),
+    )
+
+
+def _truncation(config: SessionConfig) -> Truncation:
+    settings = config.truncation
+    if not isinstance(settings, RetentionRatio):
+        return Truncation(keep_all=settings == "disabled")
+    limits = settings.token_limits
+    return Truncation(
+        retention_ratio=settings.retention_ratio, max_tokens=limits.post_instructions if limits is not None else None
     )
 
 

@@ -371,3 +371,25 @@ async def test_a_conversation_that_keeps_all_messages_does_not_fit_or_is_answere
     kept = await collect_progress(Conversation(engine, keep_all_messages=True), SYSTEM, HELLO, max_tokens=2)
     assert kept[-1].tokens == 2
     assert (await collect_progress(Conversation(engine), *long, HELLO, max_tokens=2))[-1].tokens == 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    keep_all: bool = False
+    retention_ratio: float | None = None
+    max_tokens: int | None = None
+
+
+async def test_the_client_chooses_what_is_dropped_from_a_conversation_that_has_become_too_long(engine: Engine) -> None:
+    turns = [TextMessage("user", "hello"), TextMessage("assistant", "you")] * 8
+    unlimited = Conversation(engine)
+    whole = (await collect_progress(unlimited, SYSTEM, *turns, HELLO, max_tokens=2))[-1].prompt_tokens
+    lengths = []
+    for ratio in (0.2, 0.8):
+        conversation = Conversation(engine)
+        conversation.limit_context(Limits(retention_ratio=ratio, max_tokens=whole // 2))
+        lengths.append((await collect_progress(conversation, SYSTEM, *turns, HELLO, max_tokens=2))[-1].prompt_tokens)
+    assert lengths[0] < lengths[1] < whole
+    unlimited.limit_context(Limits(keep_all=True))
+    with pytest.raises(PromptTooLong, match="shorten"):
+        await collect_progress(unlimited, SYSTEM, *(turns * 200), HELLO, max_tokens=2)

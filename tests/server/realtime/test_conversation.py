@@ -17,6 +17,7 @@ from server.realtime.events import InputAudioBufferClear, InputAudioBufferCommit
 from tests.fakes import run_on_virtual_clock
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 from voice.audio.codec import Encoding, decode, encode
+from voice.language_model import Truncation
 
 
 def test_a_voice_turn_sends_its_events_in_the_order_that_clients_expect() -> None:
@@ -330,6 +331,22 @@ def test_an_event_that_is_too_large_is_rejected_with_the_limit() -> None:
         await one_turn(client)
 
     assert "response.done" in hold_conversation(scenario).types()
+
+
+def test_effort_and_truncation_reach_the_language_model() -> None:
+    async def scenario(client: Client) -> None:
+        limits = {"post_instructions": 500}
+        truncation = {"type": "retention_ratio", "retention_ratio": 0.8, "token_limits": limits}
+        await client.configure(reasoning={"effort": "xhigh"}, truncation=truncation)
+        assert client.language_model.truncation == Truncation(retention_ratio=0.8, max_tokens=500)
+        await client.configure(truncation="disabled")
+        assert client.language_model.truncation == Truncation(keep_all=True)
+        await client.send("response.create")
+        await asyncio.sleep(1)
+        await client.send("response.create", response={"reasoning": {"effort": "minimal"}})
+        await asyncio.sleep(1)
+
+    assert hold_conversation(scenario).language_model.efforts == ["high", "low"]
 
 
 def test_an_invalid_session_update_changes_nothing() -> None:
