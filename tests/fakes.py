@@ -165,7 +165,7 @@ class FakeLanguageModel:
     words_before_calls: int = 0
     choices: list[ToolChoice] = field(default_factory=list)
     efforts: list[Effort | None] = field(default_factory=list)
-    truncation: Truncation = Truncation()
+    truncation: Truncation = field(default_factory=Truncation)
 
     async def reply(
         self,

@@ -50,7 +50,7 @@ class SessionSettings:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
     effort: Effort | None = None
-    truncation: Truncation = Truncation()
+    truncation: Truncation = field(default_factory=Truncation)
 
     @property
     def response_options(self) -> ResponseOptions:

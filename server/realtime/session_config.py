@@ -201,20 +201,26 @@ class ToolChoiceFunction(StrictModel):
     name: str = Field(max_length=64)
 
 
-def _tag(value: Any) -> str:
-    """The type of a tool or a tool choice: clients may leave it out of a function."""
+def _type_of(value: Any) -> str:
+    """The type of a tool or a tool choice, which clients may leave out of a function."""
     if isinstance(value, dict):
         return str(value.get("type", "function"))
-    return str(value.type) if isinstance(value, BaseModel) else "mode"
+    return str(getattr(value, "type", "function"))
+
+
+def _choice(value: Any) -> str:
+    return "mode" if isinstance(value, str) else _type_of(value)
 
 
 ToolChoice = Annotated[
     Annotated[Literal["auto", "none", "required"], Tag("mode")]
     | Annotated[ToolChoiceFunction, Tag("function")]
     | Annotated[ToolChoiceMcp, Tag("mcp")],
-    Discriminator(_tag),
+    Discriminator(_choice),
 ]
-AnyTool = Annotated[Annotated[FunctionTool, Tag("function")] | Annotated[McpServer, Tag("mcp")], Discriminator(_tag)]
+AnyTool = Annotated[
+    Annotated[FunctionTool, Tag("function")] | Annotated[McpServer, Tag("mcp")], Discriminator(_type_of)
+]
 Tools = Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)]
 
 
