@@ -167,6 +167,8 @@ def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tu
         else:
             declared = Tool(tool.name, tool.description or "")
             tools.append(declared if tool.parameters is None else replace(declared, parameters=tool.parameters))
+    if not tools:
+        return (), "auto"  # nothing can be required
     if isinstance(choice, ToolChoiceFunction):
         return tuple(tools), NamedTool(choice.name)
     if not isinstance(choice, ToolChoiceMcp):
@@ -174,7 +176,7 @@ def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tu
     listed = tuple(mcp_tools.get(choice.server_label, ()))
     if choice.name is not None and any(tool.name == choice.name for tool in listed):
         return tuple(tools), NamedTool(choice.name)
-    return listed, "required" if listed else "none"
+    return (listed, "required") if listed else (tuple(tools), "none")
 
 
 def _check_tool_names(config: SessionConfig) -> None:

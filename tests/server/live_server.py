@@ -7,7 +7,7 @@ import base64
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,17 @@ from server.deploy.run import _MAX_FRAME_BYTES
 from tests.fakes import FakeLanguageModel, fake_speech_models
 from tests.real_time import HANG_S
 from voice.audio.codec import to_pcm16
+from voice.language_model import LanguageModel
 
 
 @contextmanager
-def serving(tls: tuple[Path, Path] | None = None, **settings: Any) -> Iterator[str]:
+def serving(
+    tls: tuple[Path, Path] | None = None,
+    new_language_model: Callable[[], LanguageModel] = FakeLanguageModel,
+    **settings: Any,
+) -> Iterator[str]:
     """Runs a server on a free port of this machine; yields `host:port`."""
-    context = ServerContext(FakeLanguageModel, fake_speech_models(), "tiny", **settings)
+    context = ServerContext(new_language_model, fake_speech_models(), "tiny", **settings)
     certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
     config = uvicorn.Config(
         build_app(context), port=0, log_level="error", ws="websockets-sansio", ws_max_size=_MAX_FRAME_BYTES,
