@@ -68,7 +68,7 @@ def session_from_beta(session: Mapping[str, Any]) -> dict[str, Any]:
         if name == "modalities":
             translated["output_modalities"] = ["audio"] if isinstance(value, list) and "audio" in value else ["text"]
         elif name in _FORMAT_PATHS:
-            _put(translated, _FORMAT_PATHS[name], {"type": _FORMATS.get(value, value)})
+            _put(translated, _FORMAT_PATHS[name], {"type": _FORMATS.get(str(value), value)})
         elif name in _SESSION_PATHS:
             _put(translated, _SESSION_PATHS[name], value)
         elif name not in _DROPPED:
@@ -142,12 +142,16 @@ def _item_to_beta(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(part: Any, names: Mapping[str, str]) -> Any:
-    return {**part, "type": names.get(part.get("type"), part.get("type"))} if isinstance(part, dict) else part
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return part
+    return {**part, "type": names.get(part["type"], part["type"])}
 
 
 def _put(target: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
-        target = target.setdefault(name, {})
+        if not isinstance(target.get(name), dict):
+            target[name] = {}
+        target = target[name]
     target[path[-1]] = value
 
 

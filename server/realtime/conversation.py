@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -245,7 +246,8 @@ class RealtimeConversation:
         try:
             await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
         except ValueError as error:
-            raise InvalidEvent(str(error), param=f"{param}.{getattr(error, 'path', 'tools')}") from None
+            path = re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", "tools"))
+            raise InvalidEvent(str(error), param=f"{param}.{path}") from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
         if isinstance(client_event.item, McpApprovalResponseItem):

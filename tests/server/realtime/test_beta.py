@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai.types.beta.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
@@ -84,6 +86,22 @@ def test_a_flat_session_keeps_its_fields_on_the_way_there_and_back() -> None:
     assert back == {name: value for name, value in SESSION.items() if name != "temperature"} | {"speed": None} | {
         "input_audio_noise_reduction": None
     }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["audio", "text", "assistant"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*SESSION, "audio", "content", "type", "role", "input"]), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["session.update", "conversation.item.create", "response.create"]), JSON)
+def test_whatever_a_beta_client_sends_is_translated_or_passed_on(kind: str, value: Any) -> None:
+    from_beta({"type": kind, "session": value, "item": value, "response": value})
 
 
 def test_ga_events_and_unknown_ones_pass_unchanged() -> None:
