@@ -198,7 +198,7 @@ class LocalConversation:
                     self._session.truncate(item.id, max(0.0, item.audio_ms - dropped_ms))
             case events.FinalTranscript(text=text) if text:
                 self._show_line(f"you: {text}")
-            case events.ResponseItemStarted(item=item):
+            case events.ResponseItemStarted(item=Item() as item):
                 self._response_item_id = item.id
             case events.ResponseAudio(samples=samples):
                 self._playback.add(samples)

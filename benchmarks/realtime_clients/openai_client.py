@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Conversation:
 
     def __init__(self, connection: Any, microphone: Microphone) -> None:
         self.connection, self.microphone = connection, microphone
-        self.transcript, self.audio_ms, self.item_id = "", 0.0, ""
+        self.transcript, self.audio_ms, self.item_id, self.first_audio_at = "", 0.0, "", 0.0
         self.calls: list[Any] = []
 
     async def send_audio(self) -> None:
@@ -50,6 +51,8 @@ class Conversation:
                 case "error":
                     raise RuntimeError(event.error.message)
                 case "response.output_audio.delta":
+                    if not self.audio_ms:
+                        self.first_audio_at = time.monotonic()
                     self.audio_ms += len(base64.b64decode(event.delta)) / 2 / RATE * 1000
                     self.item_id = event.item_id
                     if stop_after_ms is not None and self.audio_ms >= stop_after_ms:
@@ -61,6 +64,11 @@ class Conversation:
                 case "response.done":
                     return event.response
         raise RuntimeError("the connection was closed")
+
+    @property
+    def latency_ms(self) -> float:
+        """From the end of the user's recording to the first audio of the newest response."""
+        return 1000 * (self.first_audio_at - self.microphone.ended_at)
 
     async def wait_for(self, event_type: str) -> Any:
         """The next event of a type."""
@@ -84,7 +92,12 @@ async def run(url: str, folder: Path) -> dict[str, Any]:
 
         microphone.speak("question")
         done = await conversation.response()
-        turn = {"status": done.status, "transcript": conversation.transcript, "audio_ms": conversation.audio_ms}
+        turn = {
+            "status": done.status,
+            "transcript": conversation.transcript,
+            "audio_ms": conversation.audio_ms,
+            "latency_ms": conversation.latency_ms,
+        }
 
         microphone.speak("story")
         await conversation.response(stop_after_ms=1500)
@@ -109,7 +122,11 @@ async def run(url: str, folder: Path) -> dict[str, Any]:
         return {
             "turn": turn,
             "interruption": interruption,
-            "call": {"arguments": json.loads(call.arguments), "transcript": conversation.transcript},
+            "call": {
+                "arguments": json.loads(call.arguments),
+                "transcript": conversation.transcript,
+                "latency_ms": conversation.latency_ms,
+            },
         }
 
 

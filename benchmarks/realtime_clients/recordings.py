@@ -30,9 +30,14 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short s
 
 
 class Microphone:
-    """Plays recordings and otherwise silence, 20 ms at a time."""
+    """Plays recordings and otherwise silence, 20 ms at a time.
+
+    Attributes:
+        ended_at: when the newest recording had been played, on `time.monotonic`.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.ended_at = 0.0
         self._folder = folder
         self._pending = b""
 
@@ -42,11 +47,6 @@ class Microphone:
             assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
             self._pending = file.readframes(file.getnframes())
 
-    @property
-    def speaking(self) -> bool:
-        """Whether a recording plays."""
-        return bool(self._pending)
-
     async def blocks(self) -> AsyncIterator[bytes]:
         """Blocks of 16-bit samples, in real time."""
         started, count = time.monotonic(), 0
@@ -54,4 +54,6 @@ class Microphone:
             block, self._pending = self._pending[:_BLOCK_BYTES], self._pending[_BLOCK_BYTES:]
             yield block.ljust(_BLOCK_BYTES, b"\0")
             count += 1
+            if block and not self._pending:
+                self.ended_at = started + count * BLOCK_MS / 1000
             await asyncio.sleep(started + count * BLOCK_MS / 1000 - time.monotonic())
