@@ -190,7 +190,8 @@ class McpTools:
     def kind(self, item_id: str) -> CallKind:
         """What a function call is on the wire."""
         call = self._calls.get(item_id)
-        return call.wire["type"] if call is not None else "function_call"
+        kind: CallKind = call.wire["type"] if call is not None else "function_call"
+        return kind
 
     def item_object(self, item: HistoryItem) -> dict[str, Any]:
         """An item in the protocol's format."""
