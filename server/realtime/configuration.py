@@ -58,7 +58,8 @@ def default_config(model: str, voice: str) -> SessionConfig:
 
 
 def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
-    """The configuration after a `session.update`, which is merged into it field by field.
+    """The configuration after a `session.update`, which is merged into it field by field. A field that is null gets its
+    default.
 
     Raises:
         InvalidConfig: the result is not valid.
@@ -67,6 +68,8 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
         if patch.get("type", config.type) == "transcription":
             return _transcription_config(config, patch)
         current = config.model_dump() if config.type == "realtime" else _default_realtime(config)
+        defaults = SessionConfig().model_dump()
+        patch = {name: defaults.get(name) if value is None else value for name, value in patch.items()}
         updated = SessionConfig.model_validate(_merge(current, patch))
     except ValidationError as error:
         message, code, param = first_error(error)

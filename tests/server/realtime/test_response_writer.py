@@ -289,3 +289,13 @@ def test_a_restored_conversation_may_contain_calls() -> None:
     check_against_openai(client.events)
     assert client.last("conversation.item.retrieved")["item"]["output"] == "Sun."
     assert [message.role for message in client.language_model.prompts[-1]] == ["system", "user", "assistant", "tool"]
+
+
+def test_a_field_that_is_null_gets_its_default() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(tools=[WEATHER], tool_choice="required", instructions="Be brief.")
+        await client.configure(tools=None, tool_choice=None, instructions=None, tracing=None)
+
+    session = hold_conversation(scenario).last("session.updated")["session"]
+    assert (session["tools"], session["tool_choice"], session["tracing"]) == ([], "auto", None)
+    assert session["instructions"] != "Be brief."
