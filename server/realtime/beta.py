@@ -24,7 +24,7 @@ _SESSION_PATHS: dict[str, tuple[str, ...]] = {
 }
 """Where the fields of a beta session are in a GA session."""
 
-_FORMAT_PATHS = {
+_FORMAT_PATHS: dict[str, tuple[str, ...]] = {
     "input_audio_format": ("audio", "input", "format"),
     "output_audio_format": ("audio", "output", "format"),
 }

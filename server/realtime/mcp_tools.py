@@ -176,7 +176,7 @@ class McpTools:
             return
         server, tool = tools[item.name]
         approval = _needs_approval(server.config.require_approval, tool)
-        wire = {
+        wire: dict[str, Any] = {
             "id": item.id,
             "type": "mcp_approval_request" if approval else "mcp_call",
             "server_label": server.config.server_label,
@@ -226,7 +226,7 @@ class McpTools:
         if call is None or call.wire["type"] != "mcp_approval_request" or call.approved is not None:
             return None
         call.approved = response.approve
-        answer = {
+        answer: dict[str, Any] = {
             "id": response.id or new_id("mcpr"),
             "type": "mcp_approval_response",
             "approval_request_id": response.approval_request_id,
