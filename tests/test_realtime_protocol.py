@@ -6,15 +6,17 @@ import asyncio
 import itertools
 from collections.abc import Coroutine
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from server.realtime.events import ServerEvent
-from tests.fakes import VirtualLoop
+from tests.fakes import LoudnessDetector, VirtualLoop
 from tests.server.realtime.conversation_client import Client
 from tests.server.realtime.invariants import Invariants
+from voice import session
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 
@@ -62,6 +64,8 @@ class RealtimeProtocol(RuleBasedStateMachine):
 
     @initialize(calls=st.booleans(), text_before=st.integers(0, 3), seconds=st.sampled_from([0.0, 0.05, 0.5]))
     def connect(self, calls: bool, text_before: int, seconds: float) -> None:
+        self.detector = patch.object(session, "SpeechDetector", LoudnessDetector)
+        self.detector.start()
         self.loop = VirtualLoop()
         self.numbers = itertools.count()
         self.checks = Invariants()
@@ -143,6 +147,7 @@ class RealtimeProtocol(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "client"):
             return
+        self.detector.stop()
         self.send("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": None}}})
         self.run(asyncio.sleep(120.0))
         self.checks.check_end()

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.instructions import INSTRUCTIONS
@@ -21,6 +30,23 @@ class StrictModel(BaseModel):
     """A part of a client event. An unknown field is an error that names it."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class SparseModel(StrictModel):
+    """A part of the session in which null stands for an unset field. Those are not reported: some clients reject fields
+    that are newer than they are."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
+
+    @model_serializer(mode="wrap")
+    def _without_unset_fields(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = serialize(self)
+        return {name: value for name, value in dumped.items() if value is not None}
 
 
 class AudioPCM(StrictModel):
@@ -84,7 +110,7 @@ class SemanticVAD(StrictModel):
     interrupt_response: bool = True
 
 
-class AudioTranscription(StrictModel):
+class AudioTranscription(SparseModel):
     """How the user is transcribed. The language is used; the rest is accepted without effect."""
 
     model: str = "whisper-base"
@@ -95,7 +121,7 @@ class AudioTranscription(StrictModel):
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
-class NoiseReduction(StrictModel):
+class NoiseReduction(SparseModel):
     """Accepted so that clients which request it can connect. It has no effect."""
 
     type: Literal["near_field", "far_field"] | None = None
@@ -145,7 +171,7 @@ WORD_DETAILS = frozenset(["rejoinder.words", "item.input_audio_transcription.log
 """Values of `include` that need the words of a transcript."""
 
 
-class FunctionTool(StrictModel):
+class FunctionTool(SparseModel):
     """A function that a response may call. The client runs it and adds its output to the conversation."""
 
     type: Literal["function"] = "function"
@@ -154,21 +180,21 @@ class FunctionTool(StrictModel):
     parameters: dict[str, Any] | None = None
 
 
-class McpToolFilter(StrictModel):
+class McpToolFilter(SparseModel):
     """Selects tools of an MCP server: those with these names, or those that change nothing, or both."""
 
     tool_names: list[str] | None = None
     read_only: bool | None = None
 
 
-class McpApprovalFilter(StrictModel):
+class McpApprovalFilter(SparseModel):
     """Which tools of an MCP server need the client's approval for each call."""
 
     always: McpToolFilter | None = None
     never: McpToolFilter | None = None
 
 
-class McpServer(StrictModel):
+class McpServer(SparseModel):
     """An MCP server whose tools a response may call. The server calls them itself."""
 
     type: Literal["mcp"]
@@ -224,13 +250,13 @@ AnyTool = Annotated[
 Tools = Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)]
 
 
-class Reasoning(StrictModel):
+class Reasoning(SparseModel):
     """How much the language model reasons."""
 
     effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
-class Prompt(StrictModel):
+class Prompt(SparseModel):
     """A prompt template that OpenAI stores. There are none here: accepted without effect."""
 
     id: str = Field(max_length=256)
@@ -238,7 +264,7 @@ class Prompt(StrictModel):
     version: str | None = None
 
 
-class Tracing(StrictModel):
+class Tracing(SparseModel):
     """Names for OpenAI's traces: accepted without effect."""
 
     group_id: str | None = None
@@ -246,13 +272,13 @@ class Tracing(StrictModel):
     workflow_name: str | None = None
 
 
-class TokenLimits(StrictModel):
+class TokenLimits(SparseModel):
     """How long the conversation may become."""
 
     post_instructions: int | None = Field(None, ge=0)
 
 
-class RetentionRatio(StrictModel):
+class RetentionRatio(SparseModel):
     """How much of the context remains when the oldest messages are dropped."""
 
     type: Literal["retention_ratio"]

@@ -46,6 +46,8 @@ class Invariants:
             self._check_part_of_response(event)
         elif kind == "conversation.item.added":
             self._check_added(event)
+        elif kind == "conversation.item.deleted":
+            self._item_ids.remove(event["item_id"])
 
     def check_end(self) -> None:
         """Check that whatever started has ended."""

@@ -295,7 +295,9 @@ def test_a_field_that_is_null_gets_its_default() -> None:
     async def scenario(client: Client) -> None:
         await client.configure(tools=[WEATHER], tool_choice="required", instructions="Be brief.")
         await client.configure(tools=None, tool_choice=None, instructions=None, tracing=None)
+        await client.configure(audio={"input": {"transcription": {"model": "whisper-1", "language": None}}})
 
     session = hold_conversation(scenario).last("session.updated")["session"]
     assert (session["tools"], session["tool_choice"], session["tracing"]) == ([], "auto", None)
     assert session["instructions"] != "Be brief."
+    assert session["audio"]["input"]["transcription"] == {"model": "whisper-1", "language": "en", "prompt": ""}
