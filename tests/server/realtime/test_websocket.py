@@ -8,27 +8,19 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from model.engine.conversation import Conversation
-from model.engine.engine import Engine
-from model.engine.loader import load_model
 from server.deploy.run import _MAX_FRAME_BYTES
 from server.realtime import websocket
 from server.realtime.events import ServerEvent, server_event
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
-from tests.server.realtime.conversation_client import OPENAI_SERVER_EVENT
 
 
 async def test_a_spoken_turn_over_a_socket() -> None:
@@ -150,52 +142,3 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(
         client_gone.set()
         await wait_until(closed.is_set)
     assert [record for record in caplog.records if "socket.send()" in record.getMessage()] == []
-
-
-@pytest.fixture(scope="module")
-def tiny_engine(tiny_qwen2: Path) -> Iterator[Engine]:
-    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
-    yield engine
-    engine.close()
-
-
-TOOL: Any = {
-    "type": "function",
-    "name": "set_timer",
-    "description": "Set a timer",
-    "parameters": {
-        "type": "object",
-        "properties": {"minutes": {"type": "integer"}, "sound": {"enum": ["bell", "horn"]}},
-        "required": ["minutes", "sound"],
-    },
-}
-
-
-async def test_the_official_client_calls_a_function_of_a_model_with_random_weights(tiny_engine: Engine) -> None:
-    """Whatever the weights say, the arguments match the schema, and the response to the output is spoken."""
-    with serving(new_language_model=partial(Conversation, tiny_engine)) as address:
-        client = AsyncOpenAI(api_key="none", websocket_base_url=f"ws://{address}/v1")
-        async with client.realtime.connect(model="tiny") as connection, asyncio.timeout(HANG_S):
-            session: Any = {"type": "realtime", "tools": [TOOL], "max_output_tokens": 100}
-            await connection.session.update(session=session)
-            item: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Five!"}]}
-            await connection.conversation.item.create(item=item)
-            await connection.response.create(response={"tool_choice": "required"})
-            done: list[Any] = []
-            async for event in connection:
-                OPENAI_SERVER_EVENT.validate_python(event.model_dump())
-                assert event.type != "error", event
-                if event.type == "response.done":
-                    done.append(event.response)
-                    if len(done) == 2:
-                        break
-                    (call,) = event.response.output
-                    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Done."}
-                    await connection.conversation.item.create(item=output)
-                    limits: Any = {"tool_choice": "none", "max_output_tokens": 8}
-                    await connection.response.create(response=limits)
-    arguments = json.loads(done[0].output[0].arguments)
-    assert isinstance(arguments["minutes"], int) and arguments["sound"] in ("bell", "horn")
-    assert (done[0].status, done[0].output[0].name) == ("completed", "set_timer")
-    assert done[1].output[0].type == "message"
-    assert done[1].usage.input_token_details.cached_tokens > 0
