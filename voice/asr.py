@@ -23,6 +23,7 @@ from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import _LANGUAGE_CODES, Tokenizer
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.speech_device import CPU, SpeechDevice
 from voice.word_alignment import Word, align_words
 
 _MAX_WINDOW_S = 30
@@ -116,10 +117,15 @@ class Recognizer:
         folder: a CTranslate2 Whisper model.
         workers: concurrent transcriptions, with one CPU thread each. Two threads for one transcription are slower,
             since every token is a chain of small matrix multiplications (docs/benchmarks/speech-recognition.md).
+        device: where it runs.
+
+    Raises:
+        SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, folder: Path, *, workers: int = 2) -> None:
-        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=1, num_workers=workers)
+    def __init__(self, folder: Path, *, workers: int = 2, device: SpeechDevice = CPU) -> None:
+        options = device.recognition_options()
+        self._model = WhisperModel(str(folder), cpu_threads=1, num_workers=workers, **options)
         self._tokenizer = Tokenizer(
             self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language="en"
         )

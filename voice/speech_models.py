@@ -13,6 +13,7 @@ from voice.audio.codec import RECOGNITION_RATE
 from voice.audio.vad import Silero, bundled_silero
 from voice.clauses import Clause
 from voice.prosody import AudioTurnDetector, load_audio_turn_detector
+from voice.speech_device import CPU, SpeechDevice
 from voice.tts import Voice
 
 _RECOGNITION_THREADS = 8
@@ -37,20 +38,22 @@ class SpeechModels:
     turn_detection_executor: Executor
 
 
-def load_speech_models(recognizer: Path, voice: Path) -> SpeechModels:
+def load_speech_models(recognizer: Path, voice: Path, device: SpeechDevice = CPU) -> SpeechModels:
     """Load the models and run each once, so that the first user does not wait for the warm-up.
 
     Args:
         recognizer: folder of a CTranslate2 Whisper model.
         voice: a Piper voice's `.onnx` file.
+        device: where both run. The voice and turn detectors, which are small, run on the CPU.
 
     Raises:
         BadAudio: a model cannot be read.
+        SpeechDeviceUnavailable: they cannot run on that device.
     """
     models = SpeechModels(
-        Recognizer(recognizer),
+        Recognizer(recognizer, device=device),
         Silero(bundled_silero()),
-        Voice(voice),
+        Voice(voice, device=device),
         load_audio_turn_detector(),
         ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition"),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis"),

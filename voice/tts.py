@@ -13,6 +13,7 @@ from voice.audio.resampling import resample
 from voice.clauses import Clause, speakable
 from voice.kokoro_voice import KokoroSynthesizer
 from voice.piper_voice import PiperSynthesizer
+from voice.speech_device import CPU, SpeechDevice
 
 _LEAD_MS = 4.0
 """Silence kept before a clause. Piper adds 20 to 150 ms and Kokoro about 300, which would delay the response."""
@@ -36,14 +37,18 @@ class Voice:
     Args:
         path: a Piper voice's `.onnx` file or a Kokoro voice's `.bin` file.
         threads: CPU threads for one clause.
+        device: where it runs.
 
     Raises:
         BadAudio: the voice's files are missing or damaged.
+        SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, path: Path, *, threads: int = 2) -> None:
+    def __init__(self, path: Path, *, threads: int = 2, device: SpeechDevice = CPU) -> None:
         self._synthesizer: _Synthesizer = (
-            KokoroSynthesizer(path, threads) if path.suffix == ".bin" else PiperSynthesizer(path, threads)
+            KokoroSynthesizer(path, threads, device)
+            if path.suffix == ".bin"
+            else PiperSynthesizer(path, threads, device)
         )
         self.name = path.stem
 

@@ -9,17 +9,21 @@ from pathlib import Path
 import onnxruntime
 
 from voice.audio.codec import BadAudio
+from voice.speech_device import CPU, SpeechDevice, SpeechDeviceUnavailable
 
 
-def open_session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """Load an ONNX model for the CPU. Raises FileNotFoundError, or onnxruntime's own type for each kind of damage."""
+def open_session(path: Path, threads: int, device: SpeechDevice = CPU) -> onnxruntime.InferenceSession:
+    """Load an ONNX model. Raises FileNotFoundError, SpeechDeviceUnavailable, or onnxruntime's own type for each kind of
+    damage."""
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     # Idle ONNX threads spin by default and would take cores from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), options, providers=device.synthesis_providers())
+    device.check_synthesis(session)
+    return session
 
 
 @contextmanager
@@ -33,7 +37,7 @@ def voice_errors(path: Path, consists_of: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise BadAudio(f"the voice {path} lacks {error.filename}: {consists_of}") from None
-    except BadAudio:
+    except (BadAudio, SpeechDeviceUnavailable):
         raise
     except Exception as error:  # onnxruntime raises its own exception type for each kind of damage
         raise BadAudio(f"the voice {path} cannot be read ({error}): run `rejoinder models verify`") from error

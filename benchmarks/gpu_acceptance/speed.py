@@ -1,25 +1,29 @@
 """Stage 2: how long a step takes with the shapes of real models and random weights, next to the least time in which its
-bytes can be read, and how fast an answer is with the host's part."""
+bytes can be read and its kernels started, and how fast an answer is with the host's part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.gpu_acceptance.answers import ask, running
 from benchmarks.gpu_acceptance.context import Context
-from benchmarks.gpu_acceptance.machine import copy_bandwidth
+from benchmarks.gpu_acceptance.counting import CountedOperations
+from benchmarks.gpu_acceptance.machine import copy_bandwidth, graph_node
 from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
+from benchmarks.gpu_acceptance.roofline import step_roofline
 from model.checkpoint.checkpoint import DecoderConfig
 from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import text_input
+from model.nn.gpu.fused_pass import FusedPass
+from model.nn.gpu.selection import gpu_operations
 
 _DRAFTS = (0, 2, 4)
-_COPIES = 8
+_COPIES = 7
 _ACCEPTED = (1.64, 1.95)
 """Tokens per step that real weights and their adapters gave on a CPU: random weights accept almost no drafts."""
 
@@ -38,23 +42,28 @@ def _run(context: Context, config: DecoderConfig) -> None:
     precision = "bfloat16" if context.on_gpu else "float32"
     model = random_model(config, context.device, precision, max(_DRAFTS), source=context.device)
     bandwidth = copy_bandwidth(context)
+    node_us = graph_node(context)["us"] if context.on_gpu else 0.0
     long = 4000 if context.on_gpu else 700
     for drafts in _DRAFTS:
         for past in (100, long):
             context.check(
                 f"a step with {drafts} drafts after {past} tokens",
-                lambda d=drafts, p=past: step(context, model, d, p, bandwidth),
+                lambda d=drafts, p=past: step(context, model, d, p, bandwidth, node_us),
             )
     for rows in (64, 1024) if context.on_gpu else (64, 256):
         context.check(f"{rows} rows of a prompt", lambda r=rows: prompt(context, model, r))
     context.check("an answer with the host's part", lambda: whole_answer(context, model))
 
 
-def step(context: Context, model: LoadedModel, drafts: int, past: int, bandwidth: float) -> Mapping[str, Any]:
-    """ms of a step, replayed on a GPU, and of reading its weights, keys and values once."""
+def step(
+    context: Context, model: LoadedModel, drafts: int, past: int, bandwidth: float, node_us: float
+) -> Mapping[str, Any]:
+    """ms of a step as the engine runs it, replayed on a GPU, and the least time by its roofline."""
     decoder = model.decoder
     capacity = min(4096, decoder.config.context_length)
-    runner = CUDAGraphRunner(decoder, model.adapter if drafts else None, drafts, capacity, _COPIES)
+    adapter = model.adapter if drafts else None
+    operations = gpu_operations(context.device)
+    runner = CUDAGraphRunner(decoder, adapter, drafts, capacity, _COPIES, operations=operations)
     runner._keys_values.normal_()
     bucket = next(size for size in runner._buckets if size >= past + 2 * runner.num_rows)
 
@@ -71,11 +80,21 @@ def step(context: Context, model: LoadedModel, drafts: int, past: int, bandwidth
     with torch.inference_mode():
         took = context.milliseconds(launch, 50 if context.on_gpu else 5, rewind)
         rewind()
-        with _Operations() as operations:
+        with CountedOperations() as counted:
             runner._run(bucket)
-    tokens_bytes = 2 * len(decoder.layers) * decoder.config.kv_heads * decoder.config.head_dim * decoder.dtype.itemsize
-    least = (decoder.nbytes + past * tokens_bytes) / bandwidth / 1e6
-    figures = {"ms": took, "least ms": least, "rows": runner.num_rows, "operations": operations.count}
+    rank = 0 if adapter is None else adapter.layers[0]["q"].a.shape[0]
+    fused = isinstance(runner._pass, FusedPass)
+    roofline = step_roofline(decoder.config, decoder.dtype.itemsize, rank, past)
+    nodes = counted.count + roofline.nodes if fused else counted.count
+    least = replace(roofline, nodes=nodes).milliseconds(bandwidth, node_us)
+    figures = {
+        "ms": took,
+        "roofline ms": least,
+        "bytes alone ms": replace(roofline, nodes=0).milliseconds(bandwidth),
+        "kernels of Triton": fused,
+        "rows": runner.num_rows,
+        "operations": nodes,
+    }
     if drafts == max(_DRAFTS):
         figures |= {f"tokens/s at {accepted} a step": accepted / took * 1e3 for accepted in _ACCEPTED}
     if context.on_gpu:
@@ -106,18 +125,6 @@ def whole_answer(context: Context, model: LoadedModel) -> Mapping[str, Any]:
         "tokens": result.tokens,
         "steps": result.steps,
     }
-
-
-class _Operations(TorchDispatchMode):
-    """Counts torch's operations; views cost nothing and are left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not func.is_view
-        return func(*args, **(kwargs or {}))
 
 
 def _kernels(launch: Any) -> int:

@@ -32,6 +32,7 @@ class Stage:
 STAGES = (
     Stage("machine", "machine", "run", 60),
     Stage("correctness", "correctness", "run", 120),
+    Stage("kernels", "kernels", "run", 100),
     Stage("failure", "failure", "run", 45, on_cpu=False),
     Stage("speed-0.5b", "speed", "run_small", 90),
     Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
@@ -60,7 +61,11 @@ def run_in_process(stage: Stage, out: Path, left_s: float, *, cpu: bool) -> Stag
     command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--stage", stage.name, "--out", str(out)]
     with (out / f"{stage.name}.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*command, *(["--cpu"] if cpu else [])], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*command, *(["--cpu"] if cpu else [])],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "TRITON_INTERPRET": "1" if cpu else "0"},
         )
         try:
             status = process.wait(deadline_s)

@@ -19,7 +19,7 @@ from torch.nn.functional import linear
 from model.convert.corpus import TrainingText
 from model.convert.padded_batch import PaddedBatch
 from model.nn.adapter import Adapter
-from model.nn.attention import batched_attend
+from model.nn.attention import additive_mask, batched_attend
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import MASK
 
@@ -115,7 +115,8 @@ def noise_hidden_states(
     """
     positions = blocks.positions.clamp(max=decoder.config.context_length - 1)
     rotary = decoder.rotary.at(positions)
-    mask = noise_attention_mask(blocks, text_length)
+    group = decoder.config.heads // decoder.config.kv_heads
+    mask = additive_mask(noise_attention_mask(blocks, text_length), group, decoder.dtype)
     texts = blocks.tokens.shape[0]
     x = torch.where((blocks.tokens == MASK)[..., None], adapter.mask, decoder.embedding(blocks.tokens.clamp(min=0)))
     for number, layer in enumerate(decoder.layers):

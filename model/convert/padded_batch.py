@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from model.nn.attention import batched_attend
+from model.nn.attention import additive_mask, batched_attend
 from model.nn.decoder import Decoder
 
 _GPU_LENGTH_MULTIPLE = 64
@@ -71,9 +71,10 @@ class PaddedBatch:
         positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
         positions = positions.clamp(max=self.max_length - 1)
         length = attended or self.keys[0].shape[2]
-        mask = torch.arange(length, device=tokens.device) <= positions[..., None]
+        causal = torch.arange(length, device=tokens.device) <= positions[..., None]
         index = torch.arange(tokens.shape[0], device=tokens.device)[:, None] if slots is None else slots[:, None]
         decoder = self._decoder
+        mask = additive_mask(causal, decoder.config.heads // decoder.config.kv_heads, decoder.dtype)
         rotary = decoder.rotary.at(positions)
         x = decoder.embedding(tokens)
         for number, layer in enumerate(decoder.layers):

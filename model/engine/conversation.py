@@ -26,7 +26,7 @@ from model.engine.engine import Engine
 from model.engine.response_form import ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
 from model.engine.turn_completion_reader import TurnCompletionReader
-from model.nn.forward_batch import PREFILL_CHUNK, prefill
+from model.nn.forward_batch import prefill, prefill_chunk
 from model.nn.kv_cache import KeyValueCache
 
 _log = logging.getLogger("rejoinder.model")
@@ -322,7 +322,8 @@ class Conversation:
         )
         yield from self._read_instructions(messages, tools, ids[:start])
         if diffusion is None:  # the forward pass that generates the first token reads the rest
-            start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // PREFILL_CHUNK * PREFILL_CHUNK
+            chunk = prefill_chunk(self._cache.device)
+            start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // chunk * chunk
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
         decoding: DecodingStrategy

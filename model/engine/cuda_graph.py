@@ -18,12 +18,13 @@ from torch import Tensor
 
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NGRAM_SIZE
-from model.decode.sampling import token_probabilities
 from model.decode.verify import VerificationResult, verification_mask
 from model.nn.adapter import Adapter
-from model.nn.attention import attend, static_cache_mask
-from model.nn.decoder import Decoder, GatedAdapter
+from model.nn.decoder import Decoder
+from model.nn.gpu.operations import Operations
+from model.nn.gpu.selection import select_pass
 from model.nn.kv_cache import KeyValueCache
+from model.nn.step_pass import Predictions, StepShape
 
 _SMALLEST_BUCKET = 256
 """The smallest number of positions that attention covers. There is a graph for each power of two from here on, and one
@@ -70,6 +71,7 @@ class CUDAGraphRunner:
         num_copies: tokens per step that are copied from the conversation.
         min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel,
             which rounds differently, so runners whose texts are to be equal have equally many rows.
+        operations: the kernels of its forward pass; plain PyTorch without them.
 
     Attributes:
         num_rows: rows of a step.
@@ -83,6 +85,7 @@ class CUDAGraphRunner:
         context: int,
         num_copies: int = 0,
         min_rows: int = 0,
+        operations: Operations | None = None,
     ) -> None:
         can_draft = adapter is not None or decoder.mask_token is not None
         self._decoder, self._adapter, self._num_drafts = decoder, adapter, num_drafts if can_draft else 0
@@ -92,7 +95,6 @@ class CUDAGraphRunner:
         self.num_rows = max(min_rows, needed_rows)
         # The last steps of a full context, of which one always runs ahead, write that many rows after it.
         capacity = -(-(context + 2 * self.num_rows) // _ALIGNMENT) * _ALIGNMENT
-        self._buckets = [*_powers_of_two(_SMALLEST_BUCKET, capacity), capacity]
         shape = (2, len(decoder.layers), decoder.config.kv_heads, capacity, decoder.config.head_dim)
         self._keys_values = torch.zeros(shape, dtype=decoder.dtype, device=device)
         self._keys, self._values = ([*part] for part in self._keys_values)
@@ -102,7 +104,10 @@ class CUDAGraphRunner:
         self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches, *padding], device=device)
         mask = torch.eye(self.num_rows, dtype=torch.bool)  # no row attends to a padding row but itself
         mask[:needed_rows, :needed_rows] = verification_mask(k, c, k)
-        self._attention_mask = mask.to(device)
+        step = StepShape(self._keys_values, mask.to(device), k + 1 + c)
+        self._pass = select_pass(decoder, adapter, step, operations)
+        smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, capacity)
+        self._buckets = [*smaller, capacity]
 
         def integers(count: int) -> Tensor:
             return torch.zeros(count, dtype=torch.long, device=device)
@@ -211,38 +216,20 @@ class CUDAGraphRunner:
 
     def _run(self, bucket: int) -> None:
         """The step itself: fixed shapes, and no synchronization with the host."""
-        decoder, adapter, state = self._decoder, self._adapter, self._state
+        decoder, state = self._decoder, self._state
         num_clean = self._num_drafts + 1 + self._num_copies
         positions = state.past_length + self._offsets
-        slots = state.past_length + torch.arange(self.num_rows, device=positions.device)
-        mask = static_cache_mask(state.past_length, self._attention_mask, bucket)
         placeholders = state.last.expand(self.num_rows - num_clean)
         x = decoder.embedding(torch.cat((state.last, state.drafts, state.copied, placeholders)))
         if self._num_drafts:
             x[num_clean:] = self._mask_embedding()
-        gate = None if adapter is None else GatedAdapter(adapter, slice(num_clean, self.num_rows))
-        rotary = decoder.rotary.at(positions)
-        for number, layer in enumerate(decoder.layers):
-            keys, values = self._keys[number], self._values[number]
-
-            def attention(
-                query: Tensor, key: Tensor, value: Tensor, keys: Tensor = keys, values: Tensor = values
-            ) -> Tensor:
-                keys.index_copy_(1, slots, key.transpose(0, 1))
-                values.index_copy_(1, slots, value.transpose(0, 1))
-                return attend(query, keys[:, :bucket], values[:, :bucket], mask)
-
-            x = decoder.run_layer(layer, x, rotary, attention, None if gate is None else gate.hook(number))
-        logits = decoder.head(decoder.normalize(x, decoder.norm))
-        if decoder.mask_token is not None:
-            logits[:, decoder.mask_token] = -torch.inf
-        self._accept(logits, logits.argmax(-1))
+        self._accept(self._pass.run(x, positions, state.past_length, bucket))
         self._look_up(bucket)
 
-    def _accept(self, logits: Tensor, best: Tensor) -> None:
+    def _accept(self, predictions: Predictions) -> None:
         """Find how many drafts the base model agrees with, or copied tokens if those are more. Its next token, and the
         drafts of the branch that saw exactly the accepted ones, go into the state."""
-        state, k, c = self._state, self._num_drafts, self._num_copies
+        state, k, c, best = self._state, self._num_drafts, self._num_copies, predictions.tokens
         along_drafts, along_copies = best[: k + 1], torch.cat((best[:1], best[k + 1 : k + 1 + c]))
         accepted_drafts = _accepted_length(state.drafts, along_drafts)
         accepted_copies = _accepted_length(state.copied, along_copies)
@@ -251,7 +238,7 @@ class CUDAGraphRunner:
         base = torch.where(use_copies, _padded(along_copies, self._max_tokens), _padded(along_drafts, self._max_tokens))
         branch = k + 1 + c + accepted_drafts * k + torch.arange(k, device=best.device)
         drafts = torch.where(use_copies, 0, best[branch])  # no branch saw the copied tokens
-        confidence = token_probabilities(logits[branch], best[branch])
+        confidence = predictions.confidence[branch]
         state.result.copy_(
             torch.cat((accepted, use_copies.long(), base, drafts, (confidence * _CONFIDENCE_UNIT).long()))
         )

@@ -30,7 +30,9 @@ from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
 from model.nn.cuda import device_failed
-from model.nn.forward_batch import PREFILL_CHUNK, ForwardInput, ForwardInterrupted
+from model.nn.forward_batch import ForwardInput, ForwardInterrupted, prefill_chunk
+from model.nn.gpu.selection import gpu_operations
+from model.nn.gpu.tiling import fitting_rows
 
 T = TypeVar("T")
 
@@ -269,8 +271,12 @@ class Engine:
         if self.diffusion is None and not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
             capacity, drafts = min(context, model.decoder.config.context_length), _max_drafts(model)
             adapter = model.adapter if drafts else None
-            drafted = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, _MAX_COPIED)
-            undrafted = CUDAGraphRunner(model.decoder, None, 0, capacity, min_rows=drafted.num_rows)
+            operations = gpu_operations(self._device)
+            copies = _MAX_COPIED if operations is None else fitting_rows((drafts + 1) ** 2, _MAX_COPIED)
+            drafted = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, copies, operations=operations)
+            undrafted = CUDAGraphRunner(
+                model.decoder, None, 0, capacity, min_rows=drafted.num_rows, operations=operations
+            )
             self._cuda_graph_runners = {True: drafted, False: undrafted}
             for runner in self._cuda_graph_runners.values():
                 runner.warm_up()
@@ -375,7 +381,7 @@ def _warm_up(model: LoadedModel) -> DraftLengthController:
     """Run the shapes that a turn uses once, so that the first user does not wait for them, and time them."""
     decoder, max_drafts = model.decoder, _max_drafts(model)
     cache = decoder.new_cache()
-    prompt_tokens = min(PREFILL_CHUNK, decoder.config.context_length - 2 * max_drafts - 1)
+    prompt_tokens = min(prefill_chunk(decoder.device), decoder.config.context_length - 2 * max_drafts - 1)
     decoder.forward([0] * max(1, prompt_tokens), cache, logits="last")
     seconds: dict[int, float] = {}
     for _ in range(_WARM_UP_RUNS):

@@ -10,6 +10,7 @@ with one scale per row (`….a.scale`). The metadata names the checksum of the b
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,6 +123,10 @@ class Adapter:
     def delta(self, layer: int, names: str, x: Tensor) -> Tensor:
         """What a group of projections (`q k v`, `gate up`) adds for noise rows: [n, in] → [n, out]."""
         return self._fused[layer][names](x)
+
+    def fused(self, layer: int) -> Mapping[str, FusedLowRank]:
+        """The deltas of a layer by group of projections: `q k v`, `o`, `gate up`, `down`."""
+        return self._fused[layer]
 
     @cached_property
     def _fused(self) -> list[dict[str, FusedLowRank]]:

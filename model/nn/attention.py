@@ -65,6 +65,22 @@ def static_cache_mask(past: Tensor, new: Tensor, length: int) -> Tensor:
     return attends_to_new | (index < 0)
 
 
+def additive_mask(mask: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores. It is the same for all layers, so it is made once for a forward pass:
+    attention would make it of a boolean mask in every layer, in five kernels.
+
+    Args:
+        mask: [..., rows, keys] bool, True = attends.
+        group: query heads that share a key head.
+        dtype: of the queries.
+
+    Returns:
+        [..., 1, group × rows, keys]: 0 or -∞.
+    """
+    values = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+    return values.unsqueeze(-3).repeat_interleave(group, -3).flatten(-3, -2).unsqueeze(-3)
+
+
 def batched_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query attention over a batch of texts.
 
@@ -74,18 +90,13 @@ def batched_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     Args:
         query: [n, rows, heads, head_dim].
         key, value: [n, kv_heads, keys, head_dim].
-        mask: [n, rows, keys] bool, or None if every row attends to every key.
+        mask: [n, 1, group × rows, keys], from `additive_mask`, or None if every row attends to every key.
 
     Returns:
         [n, rows, heads × head_dim].
     """
-    n, rows, heads, _ = query.shape
-    group = heads // key.shape[1]
-    expanded = None
-    if mask is not None:
-        expanded = mask[:, None, None].expand(n, 1, group, rows, -1).reshape(n, 1, group * rows, -1)
-    out = scaled_dot_product_attention(_fold_groups(query, key.shape[1]), key, value, attn_mask=expanded)
-    return _unfold_groups(out, rows).flatten(-2)
+    out = scaled_dot_product_attention(_fold_groups(query, key.shape[1]), key, value, attn_mask=mask)
+    return _unfold_groups(out, query.shape[1]).flatten(-2)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -131,11 +142,10 @@ def attend_split(query: Tensor, key: Tensor, value: Tensor, past: int, new: Tens
     return merged
 
 
-def supports_attend_split(query: Tensor) -> bool:
-    """Whether there is a flash kernel for these queries: bfloat16 on GPUs from Ampere on."""
-    size = query.shape[-1]
-    fits = query.is_cuda and query.dtype == torch.bfloat16 and size <= 256 and size % 8 == 0
-    return fits and torch.cuda.get_device_capability(query.device)[0] >= 8
+def supports_attend_split(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether there is a flash kernel for such queries: bfloat16 on GPUs from Ampere on."""
+    fits = device.type == "cuda" and dtype == torch.bfloat16 and head_dim <= 256 and head_dim % 8 == 0
+    return fits and torch.cuda.get_device_capability(device)[0] >= 8
 
 
 FlashAttnFunction = Callable[..., tuple[Tensor, Tensor, Tensor]]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.nn.adapter import Adapter
-from model.nn.attention import attend, attend_split, supports_attend_split
+from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
@@ -39,25 +39,30 @@ class AttentionMask:
 
     Attributes:
         past: number of cached keys, which all rows attend to.
-        mask: [rows, past + rows] bool; None for a single row, which attends to everything.
+        new: [rows, rows] bool, which new rows each row attends to; None for a single row.
+        mask: the same for all keys, from `additive_mask`; None for a single row, and where `attend_split` runs.
     """
 
     past: int
+    new: Tensor | None
     mask: Tensor | None
 
     @staticmethod
-    def of(inputs: ForwardInput, device: torch.device) -> AttentionMask:
+    def of(inputs: ForwardInput, config: DecoderConfig, device: torch.device, dtype: torch.dtype) -> AttentionMask:
         """The mask of a conversation's new rows."""
         count, past = len(inputs.tokens), len(inputs.cache.tokens)
         if count == 1:
-            return AttentionMask(past, None)
-        mask = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), dim=1)
-        return AttentionMask(past, mask.to(device))
+            return AttentionMask(past, None, None)
+        new = inputs.attention_mask.to(device)
+        if past and supports_attend_split(device, dtype, config.head_dim):
+            return AttentionMask(past, new, None)
+        mask = torch.cat((torch.ones(count, past, dtype=torch.bool, device=device), new), dim=1)
+        return AttentionMask(past, new, additive_mask(mask, config.heads // config.kv_heads, dtype))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[rows, heads, head_dim] → [rows, heads × head_dim]."""
-        if self.mask is not None and self.past and supports_attend_split(query):
-            return attend_split(query, key, value, self.past, self.mask[:, self.past :])
+        if self.new is not None and self.mask is None:
+            return attend_split(query, key, value, self.past, self.new)
         return attend(query, key, value, self.mask)
 
 
@@ -229,7 +234,7 @@ class Decoder:
         noise = _noise_rows(batch, self.device)
         gated = GatedAdapter(adapter, noise) if adapter is not None and noise is not None else None
         sizes = [len(inputs.tokens) for inputs in batch]
-        masks = [AttentionMask.of(inputs, self.device) for inputs in batch]
+        masks = [AttentionMask.of(inputs, self.config, self.device, self.dtype) for inputs in batch]
         for number, layer in enumerate(self.layers):
             if self.interruption():
                 raise ForwardInterrupted

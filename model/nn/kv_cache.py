@@ -20,12 +20,13 @@ class KeyValueCache:
         tokens: the ids whose keys and values are held, in order. `len(tokens)` is the position of the next one.
         attached_from: while the cache is attached to a CUDA graph runner, the first position whose keys and values
             only the runner holds; otherwise None.
+        device: where they are.
     """
 
     def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.tokens: list[int] = []
         self.attached_from: int | None = None
-        self._config, self._dtype, self._device = config, dtype, device
+        self._config, self._dtype, self.device = config, dtype, device
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._capacity = 0
@@ -66,7 +67,7 @@ class KeyValueCache:
         """Commit the written rows `rows`, in this order, as `tokens`, and discard the others."""
         start = len(self.tokens)
         if list(rows) != list(range(len(rows))):
-            index = torch.tensor(rows, device=self._device) + start
+            index = torch.tensor(rows, device=self.device) + start
             for tensor in (*self._keys, *self._values):
                 tensor[:, start : start + len(rows)] = tensor[:, index]
         self.commit(tokens)
@@ -93,7 +94,7 @@ class KeyValueCache:
     @torch.inference_mode()
     def fork(self) -> KeyValueCache:
         """An independent copy."""
-        copy = KeyValueCache(self._config, self._dtype, self._device)
+        copy = KeyValueCache(self._config, self._dtype, self.device)
         copy.copy_from(self)
         return copy
 
@@ -111,7 +112,7 @@ class KeyValueCache:
     @torch.inference_mode()
     def copy_prefix(self, count: int) -> KeyValueCache:
         """A copy of the first `count` tokens, with no spare capacity."""
-        copy = KeyValueCache(self._config, self._dtype, self._device)
+        copy = KeyValueCache(self._config, self._dtype, self.device)
         copy.tokens, copy._capacity = self.tokens[:count], count
         copy._keys = [keys[:, :count].clone() for keys in self._keys]
         copy._values = [values[:, :count].clone() for values in self._values]
@@ -130,7 +131,7 @@ class KeyValueCache:
 
     def _resized(self, old: Tensor | None, capacity: int) -> Tensor:
         shape = (self._config.kv_heads, capacity, self._config.head_dim)
-        resized = torch.empty(shape, dtype=self._dtype, device=self._device)
+        resized = torch.empty(shape, dtype=self._dtype, device=self.device)
         if old is not None:
             resized[:, : len(self.tokens)] = old[:, : len(self.tokens)]
         return resized

@@ -62,10 +62,10 @@ class FloatLinear:
     """A linear layer in the dtype of its weights [out, in]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight, self._bias = weight, bias
+        self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, self.weight, self._bias)
+        return torch.nn.functional.linear(x, self.weight, self.bias)
 
     @property
     def nbytes(self) -> int:

@@ -151,6 +151,13 @@ def _model_options(
             "--family", help="Architecture of a model folder (list: docs/design); default: from its config.json."
         ),
     ] = None,
+    speech_device: Annotated[
+        str,
+        typer.Option(
+            "--speech-device",
+            help="Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible).",
+        ),
+    ] = "cpu",
 ) -> ModelOptions:
     return ModelOptions(
         model,
@@ -163,6 +170,7 @@ def _model_options(
         schedule_for_effort(effort.value, max_steps, rule.value, blocks_in_flight, edit_threshold),
         _path_or_keyword(turn_completion),
         family,
+        speech_device,
     )
 
 

@@ -22,6 +22,7 @@ from model.hub.store import ModelStore
 from model.nn.decoder import Precision
 from server.deploy.progress import ProgressBars
 from voice import speech_models
+from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
 AUTO_MODEL = "auto"
@@ -46,6 +47,7 @@ class ModelOptions:
         decoding: None for the model's default.
         schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
         family: architecture of a model folder; None reads its config.json.
+        speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
     """
 
     model: str = AUTO_MODEL
@@ -58,6 +60,7 @@ class ModelOptions:
     schedule: DenoisingSchedule = EFFORTS["medium"]
     turn_completion: Path | Literal["auto", "none"] = "auto"
     family: str | None = None
+    speech_device: str = "cpu"
 
 
 def locate_model(
@@ -119,10 +122,15 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
 
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
-    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile."""
+    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile, ValueError."""
+    device = SpeechDevice.of(model_options.speech_device)
+    device.recognition_options()  # what cannot run is reported before anything is downloaded
+    device.synthesis_providers()
     recognizer = locate_model(TRANSCRIPTION_MODEL, console)
     voice = locate_model(model_options.voice, console, kind="voice")
     try:
-        return speech_models.load_speech_models(recognizer, voice)
+        return speech_models.load_speech_models(recognizer, voice, device)
+    except SpeechDeviceUnavailable:
+        raise
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
         raise BadModelFile(f"cannot read a speech model ({error}): run `rejoinder models verify`") from error

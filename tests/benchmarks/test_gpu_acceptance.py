@@ -48,6 +48,7 @@ def test_every_check_that_needs_no_gpu_holds(tmp_path: Path, little_more_than_to
     assert [stage["name"] for stage in found["stages"]] == [
         "machine",
         "correctness",
+        "kernels",
         "speed-0.5b",
         "crowds",
         "conversion",

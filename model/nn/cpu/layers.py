@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.adapter import Adapter
-from model.nn.attention import attend
+from model.nn.attention import additive_mask, attend
 from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
@@ -77,7 +77,7 @@ class _Part:
     row_attention: RowAttention | None
     """Attention row by row; None if results need not be batch-invariant."""
     mask: Tensor | None
-    """[rows, past + rows], for computing all rows at once; None for a single row, or with `row_attention`."""
+    """From `additive_mask`, for computing all rows at once; None for a single row, or with `row_attention`."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,8 @@ class BlockQuantizedLayers:
                 new = np.ascontiguousarray(inputs.attention_mask.numpy())
                 attention = RowAttention(query[index], keys, values, past, new, out[index], self._team)
             elif count > 1:
-                mask = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), 1)
+                seen = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), 1)
+                mask = additive_mask(seen, self._config.heads // self._config.kv_heads, torch.float32)
             parts.append(_Part(index, past, keys, values, attention, mask))
             start += count
         return parts

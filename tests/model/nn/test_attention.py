@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.nn.attention import (
+    additive_mask,
     attend,
     attend_split,
     block_causal_mask,
@@ -86,7 +87,7 @@ def test_attention_is_the_softmax_of_unmasked_scores() -> None:
     torch.manual_seed(0)
     query, key, value = torch.randn(5, 4, 8), torch.randn(2, 9, 8), torch.randn(2, 9, 8)
     mask = causal_mask(5, 4)
-    ours = attend(query, key, value, mask).view(5, 4, 8)
+    ours = attend(query, key, value, additive_mask(mask, 2, torch.float32)).view(5, 4, 8)
     for row in range(5):
         for head in range(4):
             scores = (key[head // 2] @ query[row, head]) / math.sqrt(8)
@@ -101,7 +102,8 @@ def test_split_attention_equals_attention(rows: int, past: int, seed: int) -> No
     key, value = (torch.randn(2, past + rows, 8, generator=generator) for _ in "kv")
     new = torch.rand(rows, rows, generator=generator) < 0.5
     new |= torch.eye(rows, dtype=torch.bool)
-    whole = attend(query, key, value, torch.cat((torch.ones(rows, past, dtype=torch.bool), new), 1))
+    mask = torch.cat((torch.ones(rows, past, dtype=torch.bool), new), 1)
+    whole = attend(query, key, value, additive_mask(mask, 2, torch.float32))
     torch.testing.assert_close(attend_split(query, key, value, past, new), whole, atol=1e-5, rtol=1e-5)
 
 

@@ -17,7 +17,8 @@ from model.decode.draft import Draft
 from model.decode.verify import VerificationStep
 from model.nn.adapter import Adapter, random_adapter
 from model.nn.decoder import Decoder, Precision
-from model.nn.forward_batch import ForwardInput, text_input
+from model.nn.forward_batch import ForwardInput, prefill, text_input
+from model.nn.kv_cache import KeyValueCache
 from model.nn.linear import cpu_kernels_installed
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -67,7 +68,7 @@ def meta_adapter(meta_decoder: Decoder) -> Adapter:
 def test_a_forward_pass_stays_on_its_device(
     meta_decoder: Decoder, meta_adapter: Adapter, split: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model.nn.decoder, "supports_attend_split", lambda query: split)
+    monkeypatch.setattr(model.nn.decoder, "supports_attend_split", lambda *kind: split)
 
     def input_after(count: int, step: VerificationStep | None, *, return_hidden_states: bool = False) -> ForwardInput:
         cache = meta_decoder.new_cache()
@@ -100,3 +101,10 @@ def test_kept_keys_and_values_are_moved_on_their_device(meta_decoder: Decoder, m
     meta_decoder.run([VerificationStep(7, Draft((1, 2)), (5,), 2).forward_input(cache)], meta_adapter)
     cache.keep((0, 3), [7, 5])
     assert len(cache.fork().tokens) == 5
+
+
+@pytest.mark.parametrize(("device", "sizes"), [("cpu", [64] * 18 + [48]), ("cuda:0", [1024, 176])])
+def test_a_gpu_reads_prompts_in_larger_chunks(meta_decoder: Decoder, device: str, sizes: list[int]) -> None:
+    """The cache holds nothing yet, so no GPU is needed."""
+    cache = KeyValueCache(meta_decoder.config, torch.bfloat16, torch.device(device))
+    assert [len(chunk.tokens) for chunk in prefill(cache, list(range(1200)))] == sizes

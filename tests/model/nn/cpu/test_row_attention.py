@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.nn.attention import attend
+from model.nn.attention import additive_mask, attend
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.row_kernels import Bools, Floats
 from model.nn.cpu.team import Team, shared_team
@@ -36,7 +36,9 @@ def test_attention_equals_torch_and_rows_are_independent(rows: int, past: int, s
     out = random(seed, rows, 48)
     attend_rows(query, keys, values, past, new, out)
     mask = torch.from_numpy(np.concatenate((np.ones((rows, past), bool), new), 1))
-    expected = attend(*(torch.from_numpy(part) for part in (query, keys, values)), mask)
+    expected = attend(
+        *(torch.from_numpy(part) for part in (query, keys, values)), additive_mask(mask, 3, torch.float32)
+    )
     torch.testing.assert_close(torch.from_numpy(out), expected, atol=1e-5, rtol=1e-5)
     alone = random(seed, 1, 48)
     for row in range(rows):  # as if the keys it attends to were the whole cache

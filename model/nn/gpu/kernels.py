@@ -1,0 +1,335 @@
+"""Triton kernels of a decoder layer over the few rows of a step. `triton_operations.py` launches them,
+`torch_operations.py` says in plain PyTorch what each computes.
+
+A step has few rows, so its time is that of reading the weights once and of starting kernels. A program reads a tile of
+a weight matrix for all rows. Where a matrix has too few tiles to occupy a GPU, several programs share a tile and each
+sums over a part of the depth; the last one that arrives adds the parts up, in a fixed order, so that results do not
+depend on timing. Sums are in float32; a result is rounded once, when it is stored.
+
+Storage is bfloat16 or float32. With `PRECISE`, dot products are computed from float32 operands: for float32 storage,
+and in Triton's interpreter, which computes those of bfloat16 wrongly.
+"""
+
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _dot(x, y, total, PRECISE: tl.constexpr):
+    """total + x y."""
+    if PRECISE:
+        return tl.dot(x.to(tl.float32), y.to(tl.float32), total, input_precision="ieee")
+    return tl.dot(x, y, total)
+
+
+@triton.jit
+def _columns_of(matrix, n, k, width, columns, depth):
+    """A tile of a matrix [columns, depth], transposed: [k, n], zeros outside. Row n of the matrix is at n × width."""
+    inside = (n[None, :] < columns) & (k[:, None] < depth)
+    return tl.load(matrix + n[None, :] * width + k[:, None], mask=inside, other=0.0)
+
+
+@triton.jit
+def _rows_of(x, norm, m, k, rows, depth, NORM: tl.constexpr):
+    """A tile of the rows [m, k] in float32, and the same times the weight of RMS normalization."""
+    inside = (m[:, None] < rows) & (k[None, :] < depth)
+    values = tl.load(x + m[:, None] * depth + k[None, :], mask=inside, other=0.0).to(tl.float32)
+    weighted = values
+    if NORM:
+        weighted = values * tl.load(norm + k, mask=k < depth, other=0.0).to(tl.float32)[None, :]
+    return values, weighted
+
+
+@triton.jit
+def _delta(low, b, m, n, columns, rank, first_draft, RANK: tl.constexpr, PRECISE: tl.constexpr):
+    """What the adapter adds to a tile: low Bᵀ for draft rows, 0 for clean ones."""
+    r = tl.arange(0, RANK)
+    tile = _columns_of(b, n, r, rank, columns, rank)
+    delta = _dot(low.to(b.dtype.element_ty), tile, tl.zeros((m.shape[0], n.shape[0]), tl.float32), PRECISE)
+    return tl.where(m[:, None] >= first_draft, delta, 0.0)
+
+
+@triton.jit
+def _finish_projection(
+    total, low, squares, bias, b, residual, out, m, n, rows, first_draft, columns, depth, rank, eps,
+    NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, RANK: tl.constexpr,
+    PRECISE: tl.constexpr,
+):  # fmt: skip
+    """Normalization, bias, adapter and residual of a tile whose sums are complete, and its store."""
+    if NORM:
+        scale = tl.rsqrt(squares / depth + eps)[:, None]
+        total *= scale
+        low *= scale
+    if BIAS:
+        total += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
+    if ADAPTER:
+        total += _delta(low, b, m, n, columns, rank, first_draft, RANK, PRECISE)
+    inside = (m[:, None] < rows) & (n[None, :] < columns)
+    place = m[:, None] * columns + n[None, :]
+    if RESIDUAL:
+        total += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def project(
+    x, norm, weight, bias, a, b, residual, out, partials, counters,
+    rows, first_draft, columns, depth, rank, end_0, end_1, eps,
+    NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS).
+
+    A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
+    x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
+    """
+    tile, split = tl.program_id(0), tl.program_id(1)
+    m, n = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
+    r = tl.arange(0, RANK)
+    own_a = a
+    if ADAPTER:
+        part = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
+        own_a = a + part * rank * depth
+    total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
+    squares = tl.zeros((ROWS,), tl.float32)
+    share = tl.cdiv(tl.cdiv(depth, DEPTH), SPLITS) * DEPTH
+    for start in range(split * share, min(split * share + share, depth), DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        values, weighted = _rows_of(x, norm, m, k, rows, depth, NORM)
+        if NORM:
+            squares += tl.sum(values * values, 1)
+        operand = weighted.to(weight.dtype.element_ty)
+        total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
+        if ADAPTER:
+            low = _dot(operand, _columns_of(own_a, r, k, depth, rank, depth), low, PRECISE)
+    if SPLITS == 1:
+        _finish_projection(
+            total, low, squares, bias, b, residual, out, m, n, rows, first_draft, columns, depth, rank, eps,
+            NORM, BIAS, RESIDUAL, ADAPTER, RANK, PRECISE,
+        )  # fmt: skip
+    else:
+        size: tl.constexpr = ROWS * (COLUMNS + RANK + 1)
+        first = partials + tile * SPLITS * size
+        in_total = m[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+        in_low = ROWS * COLUMNS + m[:, None] * RANK + r[None, :]
+        in_squares = ROWS * (COLUMNS + RANK) + m
+        own = first + split * size
+        tl.store(own + in_total, total)
+        if ADAPTER:
+            tl.store(own + in_low, low)
+        if NORM:
+            tl.store(own + in_squares, squares)
+        tl.debug_barrier()  # all threads have stored before one of them tells the other programs
+        if tl.atomic_add(counters + tile, 1, sem="acq_rel") == SPLITS - 1:
+            total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
+            squares = tl.zeros((ROWS,), tl.float32)
+            for other in range(SPLITS):
+                part = first + other * size
+                total += tl.load(part + in_total, cache_modifier=".cg")
+                if ADAPTER:
+                    low += tl.load(part + in_low, cache_modifier=".cg")
+                if NORM:
+                    squares += tl.load(part + in_squares, cache_modifier=".cg")
+            _finish_projection(
+                total, low, squares, bias, b, residual, out, m, n, rows, first_draft, columns, depth, rank, eps,
+                NORM, BIAS, RESIDUAL, ADAPTER, RANK, PRECISE,
+            )  # fmt: skip
+            tl.store(counters + tile, 0)  # for the next kernel
+
+
+@triton.jit
+def gate_up(
+    x, norm, weight, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
+    BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    RANK: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """out = silu(norm(x) Wᵍᵀ) · norm(x) Wᵘᵀ, with bias and adapter inside. Grid: (tiles of COLUMNS columns,). The
+    gate's weights are the first `columns` rows, those of up the rest; likewise bias, A and B."""
+    tile = tl.program_id(0)
+    m, n, r = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
+    gate, up = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    low_gate, low_up = tl.zeros((ROWS, RANK), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
+    squares = tl.zeros((ROWS,), tl.float32)
+    for start in range(0, depth, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        values, weighted = _rows_of(x, norm, m, k, rows, depth, True)
+        squares += tl.sum(values * values, 1)
+        operand = weighted.to(weight.dtype.element_ty)
+        gate = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), gate, PRECISE)
+        up = _dot(operand, _columns_of(weight + columns * depth, n, k, depth, columns, depth), up, PRECISE)
+        if ADAPTER:
+            low_gate = _dot(operand, _columns_of(a, r, k, depth, rank, depth), low_gate, PRECISE)
+            low_up = _dot(operand, _columns_of(a + rank * depth, r, k, depth, rank, depth), low_up, PRECISE)
+    scale = tl.rsqrt(squares / depth + eps)[:, None]
+    gate *= scale
+    up *= scale
+    if BIAS:
+        gate += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
+        up += tl.load(bias + columns + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
+    if ADAPTER:
+        gate += _delta(low_gate * scale, b, m, n, columns, rank, first_draft, RANK, PRECISE)
+        up += _delta(low_up * scale, b + columns * rank, m, n, columns, rank, first_draft, RANK, PRECISE)
+    inside = (m[:, None] < rows) & (n[None, :] < columns)
+    result = gate / (1 + tl.exp(-gate)) * up
+    tl.store(out + m[:, None] * columns + n[None, :], result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rotate_and_store(
+    fused, positions, past_length, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
+    HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr,
+):  # fmt: skip
+    """Normalizes and rotates queries and keys, and writes keys and values to the cache, `past_length` on. Grid: (heads
+    of queries, keys and values,). The first half of `sin` is negated."""
+    head = tl.program_id(0)
+    m, d = tl.arange(0, ROWS), tl.arange(0, HALF)
+    half: tl.constexpr = HEAD_DIM // 2
+    inside = (m[:, None] < rows) & (d[None, :] < half)
+    start = fused + m[:, None] * ((HEADS + 2 * KV_HEADS) * HEAD_DIM) + head * HEAD_DIM + d[None, :]
+    first = tl.load(start, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(start + half, mask=inside, other=0.0).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        if HEAD_NORM:
+            scale = tl.rsqrt(tl.sum(first * first + second * second, 1) / HEAD_DIM + eps)[:, None]
+            weight = head_norm + head * HEAD_DIM + d
+            first *= scale * tl.load(weight, mask=d < half, other=0.0).to(tl.float32)[None, :]
+            second *= scale * tl.load(weight + half, mask=d < half, other=0.0).to(tl.float32)[None, :]
+        position = tl.load(positions + m, mask=m < rows, other=0)
+        angle = position[:, None] * HEAD_DIM + d[None, :]
+        rotated = first * tl.load(cos + angle, mask=inside, other=0.0).to(tl.float32)
+        rotated += second * tl.load(sin + angle, mask=inside, other=0.0).to(tl.float32)
+        second *= tl.load(cos + half + angle, mask=inside, other=0.0).to(tl.float32)
+        second += first * tl.load(sin + half + angle, mask=inside, other=0.0).to(tl.float32)
+        first = rotated
+    kind = query.dtype.element_ty
+    past = tl.load(past_length)
+    if head < HEADS:
+        if QUERY_SCALE:
+            scale = tl.load(query_scale + tl.load(positions + m, mask=m < rows, other=0)).to(tl.float32)[:, None]
+            first *= scale
+            second *= scale
+        place = query + (m[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
+        tl.store(place, first.to(kind), mask=inside)
+        tl.store(place + half, second.to(kind), mask=inside)
+    elif head < HEADS + KV_HEADS:
+        place = keys + ((head - HEADS) * capacity + past + m[:, None]) * HEAD_DIM + d[None, :]
+        tl.store(place, first.to(kind), mask=inside)
+        tl.store(place + half, second.to(kind), mask=inside)
+    else:
+        place = values + ((head - HEADS - KV_HEADS) * capacity + past + m[:, None]) * HEAD_DIM + d[None, :]
+        tl.store(place, first.to(kind), mask=inside)
+        tl.store(place + half, second.to(kind), mask=inside)
+
+
+@triton.jit
+def attend(
+    query, keys, values, past_length, new, out, partials, counters, rows, capacity, max_splits, scale,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr, SPLIT: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """Attention of the rows of one query head over SPLIT positions of the cache. Grid: (heads, max_splits).
+
+    Reads on the device how many positions there are; programs after them end at once. Parts begin at fixed positions,
+    so a row's result does not depend on how many rows follow it. The last program of a head that arrives merges its
+    parts (flash-decoding). All rows attend to the first `past_length` positions; `new` says which rows attend to which.
+    """
+    head, split = tl.program_id(0), tl.program_id(1)
+    past = tl.load(past_length)
+    end = past + rows
+    if split * SPLIT < end:
+        m, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+        inside = (m[:, None] < rows) & (d[None, :] < HEAD_DIM)
+        place = (m[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
+        queries = tl.load(query + place, mask=inside, other=0.0)
+        own_keys = keys + (head // GROUP) * capacity * HEAD_DIM
+        own_values = values + (head // GROUP) * capacity * HEAD_DIM
+        highest = tl.full((ROWS,), float("-inf"), tl.float32)
+        weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
+        for start in range(split * SPLIT, min(split * SPLIT + SPLIT, end), KEYS):
+            n = start + tl.arange(0, KEYS)
+            tile = _columns_of(own_keys, n, d, HEAD_DIM, end, HEAD_DIM)
+            scores = _dot(queries, tile, tl.zeros((ROWS, KEYS), tl.float32), PRECISE) * scale
+            row = n - past
+            own = (m[:, None] < rows) & (row[None, :] >= 0) & (row[None, :] < rows)
+            attended = tl.load(new + m[:, None] * rows + row[None, :], mask=own, other=0)
+            scores = tl.where((n < past)[None, :] | (attended != 0), scores, float("-inf"))
+            higher = tl.maximum(highest, tl.max(scores, 1))
+            finite = tl.where(higher == float("-inf"), 0.0, higher)
+            shares = tl.exp(scores - finite[:, None])
+            fade = tl.exp(highest - finite)
+            present = (n[:, None] < end) & (d[None, :] < HEAD_DIM)
+            tile = tl.load(own_values + n[:, None] * HEAD_DIM + d[None, :], mask=present, other=0.0)
+            total = _dot(shares.to(values.dtype.element_ty), tile, total * fade[:, None], PRECISE)
+            weight = weight * fade + tl.sum(shares, 1)
+            highest = higher
+        count = tl.cdiv(end, SPLIT)
+        kind = out.dtype.element_ty
+        if count == 1:
+            tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
+        else:
+            size: tl.constexpr = ROWS * (WIDTH + 2)
+            first = partials + head * max_splits * size
+            in_total = m[:, None] * WIDTH + d[None, :]
+            own_part = first + split * size
+            tl.store(own_part + in_total, total)
+            tl.store(own_part + ROWS * WIDTH + m, highest)
+            tl.store(own_part + ROWS * (WIDTH + 1) + m, weight)
+            tl.debug_barrier()
+            if tl.atomic_add(counters + head, 1, sem="acq_rel") == count - 1:
+                highest = tl.full((ROWS,), float("-inf"), tl.float32)
+                weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
+                for other in range(count):
+                    part = first + other * size
+                    part_highest = tl.load(part + ROWS * WIDTH + m, cache_modifier=".cg")
+                    higher = tl.maximum(highest, part_highest)
+                    finite = tl.where(higher == float("-inf"), 0.0, higher)
+                    fade, share = tl.exp(highest - finite), tl.exp(part_highest - finite)
+                    part_weight = tl.load(part + ROWS * (WIDTH + 1) + m, cache_modifier=".cg")
+                    weight = weight * fade + part_weight * share
+                    part_total = tl.load(part + in_total, cache_modifier=".cg")
+                    total = total * fade[:, None] + part_total * share[:, None]
+                    highest = higher
+                tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
+                tl.store(counters + head, 0)
+
+
+@triton.jit
+def predict_tile(
+    x, norm, weight, best, token, weights, rows, columns, depth, eps, excluded,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, ROWS] each.
+    Grid: (tiles,). No logit is stored. `excluded` is a token that is never predicted."""
+    tile = tl.program_id(0)
+    m, n = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
+    total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
+    for start in range(0, depth, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        values, weighted = _rows_of(x, norm, m, k, rows, depth, True)
+        squares += tl.sum(values * values, 1)
+        operand = weighted.to(weight.dtype.element_ty)
+        total = _dot(operand, _columns_of(weight, n, k, depth, columns, depth), total, PRECISE)
+    logits = total * tl.rsqrt(squares / depth + eps)[:, None]
+    logits = tl.where((n < columns) & (n != excluded), logits, float("-inf"))
+    highest = tl.max(logits, 1)
+    finite = tl.where(highest == float("-inf"), 0.0, highest)
+    tl.store(best + tile * ROWS + m, highest)
+    tl.store(token + tile * ROWS + m, tile * COLUMNS + tl.argmax(logits, 1))
+    tl.store(weights + tile * ROWS + m, tl.sum(tl.exp(logits - finite[:, None]), 1))
+
+
+@triton.jit
+def predict_merge(best, token, weights, tokens, confidence, tiles, ROWS: tl.constexpr, TILES: tl.constexpr):
+    """The most likely token of a row over all tiles, and its probability. Grid: (rows,)."""
+    row, tile = tl.program_id(0), tl.arange(0, TILES)
+    inside = tile < tiles
+    place = tile * ROWS + row
+    part = tl.load(best + place, mask=inside, other=float("-inf"))
+    highest = tl.max(part, 0)
+    candidates = tl.load(token + place, mask=inside & (part == highest), other=2147483647)
+    tl.store(tokens + row, tl.min(candidates, 0).to(tl.int64))
+    sums = tl.load(weights + place, mask=inside, other=0.0)
+    tl.store(confidence + row, 1.0 / tl.sum(sums * tl.exp(part - highest), 0))

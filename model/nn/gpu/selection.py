@@ -1,0 +1,81 @@
+"""Which forward pass runs the steps of a conversation: the kernels' on a GPU with Triton, if they compute there what
+plain PyTorch does, and plain PyTorch's otherwise."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import torch
+from torch import Tensor
+
+from model.nn.adapter import Adapter
+from model.nn.decoder import Decoder
+from model.nn.gpu.fused_pass import FusedPass
+from model.nn.gpu.operations import Operations
+from model.nn.gpu.torch_operations import TorchOperations
+from model.nn.step_pass import MaskedPass, Predictions, StepPass, StepShape
+
+_log = logging.getLogger("rejoinder.model")
+
+_MAX_ERROR = {torch.bfloat16: 5e-2, torch.float32: 1e-3}
+"""The largest relative difference of keys and values after all layers that different orders of sums explain. A wrong
+kernel differs by 1 and more."""
+
+_CHECKED_TOKENS = 300
+"""Earlier tokens of the step that is checked: its attention merges parts."""
+
+
+def gpu_operations(device: torch.device) -> Operations | None:
+    """The Triton kernels; None on a CPU, without Triton, and with `REJOINDER_TRITON=0` in the environment."""
+    if device.type != "cuda" or os.environ.get("REJOINDER_TRITON") == "0":
+        return None
+    try:
+        from model.nn.gpu.triton_operations import TritonOperations
+    except ImportError as error:
+        _log.warning("without Triton a GPU is slower, because every step starts more kernels (%s)", error)
+        return None
+    return TritonOperations(device)
+
+
+def select_pass(decoder: Decoder, adapter: Adapter | None, shape: StepShape, operations: Operations | None) -> StepPass:
+    """The forward pass with these operations if they are given and compute what plain PyTorch does. They are checked
+    here, because a kernel that compiles for one GPU may fail on another one or be wrong there."""
+    if operations is None:
+        return MaskedPass(decoder, adapter, shape)
+    try:
+        kernels = FusedPass(decoder, adapter, shape, operations)
+        error = _difference(decoder, shape, kernels, FusedPass(decoder, adapter, shape, TorchOperations()))
+        if error <= _MAX_ERROR[decoder.dtype]:
+            return kernels
+        reason = f"their results differ from PyTorch's by {error:.1e}"
+    except Exception as problem:  # of Triton, its compiler, the driver
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+    _log.warning("the Triton kernels cannot be used here, so responses take longer: %s", reason)
+    return MaskedPass(decoder, adapter, shape)
+
+
+@torch.inference_mode()
+def _difference(decoder: Decoder, shape: StepShape, one: StepPass, other: StepPass) -> float:
+    """The relative difference of what two passes compute for a step of random tokens. Leaves the cache empty."""
+    past = min(_CHECKED_TOKENS, shape.capacity - shape.num_rows, decoder.config.context_length - shape.num_rows)
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, decoder.config.vocab_size, (shape.num_rows,), generator=draw).to(decoder.device)
+    earlier = torch.randn(shape.keys_values[:, :, :, :past].shape, generator=draw).to(shape.keys_values)
+    positions = torch.arange(past, past + shape.num_rows, device=decoder.device)
+    past_length = torch.tensor([past], device=decoder.device)
+
+    def run(step: StepPass) -> tuple[Predictions, Tensor]:
+        shape.keys_values.zero_()
+        shape.keys_values[:, :, :, :past] = earlier
+        predictions = step.run(decoder.embedding(tokens), positions, past_length, shape.capacity)
+        return predictions, shape.keys_values[:, :, :, past : past + shape.num_rows].float().clone()
+
+    try:
+        (predicted, written), (expected, expected_written) = run(one), run(other)
+    finally:
+        shape.keys_values.zero_()
+    error = (written - expected_written).norm() / expected_written.norm()
+    farthest = (predicted.confidence - expected.confidence).abs().max()
+    found = float(torch.maximum(error, farthest))
+    return found if found == found else float("inf")  # NaN is wrong, too

@@ -1,0 +1,96 @@
+"""The operations in plain PyTorch: what the Triton kernels are compared with, and what runs where Triton is missing.
+
+They compute in float32 from stored values and round where a kernel stores, so that a kernel differs by the order of its
+sums alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from model.nn.attention import additive_mask, attend, static_cache_mask
+from model.nn.gpu.operations import Projection
+from model.nn.rotary import RotaryEmbedding, rotate
+
+
+class TorchOperations:
+    """Implements `Operations` on any device."""
+
+    def project(
+        self,
+        x: Tensor,
+        projection: Projection,
+        first_draft: int,
+        *,
+        norm: Tensor | None = None,
+        eps: float = 0.0,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        (*parts,) = _projected(x, projection, first_draft, norm, eps)
+        out = torch.cat(parts, -1)
+        return (out if residual is None else out + residual.float()).to(x.dtype)
+
+    def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
+        gate, up = _projected(x, projection, first_draft, norm, eps)
+        return (silu(gate) * up).to(x.dtype)
+
+    def rotate_and_store(
+        self,
+        fused: Tensor,
+        positions: Tensor,
+        past_length: Tensor,
+        rotary: RotaryEmbedding,
+        head_norm: Tensor | None,
+        eps: float,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        rows, (kv_heads, _, head_dim) = len(fused), keys.shape
+        split = fused.view(rows, -1, head_dim)
+        query_key, value = split[:, :-kv_heads].float(), split[:, -kv_heads:]
+        if head_norm is not None:
+            query_key = torch.nn.functional.rms_norm(query_key, (head_dim,), None, eps) * head_norm.float()
+        at = rotary.at(positions)
+        rotated = rotate(query_key, at.cos.float(), at.sin.float())
+        query, key = rotated[:, :-kv_heads], rotated[:, -kv_heads:]
+        if at.query_scale is not None:
+            query = query * at.query_scale.float()
+        slots = past_length + torch.arange(rows, device=fused.device)
+        keys.index_copy_(1, slots, key.to(keys.dtype).transpose(0, 1))
+        values.index_copy_(1, slots, value.transpose(0, 1))
+        return query.to(fused.dtype)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
+        mask = static_cache_mask(past_length, new, keys.shape[1])
+        added = additive_mask(mask, query.shape[1] // len(keys), torch.float32)
+        return attend(query.float(), keys.float(), values.float(), added).to(query.dtype)
+
+    def predict(
+        self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
+    ) -> tuple[Tensor, Tensor]:
+        (logits,) = _projected(x, Projection(weight, None, None, None, (len(weight),)), len(x), norm, eps)
+        if excluded is not None:
+            logits[:, excluded] = -torch.inf
+        best = logits.max(-1)
+        return best.indices, (best.values - logits.logsumexp(-1)).exp()
+
+
+def _projected(
+    x: Tensor, projection: Projection, first_draft: int, norm: Tensor | None, eps: float
+) -> tuple[Tensor, ...]:
+    """Each projection [rows, its columns] in float32. Rows are scaled after the products, which is the same."""
+    values, scale = x.float(), torch.ones(len(x), 1, device=x.device)
+    if norm is not None:
+        scale = (values.square().mean(-1, keepdim=True) + eps).rsqrt()
+        values = (values * norm.float()).to(x.dtype).float()
+    parts = [*(values @ projection.weight.float().T * scale).split_with_sizes(projection.sizes, -1)]
+    if projection.bias is not None:
+        biases = projection.bias.float().split_with_sizes(projection.sizes)
+        parts = [part + bias for part, bias in zip(parts, biases, strict=True)]
+    if projection.a is not None and projection.b is not None:
+        lows = (values @ projection.a.float().T * scale).to(x.dtype).float().chunk(len(parts), -1)
+        for part, low, b in zip(parts, lows, projection.b.split_with_sizes(projection.sizes), strict=True):
+            part[first_draft:] += low[first_draft:] @ b.float().T
+    return tuple(parts)

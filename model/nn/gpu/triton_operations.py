@@ -1,0 +1,146 @@
+"""Launches the Triton kernels. Importing this module needs Triton.
+
+With `TRITON_INTERPRET=1` in the environment when it is imported, the kernels are interpreted on the CPU: their results
+can be tested without a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from model.nn.gpu import kernels
+from model.nn.gpu.operations import Projection
+from model.nn.gpu.tiling import (
+    HEAD_COLUMNS,
+    KEYS,
+    POSITIONS,
+    Tiling,
+    UnsupportedShape,
+    depth_step,
+    padded_rank,
+    padded_rows,
+)
+from model.nn.rotary import RotaryEmbedding
+
+INTERPRETED = not isinstance(kernels.project, triton.JITFunction)
+"""Whether the kernels run in Triton's interpreter."""
+
+_MAX_TILES = 4096
+"""Tiles or heads of a kernel whose parts are added up."""
+
+
+class TritonOperations:
+    """Implements `Operations` on a GPU, or in the interpreter. For one stream: its kernels share counters."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._counters = torch.zeros(_MAX_TILES, dtype=torch.int32, device=device)
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """Start a kernel. Overridden where launches are counted or compiled instead."""
+        kernel[grid](*arguments, **constants)
+
+    def project(
+        self,
+        x: Tensor,
+        projection: Projection,
+        first_draft: int,
+        *,
+        norm: Tensor | None = None,
+        eps: float = 0.0,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        weight, p = projection.weight, projection
+        (rows, depth), columns = x.shape, len(weight)
+        tiling, padded, rank = Tiling.of(p.sizes, depth), padded_rows(rows), padded_rank(p.rank)
+        tiles = triton.cdiv(columns, tiling.columns)
+        if tiles > _MAX_TILES:
+            raise UnsupportedShape(f"a projection of {columns} columns has too many tiles")
+        out, partials = x.new_empty(rows, columns), None
+        if tiling.splits > 1:
+            partials = x.new_empty(tiles * tiling.splits * padded * (tiling.columns + rank + 1), dtype=torch.float32)
+        ends = [sum(p.sizes[: n + 1]) for n in range(len(p.sizes))] + [columns] * 2
+        self.launch(
+            kernels.project, (tiles, tiling.splits),
+            x, norm, weight, p.bias, p.a, p.b, residual, out, partials, self._counters,
+            rows, first_draft, columns, depth, p.rank, ends[0], ends[1], eps,
+            NORM=norm is not None, BIAS=p.bias is not None, RESIDUAL=residual is not None, ADAPTER=p.a is not None,
+            SPLITS=tiling.splits, ROWS=padded, COLUMNS=tiling.columns, DEPTH=depth_step(padded, x.itemsize),
+            RANK=rank, PRECISE=_precise(x), num_stages=4,
+        )  # fmt: skip
+        return out
+
+    def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
+        p, (rows, depth), columns = projection, x.shape, projection.sizes[0]
+        tiling, padded = Tiling.of((columns,), depth, splittable=False), padded_rows(rows)
+        out = x.new_empty(rows, columns)
+        self.launch(
+            kernels.gate_up, (triton.cdiv(columns, tiling.columns),),
+            x, norm, p.weight, p.bias, p.a, p.b, out, rows, first_draft, columns, depth, p.rank, eps,
+            BIAS=p.bias is not None, ADAPTER=p.a is not None, ROWS=padded, COLUMNS=tiling.columns,
+            DEPTH=depth_step(padded, x.itemsize), RANK=padded_rank(p.rank), PRECISE=_precise(x), num_stages=3,
+        )  # fmt: skip
+        return out
+
+    def rotate_and_store(
+        self,
+        fused: Tensor,
+        positions: Tensor,
+        past_length: Tensor,
+        rotary: RotaryEmbedding,
+        head_norm: Tensor | None,
+        eps: float,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        rows, (kv_heads, capacity, head_dim) = len(fused), keys.shape
+        heads = fused.shape[1] // head_dim - 2 * kv_heads
+        query = fused.new_empty(rows, heads, head_dim)
+        self.launch(
+            kernels.rotate_and_store, (heads + 2 * kv_heads,),
+            fused, positions, past_length, rotary.cos, rotary.sin, rotary.query_scale, head_norm, query, keys, values,
+            rows, capacity, eps,
+            HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=triton.next_power_of_2(head_dim // 2),
+            ROWS=padded_rows(rows), HEAD_NORM=head_norm is not None, QUERY_SCALE=rotary.query_scale is not None,
+        )  # fmt: skip
+        return query
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
+        (rows, heads, head_dim), (kv_heads, capacity, _) = query.shape, keys.shape
+        padded, width, splits = padded_rows(rows), padded_rank(head_dim), triton.cdiv(capacity, POSITIONS)
+        out = query.new_empty(rows, heads * head_dim)
+        partials = query.new_empty(heads * splits * padded * (width + 2), dtype=torch.float32)
+        self.launch(
+            kernels.attend, (heads, splits),
+            query, keys, values, past_length, new.view(torch.uint8), out, partials, self._counters,
+            rows, capacity, splits, head_dim**-0.5,
+            HEADS=heads, GROUP=heads // kv_heads, HEAD_DIM=head_dim, WIDTH=width, ROWS=padded,
+            KEYS=KEYS, SPLIT=POSITIONS, PRECISE=_precise(query), num_stages=2,
+        )  # fmt: skip
+        return out
+
+    def predict(
+        self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
+    ) -> tuple[Tensor, Tensor]:
+        (rows, depth), columns, padded = x.shape, len(weight), padded_rows(len(x))
+        tiles = triton.cdiv(columns, HEAD_COLUMNS)
+        best, weights = (x.new_empty(tiles, padded, dtype=torch.float32) for _ in range(2))
+        token = x.new_empty(tiles, padded, dtype=torch.int32)
+        self.launch(
+            kernels.predict_tile, (tiles,),
+            x, norm, weight, best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded,
+            ROWS=padded, COLUMNS=HEAD_COLUMNS, DEPTH=depth_step(padded, x.itemsize), PRECISE=_precise(x), num_stages=4,
+        )  # fmt: skip
+        tokens, confidence = x.new_empty(rows, dtype=torch.long), x.new_empty(rows, dtype=torch.float32)
+        self.launch(
+            kernels.predict_merge, (rows,),
+            best, token, weights, tokens, confidence, tiles, ROWS=padded, TILES=triton.next_power_of_2(tiles),
+        )  # fmt: skip
+        return tokens, confidence
+
+
+def _precise(x: Tensor) -> bool:
+    return INTERPRETED or x.dtype == torch.float32
