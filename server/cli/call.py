@@ -110,7 +110,7 @@ async def place_call(plan: CallPlan) -> CallOutcome:
                 await _wait_for_audible(phone, pressed_at, _RESPONSE_TIMEOUT_S)
                 await _wait_for_quiet(phone)
             for samples, end_ms in plan.turns:
-                speech_end = phone.microphone.play(samples) + end_ms / 1000
+                speech_end = await phone.microphone.play(samples) + end_ms / 1000
                 timeout_s = speech_end - time.monotonic() + _RESPONSE_TIMEOUT_S
                 audible_at = await _wait_for_audible(phone, speech_end, timeout_s)
                 outcome.latencies_ms.append(None if audible_at is None else 1000 * (audible_at - speech_end))

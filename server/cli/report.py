@@ -22,6 +22,7 @@ from server.cli.errors import UserError, user_errors
 from server.cli.options import explicit_model_options, with_model_options
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import TRANSCRIPTION_MODEL, ModelOptions, locate_model
+from server.report.chromium import find_browser
 from server.report.corpus import SpokenTurn, built_in, from_folder, select_turns
 from server.report.corpus_voices import ALL_VOICES, default_voices
 from server.report.html import write_page
@@ -29,6 +30,7 @@ from server.report.limits import Limit, exceeded_limits, parse_limit
 from server.report.logged_turns import logged_turns
 from server.report.measure import Measurement
 from server.report.own_server import own_server
+from server.report.page_client import connect_page
 from server.report.phone_client import TURNS_PER_CALL, connect_phone
 from server.report.realtime_client import TURNS_PER_CONNECTION, RealtimeClient, connect_realtime, speak_turns
 from server.report.run import Run, read_run
@@ -53,6 +55,8 @@ class ReportSettings:
         phone: the carrier whose protocol is used, or None for the Realtime protocol.
         eagerness: requested from the server; None for its default.
         voices: speak the built-in corpus; empty for the default ones.
+        page: whether to speak through the page.
+        browser: path of the browser for the page; None for the one that Playwright has installed.
     """
 
     url: str | None
@@ -65,6 +69,8 @@ class ReportSettings:
     phone: str | None = None
     eagerness: str | None = None
     voices: tuple[str, ...] = ()
+    page: bool = False
+    browser: str | None = None
 
 
 class Eagerness(StrEnum):
@@ -118,6 +124,12 @@ def report(
     phone: Annotated[
         CarrierName | None, typer.Option(help="Use the protocol of this phone carrier, with one call per turn.")
     ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Speak through the page, in a headless Chromium; needs Playwright.")
+    ] = False,
+    browser: Annotated[
+        Path | None, typer.Option(help="Chromium or Chrome for --page; default: the first one found.")
+    ] = None,
     eagerness: Annotated[
         Eagerness | None,
         typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
@@ -138,12 +150,8 @@ def report(
                 logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
             )
         else:
-            if phone is not None and eagerness is not None:
-                raise UserError(
-                    "--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two"
-                )
-            if corpus is not None and voices is not None:
-                raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
+            _reject_contradictions(phone, page, browser, eagerness, corpus, voices)
+            browser_path = find_browser(browser) if page else None
             own_server_options: list[str] = []
             if url is None:
                 model_options = resolve_model(model_options)
@@ -159,6 +167,8 @@ def report(
                 phone and phone.value,
                 eagerness,
                 tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
+                page,
+                browser_path,
             )
             run = _measure(settings, model_options)
         print_report(run, _out, others[0] if others else None)
@@ -167,6 +177,26 @@ def report(
         if html is not None:
             write_page(html, run, others)
     _check_limits(limits, run)
+
+
+def _reject_contradictions(
+    phone: CarrierName | None,
+    page: bool,
+    browser: Path | None,
+    eagerness: Eagerness | None,
+    corpus: Path | None,
+    voices: str | None,
+) -> None:
+    if phone is not None and eagerness is not None:
+        raise UserError("--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two")
+    if page and eagerness is not None:
+        raise UserError("--eagerness has no effect on the page, which requests the default: omit one of the two")
+    if page and phone is not None:
+        raise UserError("--page and --phone are two ways to the server: omit one of the two")
+    if browser is not None and not page:
+        raise UserError("--browser is the browser of --page: add --page, or omit it")
+    if corpus is not None and voices is not None:
+        raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
 
 
 def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
@@ -181,6 +211,7 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
     name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
     server += f" over {settings.phone}" if settings.phone else ""
+    server += " through the page" if settings.page else ""
     server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
     return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
 
@@ -221,6 +252,8 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
         def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
             if settings.phone is not None:
                 return partial(connect_phone, url, settings.phone)
+            if settings.page:
+                return partial(connect_page, url, settings.api_key, settings.browser)
             return partial(connect_realtime, url, settings.api_key, settings.eagerness)
 
         turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL

@@ -53,6 +53,9 @@ cut-off. Otherwise that response would play into the next turn and count as a cu
 _BACKGROUND_LEAD_S = 1.0
 """The background starts this long before the turn."""
 
+_CLOCK_RESOLUTION_S = 1e-6
+"""Timers may run this much early, so less than this is not waited for."""
+
 _OPEN_TIMEOUT_S = 20.0
 
 TURNS_PER_CONNECTION = TURNS_PER_SPEAKER
@@ -134,6 +137,18 @@ class Socket(Protocol):
         """Receive the next frame. Raises ConnectionClosed."""
 
 
+class TurnMicrophone(Protocol):
+    """What the client speaks into, like `server.simulator.microphone.Microphone`, which documents the members."""
+
+    max_lateness_s: float
+
+    async def run(self) -> None: ...
+
+    async def play(self, samples: Samples, at: float | None = None) -> float: ...
+
+    async def set_background(self, background: Samples | None) -> None: ...
+
+
 class RealtimeClient:
     """One conversation.
 
@@ -141,11 +156,18 @@ class RealtimeClient:
         socket: an open websocket, or an object that sends and receives like one.
         rate: sample rate in Hz of the audio that is sent.
         eagerness: how soon the server takes a turn to be over; None for its default.
+        microphone: None for one that sends blocks over the socket.
     """
 
-    def __init__(self, socket: Socket, rate: int = OUTPUT_RATE, eagerness: str | None = None) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        rate: int = OUTPUT_RATE,
+        eagerness: str | None = None,
+        microphone: TurnMicrophone | None = None,
+    ) -> None:
         self._socket = socket
-        self._microphone = Microphone(self._send_audio, rate)
+        self._microphone = microphone or Microphone(self._send_audio, rate)
         self._tasks: list[asyncio.Task[None]] = []
         self._event_arrived = asyncio.Event()
         self._session_events: list[str] = []
@@ -188,9 +210,9 @@ class RealtimeClient:
         """Speak one turn, observe the response, and wait until the conversation is silent. Raises ConnectionClosed."""
         self._player, self._responses, self._microphone.max_lateness_s = Player(), {}, 0.0
         if turn.background is not None:
-            self._microphone.set_background(turn.background)
+            await self._microphone.set_background(turn.background)
             await asyncio.sleep(_BACKGROUND_LEAD_S)
-        start = self._microphone.play(turn.audio)
+        start = await self._microphone.play(turn.audio)
         observation = TurnObservation(
             turn, start + turn.speech_start_ms / 1000, start + turn.speech_end_ms / 1000, self._player
         )
@@ -205,7 +227,7 @@ class RealtimeClient:
         observation.max_lateness_s = self._microphone.max_lateness_s
         await self._silence_server()
         observation.responses = list(self._responses.values())
-        self._microphone.set_background(None)
+        await self._microphone.set_background(None)
         self._observation = None
         await asyncio.sleep(SILENCE_S)
         return observation
@@ -221,7 +243,7 @@ class RealtimeClient:
             return
         scheduled = audible + (overlap.after_ms - overlap.speech_start_ms) / 1000
         await asyncio.sleep(scheduled - 0.1 - time.monotonic())
-        start = self._microphone.play(overlap.audio, scheduled)
+        start = await self._microphone.play(overlap.audio, scheduled)
         observation.overlap_start = start + overlap.speech_start_ms / 1000
         overlap_end = start + overlap.speech_end_ms / 1000
         await asyncio.sleep(overlap_end - time.monotonic())
@@ -248,7 +270,7 @@ class RealtimeClient:
                 if not response.cancelled_by_client:
                     response.cancelled_by_client = True
                     await self._send("response.cancel")
-            await self._clear_player()
+            await self._stop_playback(time.monotonic())
             if unfinished:
                 quiet_since = now
             await self._wait_for(
@@ -259,8 +281,9 @@ class RealtimeClient:
         """Whether the server detected speech for which it has not created a response yet."""
         return all(response.created_at < self._last_speech_started for response in self._responses.values())
 
-    async def _clear_player(self) -> None:
-        cut = self._player.clear(time.monotonic())
+    async def _stop_playback(self, at: float) -> None:
+        """Stop the player, and tell the server how much was heard: a client does so when the server detects speech."""
+        cut = self._player.clear(at)
         if cut is not None:
             item_id, heard_ms = cut
             await self._send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=heard_ms)
@@ -279,7 +302,7 @@ class RealtimeClient:
             if self._tasks[0].done():
                 await self._tasks[0]
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if remaining < _CLOCK_RESOLUTION_S:
                 return False
             self._event_arrived.clear()
             with contextlib.suppress(TimeoutError):
@@ -307,7 +330,7 @@ class RealtimeClient:
                 self._error = str(event.get("error", {}).get("message", "an error without a message"))
             case "input_audio_buffer.speech_started":
                 self._last_speech_started = arrived
-                await self._clear_player()
+                await self._stop_playback(arrived)
             case "input_audio_buffer.speech_stopped" | "input_audio_buffer.committed" if observation:
                 observation.committed_at.append(arrived)
             case "conversation.item.input_audio_transcription.completed" if (

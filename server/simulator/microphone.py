@@ -39,7 +39,7 @@ class Microphone:
         self._background_start = 0
         self.max_lateness_s = 0.0
 
-    def play(self, samples: Samples, at: float | None = None) -> float:
+    async def play(self, samples: Samples, at: float | None = None) -> float:
         """Play audio from the next block on, or from `at`; overlapping audio is mixed.
 
         Returns:
@@ -51,7 +51,7 @@ class Microphone:
         self._queue.append((first, resample(samples, OUTPUT_RATE, self._rate)))
         return self._started_at + first / self._rate
 
-    def set_background(self, background: Samples | None) -> None:
+    async def set_background(self, background: Samples | None) -> None:
         """Loop a background sound under everything from now on; None ends it."""
         self._background = None if background is None else resample(background, OUTPUT_RATE, self._rate)
         self._background_start = self._blocks_sent * self._block

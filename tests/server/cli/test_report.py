@@ -70,6 +70,10 @@ def test_a_wrong_voice_is_answered_with_the_names_of_all_voices_before_anything_
         (["--turn-log", "/no/such.sqlite"], "there is no turn log"),
         (["--phone", "twilio", "--eagerness", "low"], "phone calls do not use"),
         (["--voices", "kokoro:bf_emma", "--corpus", "folder"], "omit it, or --corpus"),
+        (["--page", "--eagerness", "low"], "has no effect on the page"),
+        (["--page", "--phone", "twilio"], "two ways to the server"),
+        (["--browser", "chromium"], "add --page"),
+        (["--page", "--browser", "/no/such/browser"], "there is no browser /no/such/browser"),
     ],
 )
 def test_invalid_options_are_rejected_with_a_message(arguments: list[str], message: str) -> None:
