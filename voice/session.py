@@ -118,7 +118,7 @@ class Session:
             RequestError: more audio than a turn may hold has arrived without a commit.
         """
         if self._resampler[0] != rate:
-            self._resampler = (rate, Resampler(rate, RECOGNITION_RATE))
+            self._resampler = (rate, Resampler(rate, RECOGNITION_RATE, delayed=True))
         audio = self._resampler[1].push(samples)
         if not self.settings.detect_turns and self._input.buffered_ms > self.settings.rules.timing.max_turn_ms:
             raise RequestError(
