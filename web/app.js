@@ -1,11 +1,13 @@
 // The page: connects the microphone, the loudspeaker, the server connection and the transcript.
 
+import { drawSoon } from "./drawing.js";
 import { Realtime, decodePcm } from "./realtime.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
 import { Tools } from "./tools.js";
 import { Transcript } from "./transcript.js";
 
 const RELEASE_TAIL_MS = 200; // audio still in transit from the microphone when the key is released
+const LEVEL_STEPS = 20; // of the microphone's meter, so that silence is not drawn again and again
 
 const PHASE_LABELS = {
   off: "Not started", connecting: "Connecting…", listening: "Listening", user_speaking: "You are speaking",
@@ -22,6 +24,7 @@ const microphone = new Microphone(onBlock, onUnplugged);
 const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
 
+let level = 0; // of the microphone, in steps
 let running = false;
 let held = false; // push-to-talk: the key or button is down
 let releaseTimer; // push-to-talk: audio is still sent until it fires, after the release
@@ -41,8 +44,10 @@ function pushToTalk() {
 }
 
 function phase(name) {
-  $("phase").dataset.phase = name;
-  $("phase").textContent = PHASE_LABELS[name];
+  drawSoon("phase", () => {
+    $("phase").dataset.phase = name;
+    $("phase").textContent = PHASE_LABELS[name];
+  });
 }
 
 function notice(text = "") {
@@ -50,9 +55,15 @@ function notice(text = "") {
   $("notice").hidden = !text;
 }
 
-function onBlock(block) {
-  const peak = block.reduce((max, sample) => Math.max(max, Math.abs(sample)), 0);
-  $("level").style.width = `${Math.min(100, Math.sqrt(peak / 32768) * 100)}%`;
+function showLevel(peak) {
+  const steps = Math.round(LEVEL_STEPS * Math.sqrt(peak));
+  if (steps === level) return;
+  level = steps;
+  drawSoon("level", () => { $("level").style.transform = `scaleX(${level / LEVEL_STEPS})`; });
+}
+
+function onBlock(block, peak) {
+  showLevel(peak);
   if (!pushToTalk() || held || releaseTimer) realtime.sendAudio(block);
 }
 
@@ -67,6 +78,7 @@ async function start() {
   try {
     await microphone.open($("microphone").value);
     await loudspeaker.open();
+    await microphone.connect(loudspeaker.context);
   } catch (error) {
     await stop();
     notice(error.message);
@@ -93,7 +105,7 @@ async function stop() {
   $("start").textContent = "Start talking";
   $("mute").disabled = true;
   $("hold").hidden = true;
-  $("level").style.width = "0";
+  showLevel(0);
   phase("off");
 }
 
@@ -257,6 +269,7 @@ $("microphone").onchange = async () => {
   try {
     await microphone.close();
     await microphone.open($("microphone").value);
+    await microphone.connect(loudspeaker.context);
     realtime.configure();
   } catch (error) {
     notice(error.message);

@@ -1,7 +1,6 @@
 // Playback: a ring buffer that can be cleared at once. Runs on the audio thread.
 
 const BUFFER_S = 120;
-const REPORT_INTERVAL = 20; // quanta, about 100 ms at 24 kHz
 const FADE_SAMPLES = 96; // fade-out when the buffer is cleared: 4 ms, enough to avoid a click
 
 class Playback extends AudioWorkletProcessor {
@@ -11,7 +10,6 @@ class Playback extends AudioWorkletProcessor {
     this.read = 0; // samples played since the page was opened
     this.write = 0; // samples pushed
     this.fading = -1;
-    this.quanta = 0;
     this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.push(data));
   }
 
@@ -46,7 +44,6 @@ class Playback extends AudioWorkletProcessor {
       this.starting = false;
       this.port.postMessage({ type: "started", played: this.read });
     }
-    if (++this.quanta % REPORT_INTERVAL === 0) this.port.postMessage({ type: "played", played: this.read });
     return true;
   }
 }

@@ -7,7 +7,7 @@ export const INSECURE_CONTEXT =
   "This page is not in a secure context, so the browser does not give it access to the microphone. Open it on " +
   "localhost, or over https (rejoinder serve --tls-self-signed).";
 
-/** The microphone. `onblock` receives Int16Array blocks of 20 ms at `rate` Hz;
+/** The microphone. `onblock` receives blocks of 32 ms at `rate` Hz, Int16Array, and the peak of each, 0 to 1;
  * `onended` is called when it is unplugged. */
 export class Microphone {
   constructor(onblock, onended) {
@@ -27,27 +27,33 @@ export class Microphone {
       throw new Error(microphoneError(error));
     }
     for (const track of this.stream.getAudioTracks()) track.onended = this.onended;
-    const [context, source] = await this.connect();
-    this.context = context;
-    const node = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0 });
-    this.rate = ACCEPTED_RATES.includes(context.sampleRate) ? context.sampleRate : OUTPUT_RATE;
-    node.port.onmessage = ({ data }) => this.onblock(data);
-    source.connect(node);
     this.mute(this.muted);
   }
 
+  /** Receive blocks from now on, in the loudspeaker's context if possible: every context renders 188 times a second.
+   * Throws an Error with a message for the user. */
+  async connect(loudspeakerContext) {
+    this.source = await this.sourceIn(loudspeakerContext);
+    const { context } = this.source;
+    await context.audioWorklet.addModule("capture-worklet.js");
+    this.node = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0 });
+    this.rate = ACCEPTED_RATES.includes(context.sampleRate) ? context.sampleRate : OUTPUT_RATE;
+    this.node.port.onmessage = ({ data: { block, peak } }) => this.onblock(block, peak);
+    this.source.connect(this.node);
+  }
+
   // Firefox connects a microphone only to a context at the hardware's own rate. Other browsers resample.
-  async connect() {
-    for (const options of [{ sampleRate: OUTPUT_RATE, latencyHint: "interactive" }, { latencyHint: "interactive" }]) {
-      const context = new AudioContext(options);
-      await context.audioWorklet.addModule("capture-worklet.js");
-      try {
-        return [context, context.createMediaStreamSource(this.stream)];
-      } catch {
-        await context.close();
-      }
+  async sourceIn(context) {
+    try {
+      return context.createMediaStreamSource(this.stream);
+    } catch {
+      this.ownContext = new AudioContext({ latencyHint: "interactive" });
     }
-    throw new Error("This browser cannot connect the microphone to the page. Try another microphone or browser.");
+    try {
+      return this.ownContext.createMediaStreamSource(this.stream);
+    } catch {
+      throw new Error("This browser cannot connect the microphone to the page. Try another microphone or browser.");
+    }
   }
 
   /** Send silence when muted: the server's clock counts the audio it receives. */
@@ -58,8 +64,10 @@ export class Microphone {
 
   async close() {
     for (const track of this.stream?.getTracks() ?? []) track.stop();
-    await this.context?.close();
-    this.stream = this.context = undefined;
+    this.source?.disconnect();
+    this.node?.port.postMessage("close");
+    await this.ownContext?.close();
+    this.stream = this.source = this.node = this.ownContext = undefined;
   }
 
   static async list() {

@@ -1,5 +1,7 @@
 // The transcript of the conversation, with the latency of each turn below its response.
 
+import { drawSoon } from "./drawing.js";
+
 const WORDS_PER_SECOND = 2.7; // speaking rate of the voice, to estimate which words were heard
 
 /** Labels of the stages in `rejoinder.turn` events, and of `playing`, which the page adds. */
@@ -16,6 +18,7 @@ export class Transcript {
     Object.assign(this, { list, empty });
     this.entries = new Map(); // item id → { role, text, unstable, element }
     this.calls = new Map(); // item id of a function call → element
+    this.changed = new Set(); // entries that are not drawn yet
   }
 
   entry(itemId, role) {
@@ -26,8 +29,6 @@ export class Transcript {
       element.append(document.createElement("p"));
       entry = { role, text: "", unstable: "", element };
       this.entries.set(itemId, entry);
-      this.list.append(element);
-      this.empty.hidden = true;
     }
     return entry;
   }
@@ -36,15 +37,27 @@ export class Transcript {
   show(itemId, role, text, unstable = "") {
     const entry = this.entry(itemId, role);
     Object.assign(entry, { text, unstable });
-    const span = document.createElement("span");
-    span.className = "unstable";
-    span.textContent = unstable;
-    entry.element.firstChild.replaceChildren(text, span);
+    this.changed.add(entry);
+    drawSoon(this, () => this.draw());
+  }
+
+  draw() {
+    for (const { text, unstable, element } of this.changed) {
+      this.empty.hidden = true;
+      if (!element.isConnected) this.list.append(element);
+      const span = document.createElement("span");
+      span.className = "unstable";
+      span.textContent = unstable;
+      element.firstChild.replaceChildren(text, span);
+    }
+    this.changed.clear();
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
   remove(itemId) {
-    this.entries.get(itemId)?.element.remove();
+    const entry = this.entries.get(itemId);
+    entry?.element.remove();
+    this.changed.delete(entry);
     this.entries.delete(itemId);
   }
 
@@ -56,6 +69,7 @@ export class Transcript {
       element.className = "call";
       element.append(document.createElement("code"), document.createElement("span"));
       this.calls.set(itemId, element);
+      this.draw(); // what precedes the call
       this.list.append(element);
       this.empty.hidden = true;
     }
