@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 
 from server.report import realtime_client
 from server.report.chromium import open_page
-from server.report.corpus import SpokenTurn, bounds_ms
+from server.report.corpus import Overlap, SpokenTurn, bounds_ms
 from server.report.page_client import connect_page
 from server.report.realtime_client import connect_realtime, speak_turns
 from server.simulator.errors import ServerUnavailable
-from tests.fakes import LoudnessDetector
+from tests.fakes import FakeLanguageModel, LoudnessDetector
 from tests.real_time import retried_under_load
+from tests.server import live_server
 from tests.server.live_server import serving
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, to_pcm16
@@ -49,6 +51,20 @@ async def test_turns_through_the_page_are_answered_about_as_soon_as_over_a_bare_
         assert turn.response_text.strip() == "The capital of France is Paris." and turn.stages_ms
     fastest_bare, fastest_page = (min(turn.latency_ms or 1e9 for turn in turns) for turns in (bare, page))
     assert abs(fastest_page - fastest_bare) < MAX_EXTRA_MS
+
+
+@retried_under_load(attempts=3)
+async def test_speaking_over_the_page_stops_it_and_the_next_response_is_another_one(
+    chromium: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f" word{n}" for n in range(40)]
+    monkeypatch.setattr(live_server, "FakeLanguageModel", partial(FakeLanguageModel, words))
+    (turn,) = spoken_turns(1)
+    overlap = Overlap("over it", turn.audio, turn.speech_start_ms, turn.speech_end_ms, 500.0, True)
+    with serving() as address:
+        connect = partial(connect_page, f"ws://{address}/v1/realtime", browser=chromium)
+        (measurement,) = await speak_turns(connect, [replace(turn, overlap=overlap)])
+    assert measurement.barge_in_stop_ms is not None and 0 < measurement.barge_in_stop_ms < turn.speech_end_ms
 
 
 async def test_what_the_page_says_about_a_server_that_rejects_it_is_reported(chromium: str) -> None:

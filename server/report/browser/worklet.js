@@ -14,6 +14,7 @@ class AudioClock {
     this.bufferMs = bufferMs;
     this.previous = this.lowest = Infinity; // Date.now() minus the audio clock, over two windows of time
     this.windowEnd = 0;
+    this.latest = 0;
   }
 
   // To be called for every quantum. The thread may run late, but never early: the lowest offset is the right one.
@@ -34,9 +35,11 @@ class AudioClock {
     return (1000 * frame) / sampleRate + this.offset;
   }
 
-  // A stalled thread renders a frame after the moment at which it was due.
+  // To be called for later and later frames. A stalled thread renders a frame after the moment at which it was due, and
+  // no frame is played before an earlier one, whatever the offset.
   played(frame) {
-    return Math.max(this.spoken(frame) + this.bufferMs, Date.now());
+    this.latest = Math.max(this.latest, this.spoken(frame) + this.bufferMs, Date.now());
+    return this.latest;
   }
 
   frameAt(moment) {
