@@ -9,17 +9,15 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import server.openmp  # noqa: F401 - before torch
+from benchmarks.client_environments import Client
 from benchmarks.realtime_clients.recordings import RATE, SENTENCES
 from model.hub.store import ModelStore
 from server.deploy.runtime import DEFAULT_VOICE
@@ -36,48 +34,12 @@ _TIMEOUT_S = 240.0
 """A conversation takes about 40 s."""
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client that somebody else wrote: its packages, and the script that talks through it."""
-
-    packages: tuple[str, ...]
-    script: str
-
-    @property
-    def is_node(self) -> bool:
-        """Whether it runs in Node."""
-        return self.script.endswith(".mjs")
-
-
 CLIENTS = {
-    "openai": Client(("openai[realtime]==3.54.0",), "openai_client.py"),
-    "agents": Client(("@openai/agents-realtime@0.20.0", "ws@8", "zod@4"), "agents_client.mjs"),
-    "pipecat": Client(("pipecat-ai[openai]==1.14.0",), "pipecat_client.py"),
-    "livekit": Client(("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"), "livekit_client.py"),
+    "openai": Client(("openai[realtime]==3.54.0",), _SCRIPTS / "openai_client.py"),
+    "agents": Client(("@openai/agents-realtime@0.20.0", "ws@8", "zod@4"), _SCRIPTS / "agents_client.mjs"),
+    "pipecat": Client(("pipecat-ai[openai]==1.14.0",), _SCRIPTS / "pipecat_client.py"),
+    "livekit": Client(("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"), _SCRIPTS / "livekit_client.py"),
 }
-
-
-def command(name: str, work: Path) -> list[str]:
-    """The command that runs a client, whose environment is built first if necessary."""
-    client, folder = CLIENTS[name], work / name
-    script = str(_SCRIPTS / client.script)
-    installed = folder / "installed.txt"
-    up_to_date = installed.exists() and installed.read_text() == "\n".join(client.packages)
-    if client.is_node:
-        if not up_to_date:
-            folder.mkdir(parents=True, exist_ok=True)
-            subprocess.run(
-                ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *client.packages], check=True
-            )
-        argv = ["node", script]
-    else:
-        python = folder / "bin" / "python"
-        if not up_to_date:
-            venv.create(folder, with_pip=True, clear=True)
-            subprocess.run([str(python), "-m", "pip", "install", "-q", *client.packages], check=True)
-        argv = [str(python), script]
-    installed.write_text("\n".join(client.packages))
-    return argv
 
 
 def record_sentences(folder: Path) -> None:
@@ -128,7 +90,7 @@ def faults(report: dict[str, Any]) -> list[str]:
 
 async def run(names: Sequence[str], work: Path, url: str | None, server_options: Sequence[str]) -> int:
     """Run the clients one after the other; returns how many failed."""
-    commands = {name: command(name, work) for name in names}
+    commands = {name: CLIENTS[name].command(work / name) for name in names}
     failed = 0
     async with AsyncExitStack() as stack:
         recordings = Path(stack.enter_context(tempfile.TemporaryDirectory()))
