@@ -31,6 +31,12 @@ class KeyValueCache:
         self._values: list[Tensor] = []
         self._capacity = 0
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory that a token takes."""
+        c = self._config
+        return 2 * c.layers * c.kv_heads * c.head_dim * self._dtype.itemsize
+
     def reserve(self, count: int) -> None:
         """Make room for `count` more tokens."""
         needed = len(self.tokens) + count

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from model.decode.effort import schedule_for_effort
+from model.engine.engine import DEFAULT_CONTEXT
 from server.deploy.runtime import AUTO_MODEL, DEFAULT_VOICE, ModelOptions
 
 RENAMED_OPTIONS = {
@@ -145,6 +146,9 @@ def _model_options(
             help="Diffusion decoding replaces an accepted token when another one's probability exceeds this.",
         ),
     ] = None,
+    context_length: Annotated[
+        int, typer.Option("--context", min=512, help="Tokens that a conversation or a completion may span.")
+    ] = DEFAULT_CONTEXT,
     family: Annotated[
         str | None,
         typer.Option(
@@ -171,6 +175,7 @@ def _model_options(
         _path_or_keyword(turn_completion),
         family,
         speech_device,
+        context_length,
     )
 
 

@@ -13,7 +13,7 @@ from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
 from model.decode.effort import EFFORTS, DenoisingSchedule
 from model.decode.sampling import Sampling
-from model.engine.engine import DecodingMode, Engine
+from model.engine.engine import DEFAULT_CONTEXT, DecodingMode, Engine
 from model.engine.loader import load_model
 from model.hub import catalog
 from model.hub.download import HubModels
@@ -48,6 +48,7 @@ class ModelOptions:
         schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
         family: architecture of a model folder; None reads its config.json.
         speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
+        context: tokens that a conversation may span.
     """
 
     model: str = AUTO_MODEL
@@ -61,6 +62,7 @@ class ModelOptions:
     turn_completion: Path | Literal["auto", "none"] = "auto"
     family: str | None = None
     speech_device: str = "cpu"
+    context: int = DEFAULT_CONTEXT
 
 
 def locate_model(
@@ -104,9 +106,14 @@ def hub_models(family: str | None = None) -> HubModels:
 
 
 def load_engine(model_options: ModelOptions, console: Console) -> Engine:
-    """Load and warm up the language model. Raises ModelUnavailable, BadModelFile, ValueError."""
+    """Load and warm up the language model, and say how much memory a long context takes.
+
+    Raises:
+        ModelUnavailable, BadModelFile: the model cannot be loaded.
+        ValueError: an option does not suit the model, such as a context that is longer than it was trained on.
+    """
     path = locate_model(model_options.model, console, family=model_options.family)
-    return Engine(
+    engine = Engine(
         lambda: load_model(
             path,
             device=model_options.device,
@@ -115,10 +122,23 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             turn_completion=model_options.turn_completion,
             family=model_options.family,
         ),
+        context=model_options.context,
         sampling=Sampling(temperature=model_options.temperature, top_p=TOP_P),
         decoding=model_options.decoding,
         denoising_schedule=model_options.schedule,
     )
+    if model_options.context > max(engine.context, DEFAULT_CONTEXT):
+        engine.close()
+        raise ValueError(
+            f"this model was trained on {engine.context:,} tokens: choose a --context of at most {engine.context}"
+        )
+    if engine.context > DEFAULT_CONTEXT:
+        size = engine.context * engine.model.decoder.new_cache().bytes_per_token
+        console.print(
+            f"A conversation that fills its context of {engine.context:,} tokens takes {size / 1e9:.1f} GB of memory.",
+            highlight=False,
+        )
+    return engine
 
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:

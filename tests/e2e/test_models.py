@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.needle import RESPONSE_TOKENS, ask, haystack
 from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.conversation import Conversation
@@ -208,3 +209,15 @@ def test_the_real_voice_in_the_microphone_is_echo_and_the_user_over_it_is_not(vo
     assert min(shares) > ECHO_THRESHOLD
     over = [guard.echo_share(user[: int(end * RECOGNITION_RATE)], 100 + end) for end in ends]
     assert max(over) < ECHO_THRESHOLD
+
+
+async def test_a_sentence_is_found_in_a_prompt_that_fills_the_default_context(language_model: Path) -> None:
+    engine = Engine(lambda: load_model(language_model, device="cpu"))
+    try:
+        prompt, answer = haystack(engine.model.tokenizer, engine.context - RESPONSE_TOKENS, 0.5)
+        conversation = Conversation(engine, keep_all_messages=True)
+        found = await ask(conversation, prompt)
+        assert answer in found
+        assert 0.9 * engine.context < conversation.cached_tokens < engine.context
+    finally:
+        engine.close()

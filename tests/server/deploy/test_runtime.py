@@ -12,7 +12,8 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from model.hub.store import ModelUnavailable
-from server.deploy.runtime import locate_model
+from server.deploy.runtime import ModelOptions, load_engine, locate_model
+from tests.conftest import save_tiny_checkpoint
 from tests.model.gguf_files import write_gguf
 from tests.model.hub.hub_server import Repository, running_hub
 from tests.model.hub.test_download import environment
@@ -74,3 +75,17 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     for name in (str(tmp_path / "absent.gguf"), "models/absent.gguf", "a/b/c"):
         with pytest.raises(ModelUnavailable, match="there is no model at"):
             locate_model(name, Console())
+
+
+def test_a_long_context_is_announced_with_its_memory_and_never_longer_than_the_model_was_trained_on(
+    tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=8192)
+    console = Console(record=True, width=200)
+    engine = load_engine(ModelOptions(str(folder), device="cpu", precision="float32", context=8192), console)
+    engine.close()
+    size = 8192 * 2 * 3 * 2 * 16 * 4  # keys and values, layers, heads, their size, bytes
+    assert engine.context == 8192
+    assert f"8,192 tokens takes {size / 1e9:.1f} GB" in console.export_text()
+    with pytest.raises(ValueError, match="trained on 8,192 tokens"):
+        load_engine(ModelOptions(str(folder), device="cpu", precision="float32", context=8193), console)
