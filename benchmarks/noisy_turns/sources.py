@@ -80,7 +80,7 @@ ESPEAK = {"tuning": ("en-us+m3",), "held-out": ("en-gb+f2",), "clauses": ()}
 KOKORO = {
     "tuning": ("af_heart", "am_michael", "bm_george"),
     "held-out": ("af_bella", "am_puck", "bf_emma", "bm_lewis"),
-    "clauses": ("am_puck", "bf_emma"),
+    "clauses": ("bf_emma",),
 }
 PEOPLE = {"tuning": ("fr_CA_f_June", "it_IT_m_Carlo"), "held-out": ("ru_RU_f_IvrvoiceRU", "en_US_f_Allison")}
 """Recordings of people, who talk in the background. The last one of the held-out half is also a speaker."""
