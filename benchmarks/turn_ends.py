@@ -5,8 +5,8 @@
 
 FOLDER holds .aiml files, which list what people said to a chat program: 55,000 questions. Those that end in a
 preposition, an auxiliary or a pronoun are complete; the beginnings of longer questions that end in the same words, and
-are no question of the list, are not. They are split by their last two words; only one half was looked at when the
-training templates were written. The clauses were written for this and come before a second one, after a pause.
+are no question of the list, are not. They are split by their last two words; one half was looked at when the
+list of voice/stranded_prepositions.py was written. The clauses were written for this and come before a second one, after a pause.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from voice.stranded_prepositions import ends_in_stranded_preposition
 from voice.timing import Timing
 
 _SHORTEST_WAIT_FROM, _LONGEST_WAIT_BELOW = 0.85, 0.25
@@ -139,7 +140,7 @@ def predict_endpoint(
         noisy: there is noise around the user, so some words may be wrong.
     """
     odds = _text_log_odds(text, answers_question)
-    if text_probability is not None:
+    if text_probability is not None and not (text_probability < 0.5 and ends_in_stranded_preposition(text)):
         incomplete_weight = _INCOMPLETE_WEIGHT_IN_NOISE if noisy else _INCOMPLETE_WEIGHT
         odds += _log_odds(text_probability) * (_COMPLETE_WEIGHT if text_probability > 0.5 else incomplete_weight)
     if audio_probability is not None:
@@ -219,7 +220,7 @@ def _text_log_odds(text: str, answers_question: bool = False) -> float:
         odds += 1.5
     elif stripped.endswith((".", "!")):
         odds += 0.3
-    if last in _UNFINISHED and not stripped.endswith("?"):
+    if last in _UNFINISHED and not stripped.endswith("?") and not ends_in_stranded_preposition(text):
         odds -= 2.5
     elif words[0] in _QUESTION_WORDS and len(words) >= 3:
         odds += 1.0

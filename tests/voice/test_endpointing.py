@@ -159,6 +159,36 @@ def test_after_a_question_or_a_command_nothing_has_to_follow(text: str) -> None:
     assert wait_ms(text, text_probability=0.98) < 350
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the table made of?",
+        "So where do these apples come from.",
+        "What does your brother look like?",
+        "Can you tell me what it is used for?",
+        "What's the book about?",
+        "I like that song. Who was it written by?",
+    ],
+)
+def test_a_question_may_end_in_a_preposition(text: str) -> None:
+    assert wait_ms(text, text_probability=0.03) < TIMING.statement_wait_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the capital of",
+        "What do you think about",
+        "Is the table made of",
+        "How do I get to",
+        "What is the distance from",
+        "Who wrote the book with",
+    ],
+)
+def test_a_question_that_lacks_the_object_of_its_preposition_is_incomplete(text: str) -> None:
+    assert wait_ms(text, text_probability=0.03) == TIMING.patient_wait_ms
+
+
 def test_in_noise_words_that_look_incomplete_may_be_misheard() -> None:
     text = "Why do cats purr when they are half"
     assert wait_ms(text, text_probability=0.05) == TIMING.patient_wait_ms
