@@ -299,9 +299,7 @@ def test_a_user_who_continues_before_the_response_is_ready_is_not_cut_off() -> N
 
 def test_a_turn_does_not_end_while_the_next_word_may_have_begun() -> None:
     driver = to_speculation()
-    driver.apply(EndpointDecision(1, 250))
-    driver.silence(96)
-    assert driver.speech(WINDOW_MS) == driver.apply(ResponseReady(1)) == []  # silent for 256 ms, then a voiced window
+    assert driver.speech(WINDOW_MS) == driver.apply(EndpointDecision(1, TIMING.soft_end_ms)) == []
     assert replace(driver).silence(WINDOW_MS) == [EndTurn(1, 640)]
     assert driver.speech(WINDOW_MS) == [CancelSpeculation(driver.now - TIMING.resume_ms)]
 
