@@ -89,7 +89,9 @@ def _enrolment(turns: Sequence[NoisyTurn], turn: NoisyTurn) -> np.ndarray[tuple[
 
 
 def _snr_name(turn: NoisyTurn) -> str:
-    return "quiet" if turn.noise == "quiet" else f"{turn.snr_db:.0f} dB"
+    """One person who talks in the background is a case of its own: no loudness tells their pauses from silence."""
+    name = "quiet" if turn.noise == "quiet" else f"{turn.snr_db:.0f} dB"
+    return f"{name}, one talker" if turn.noise == "talker" else name
 
 
 def _print_detections(
