@@ -63,6 +63,15 @@ class HalfwayGate(LoudnessGate):
         return super().is_loud_enough()
 
 
+class SyllableGate(LoudnessGate):
+    """As served, and the user comes within 7 dB of their level at least every 450 ms, which one quieter talker does
+    not."""
+
+    def is_loud_enough(self) -> bool:
+        _, user = self._background_and_user_db()
+        return super().is_loud_enough() and max(list(self._levels)[-14:]) >= user - 7
+
+
 def gated(silero: Silero, gate: type[LoudnessGate]) -> Detector:
     def detect(audio: Samples, enrolment: Samples) -> list[Frame]:
         detector = SpeechDetector(silero)
@@ -124,6 +133,7 @@ def detectors() -> dict[str, Detector]:
         "before: 10.5 dB below the user": gated(silero, FixedDistanceGate),
         "8 dB below the user": gated(silero, NearerGate),
         "10.5 dB, 96 ms smoothed": gated(silero, SmoothedGate),
+        "served, and a loud syllable every 450 ms": gated(silero, SyllableGate),
         "no gate": gated(silero, NoGate),
     }
     for name, make in (("DeepFilterNet", deep_filter_net), ("VoiceFilter-Lite", voice_filter)):
