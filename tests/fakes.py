@@ -70,6 +70,8 @@ class InlineExecutor(Executor):
 class LoudnessDetector:
     """Classifies loud audio as speech."""
 
+    is_noisy = False
+
     def __init__(self, silero: object) -> None:
         self._pending: Samples = np.zeros(0, np.float32)
         self._num_windows = 0

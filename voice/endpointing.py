@@ -12,6 +12,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from voice.stranded_prepositions import ends_in_stranded_preposition
 from voice.timing import Timing
 
 _SHORTEST_WAIT_FROM, _LONGEST_WAIT_BELOW = 0.85, 0.25
@@ -20,6 +21,9 @@ _SHORTEST_WAIT_FROM, _LONGEST_WAIT_BELOW = 0.85, 0.25
 _COMPLETE_WEIGHT, _INCOMPLETE_WEIGHT = 0.7, 1.3
 """Weight of the language model's log-odds. It is reliable when it calls a text incomplete, but it is as certain that
 "On the way to the airport" is complete as it is of a whole sentence."""
+
+_INCOMPLETE_WEIGHT_IN_NOISE = 0.4
+"""The same in noise, where words are misheard: "Why do cats purr when they are half" looks incomplete as well."""
 
 _INCOMPLETE_BELOW = 0.2
 """Below this probability the text cannot be complete ("to the", "um"), and the user expects no response yet."""
@@ -57,8 +61,16 @@ _QUESTION_WORDS = frozenset(
 )
 _COMMAND_VERBS = frozenset(
     "tell give show explain describe name list say set turn play stop start find call remind help make open read write "
-    "please add translate count spell sing".split()
+    "please add translate count spell sing book cancel order switch dim send text move delete check look go skip "
+    "repeat continue pause wait convert buy wake lock close recommend suggest teach compare summarize pick choose let "
+    "put get take bring change speak talk keep leave run search".split()
 )
+_OPENERS = frozenset("and so but okay ok hey please well oh um uh then now hi hello also".split())
+"""Words in front of a question or a command."""
+
+_MIN_STATEMENT_WORDS = 3
+"""Shorter texts ("thank you", "hello there") are whole turns."""
+
 _DIGIT_WORDS = frozenset("zero oh one two three four five six seven eight nine double triple".split())
 _DICTATED_THINGS = re.compile(
     r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b"
@@ -116,6 +128,7 @@ def predict_endpoint(
     audio_probability: float | None = None,
     pauses: PauseHistory | None = None,
     answers_question: bool = False,
+    noisy: bool = False,
 ) -> EndpointPrediction:
     """Predict whether a turn is over that has reached `text`.
 
@@ -124,10 +137,12 @@ def predict_endpoint(
         audio_probability: the same from the end of the audio.
         pauses: the user's earlier pauses.
         answers_question: the text answers a question, so it need not be a sentence.
+        noisy: there is noise around the user, so some words may be wrong.
     """
     odds = _text_log_odds(text, answers_question)
-    if text_probability is not None:
-        odds += _log_odds(text_probability) * (_COMPLETE_WEIGHT if text_probability > 0.5 else _INCOMPLETE_WEIGHT)
+    if text_probability is not None and not (text_probability < 0.5 and ends_in_stranded_preposition(text)):
+        incomplete_weight = _INCOMPLETE_WEIGHT_IN_NOISE if noisy else _INCOMPLETE_WEIGHT
+        odds += _log_odds(text_probability) * (_COMPLETE_WEIGHT if text_probability > 0.5 else incomplete_weight)
     if audio_probability is not None:
         odds += _log_odds(audio_probability)
     probability = 1 / (1 + math.exp(-odds))
@@ -138,6 +153,8 @@ def predict_endpoint(
         wait = max(wait, timing.dictation_wait_ms)
     elif probability < _INCOMPLETE_BELOW and not _is_whole_question(text):
         wait = timing.patient_wait_ms
+    if not answers_question and _is_statement(text):
+        wait = max(wait, min(timing.statement_wait_ms, timing.longest_wait_ms))
     if pauses is not None and probability < _SHORTEST_WAIT_FROM:
         wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
         wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, timing.patient_wait_ms))
@@ -149,6 +166,16 @@ def _is_whole_question(text: str) -> bool:
     to the language model ("What should I bring to a paper?"), but what is missing is not still to come."""
     words = _words(text)
     return bool(words) and text.rstrip().rstrip("\"')").endswith("?") and words[-1] not in _UNFINISHED
+
+
+def _is_statement(text: str) -> bool:
+    """Whether the last sentence is neither a question nor a command, after which nothing has to follow."""
+    sentence = re.split(r"(?<=[.!?]) ", text.strip())[-1]
+    words = _words(sentence)
+    first = next((word for word in words if word not in _OPENERS), "")
+    return len(words) >= _MIN_STATEMENT_WORDS and not (
+        sentence.endswith("?") or first in _QUESTION_WORDS - _SUBORDINATE or first in _COMMAND_VERBS
+    )
 
 
 def is_dictating(text: str) -> bool:
@@ -193,7 +220,7 @@ def _text_log_odds(text: str, answers_question: bool = False) -> float:
         odds += 1.5
     elif stripped.endswith((".", "!")):
         odds += 0.3
-    if last in _UNFINISHED and not stripped.endswith("?"):
+    if last in _UNFINISHED and not stripped.endswith("?") and not ends_in_stranded_preposition(text):
         odds -= 2.5
     elif words[0] in _QUESTION_WORDS and len(words) >= 3:
         odds += 1.0

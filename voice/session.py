@@ -340,6 +340,7 @@ class Session:
             audio_probability=await audio_probability,
             pauses=self._pauses,
             answers_question=self._asked_question(),
+            noisy=self._detector.is_noisy,
         )
         speculation.metrics.end_probability = prediction.end_probability
         wait_ms = rules.timing.soft_end_ms if backchannel else prediction.wait_ms

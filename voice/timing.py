@@ -28,6 +28,9 @@ class Timing:
         shortest_wait_ms, longest_wait_ms: silence that ends a turn which is certainly over, and one which certainly is
             not. While the response is not ready, the longest one applies: listening longer costs nothing.
             People take turns after 200 ms (Stivers et al. 2009); after 700 they wonder whether they were heard.
+        statement_wait_ms: at least this silence after a statement, however complete it is: a question often follows ("I
+            lost my wallet last night, so how can I …"). Between two clauses people pause for 350 ms and more, and the
+            detector sees the next word 60 to 160 ms late.
         dictation_wait_ms: for a user who dictates or spells, with pauses between groups of digits.
         patient_wait_ms: for text that cannot be complete ("to the", "um"), when the user expects no response yet. Also
             the upper bound of a wait that follows from the user's earlier pauses.
@@ -55,6 +58,7 @@ class Timing:
     resume_ms: int = 64
     shortest_wait_ms: int = 250
     longest_wait_ms: int = 700
+    statement_wait_ms: int = 600
     dictation_wait_ms: int = 800
     patient_wait_ms: int = 1400
     end_silence_ms: int = 500

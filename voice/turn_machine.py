@@ -337,9 +337,7 @@ def _on_frame_while_speaking(state: TurnState, frame: Frame, rules: TurnRules) -
     if not state.speculating and silence >= timing.soft_end_ms and not too_long:
         state = replace(state, speculating=True, revision=state.revision + 1, resumed_ms=0, decided_wait_ms=0)
         actions.append(StartSpeculation(state.revision, state.last_voiced_ms))
-    if silence < state.wait_ms and not too_long:
-        return state, actions
-    ended, more = _end_turn(state)
+    ended, more = _end_turn(state) if too_long else _end_turn_if_silent(state)
     return ended, [*actions, *more]
 
 
@@ -371,8 +369,10 @@ def _on_response_ready(state: TurnState, event: ResponseReady) -> Transition:
 
 
 def _end_turn_if_silent(state: TurnState) -> Transition:
-    """End the turn if the silence is long enough already."""
-    return _end_turn(state) if state.received_ms - state.last_voiced_ms >= state.wait_ms else (state, [])
+    """End the turn if the silence is long enough already. If the newest window is voiced, the next one will show
+    whether the user has resumed."""
+    silent = state.received_ms - state.last_voiced_ms >= state.wait_ms and not state.resumed_ms
+    return _end_turn(state) if silent else (state, [])
 
 
 def _on_transcript_ready(state: TurnState, event: TranscriptReady, rules: TurnRules) -> Transition:

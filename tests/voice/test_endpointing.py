@@ -45,7 +45,7 @@ def test_an_incomplete_text_gets_a_long_wait(text: str) -> None:
 
 
 def test_a_higher_probability_of_a_complete_text_shortens_the_wait() -> None:
-    waits = [wait_ms("The weather in London", text_probability=p) for p in (0.02, 0.3, 0.5, 0.7, 0.98)]
+    waits = [wait_ms("Play the song from Monday", text_probability=p) for p in (0.02, 0.3, 0.5, 0.7, 0.98)]
     assert waits == sorted(waits, reverse=True)
     assert waits[-1] == TIMING.shortest_wait_ms and waits[0] == TIMING.patient_wait_ms
 
@@ -90,18 +90,18 @@ def test_a_question_that_makes_no_sense_is_not_waited_for_as_if_unfinished(text:
 
 def test_a_user_who_paused_before_gets_a_longer_wait_unless_they_have_certainly_finished() -> None:
     pauses = PauseHistory()
-    before = wait_ms("I would like some tea", text_probability=0.6, pauses=pauses)
+    before = wait_ms("Please bring me some tea", text_probability=0.6, pauses=pauses)
     pauses.add(800)
-    after = wait_ms("I would like some tea", text_probability=0.6, pauses=pauses)
+    after = wait_ms("Please bring me some tea", text_probability=0.6, pauses=pauses)
     assert before < after <= TIMING.patient_wait_ms
     assert wait_ms("What time is it?", text_probability=0.95, pauses=pauses) == TIMING.shortest_wait_ms
     pauses.begin_turn()
-    assert wait_ms("I would like some tea", text_probability=0.6, pauses=pauses) == before
+    assert wait_ms("Please bring me some tea", text_probability=0.6, pauses=pauses) == before
 
 
 def test_the_typical_pauses_of_a_user_lengthen_the_wait_in_later_turns() -> None:
     pauses = PauseHistory()
-    text = "I would like some tea"
+    text = "Please bring me some tea"
     before = wait_ms(text, text_probability=0.6, pauses=pauses)
     for length in (140, 600, 160, 560):  # pauses below the shortest wait do not count
         pauses.add(length)
@@ -124,7 +124,7 @@ def test_a_user_who_dictates_with_long_pauses_gets_the_longer_of_both_waits() ->
 
 @pytest.mark.parametrize("text", ["I am doing well.", "That is what it looks like."])
 def test_words_that_also_end_sentences_are_not_a_hesitation(text: str) -> None:
-    assert wait_ms(text, text_probability=0.95) < 350
+    assert wait_ms(text, text_probability=0.95) == TIMING.statement_wait_ms
 
 
 def test_a_lone_phrase_gets_a_long_wait_unless_it_answers_a_question() -> None:
@@ -133,7 +133,67 @@ def test_a_lone_phrase_gets_a_long_wait_unless_it_answers_a_question() -> None:
     assert wait_ms(phrase, text_probability=0.9, answers_question=True) < 350
     assert wait_ms("If it rains", text_probability=0.8) == TIMING.patient_wait_ms
     sentence = "When I was young we lived in a small house by the sea"
-    assert wait_ms(sentence, text_probability=0.97) < 400
+    assert wait_ms(sentence, text_probability=0.97) == TIMING.statement_wait_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I lost my wallet on the train last night.",
+        "What a day! The train was late.",
+        "So my tooth hurts",
+    ],
+)
+def test_after_a_statement_a_question_may_follow(text: str) -> None:
+    assert wait_ms(text, text_probability=0.98) == TIMING.statement_wait_ms
+    assert wait_ms(text, text_probability=0.98, answers_question=True) < TIMING.statement_wait_ms
+    eager = Timing(shortest_wait_ms=160, longest_wait_ms=450)
+    assert wait_ms(text, eager, text_probability=0.98) == eager.longest_wait_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["My tooth hurts. What can I do?", "And what is that?", "Okay, set a timer.", "Hello there!", "Cancel that."],
+)
+def test_after_a_question_or_a_command_nothing_has_to_follow(text: str) -> None:
+    assert wait_ms(text, text_probability=0.98) < 350
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the table made of?",
+        "So where do these apples come from.",
+        "What does your brother look like?",
+        "Can you tell me what it is used for?",
+        "What's the book about?",
+        "I like that song. Who was it written by?",
+    ],
+)
+def test_a_question_may_end_in_a_preposition(text: str) -> None:
+    assert wait_ms(text, text_probability=0.03) < TIMING.statement_wait_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the capital of",
+        "What do you think about",
+        "Is the table made of",
+        "How do I get to",
+        "What is the distance from",
+        "Who wrote the book with",
+    ],
+)
+def test_a_question_that_lacks_the_object_of_its_preposition_is_incomplete(text: str) -> None:
+    assert wait_ms(text, text_probability=0.03) == TIMING.patient_wait_ms
+
+
+def test_in_noise_words_that_look_incomplete_may_be_misheard() -> None:
+    text = "Why do cats purr when they are half"
+    assert wait_ms(text, text_probability=0.05) == TIMING.patient_wait_ms
+    assert wait_ms(text, text_probability=0.05, noisy=True) < TIMING.longest_wait_ms
+    assert wait_ms("I went to the", text_probability=0.02, noisy=True) == TIMING.patient_wait_ms
 
 
 @given(st.text(max_size=80), st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))

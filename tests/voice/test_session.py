@@ -68,7 +68,7 @@ def test_a_user_who_continues_after_a_pause_gets_one_response_to_both_parts() ->
     async def scenario(harness: SessionHarness) -> None:
         harness.language_model.seconds_per_word = 0.5
         await harness.hear(1.0, 0.5)
-        await harness.hear(0.7, 0.0)
+        await harness.hear(0.8, 0.0)
         await harness.hear(1.0, 0.5)
         await harness.hear(6.0, 0.0)
 

@@ -297,6 +297,13 @@ def test_a_user_who_continues_before_the_response_is_ready_is_not_cut_off() -> N
     assert driver.silence(320) == []
 
 
+def test_a_turn_does_not_end_while_the_next_word_may_have_begun() -> None:
+    driver = to_speculation()
+    assert driver.speech(WINDOW_MS) == driver.apply(EndpointDecision(1, TIMING.soft_end_ms)) == []
+    assert replace(driver).silence(WINDOW_MS) == [EndTurn(1, 640)]
+    assert driver.speech(WINDOW_MS) == [CancelSpeculation(driver.now - TIMING.resume_ms)]
+
+
 def test_a_slow_response_does_not_keep_the_turn_open_beyond_the_longest_wait() -> None:
     driver = to_speculation()
     driver.apply(EndpointDecision(1, 250, response_pending=True))

@@ -119,6 +119,11 @@ class SpeechDetector:
             frames.append(Frame(probability, start, start + WINDOW_MS))
         return frames
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the background is so loud that words are misheard."""
+        return self._loudness_gate.is_noisy
+
     def _speech_probability(self, window: Samples) -> float:
         passes = self._passes_gate(window)
         if not self._open:
