@@ -155,7 +155,14 @@ async def run(url: str, folder: Path) -> dict[str, Any]:
         cancel_on_idle_timeout=False,
     )
 
+    started = asyncio.Event()
+
+    @worker.event_handler("on_pipeline_started")
+    async def on_pipeline_started(worker: PipelineWorker, frame: StartFrame) -> None:
+        started.set()
+
     async def talk() -> dict[str, Any]:
+        await started.wait()  # earlier frames are dropped
         await worker.queue_frame(LLMRunFrame())
         await wait_until(lambda: seen.stops == 1)
         played_ms = speaker.played_ms

@@ -19,11 +19,11 @@ SENTENCES = {
     "question": "What is the capital of France?",
     "story": "Please tell me a long story about a lighthouse keeper and his dog.",
     "interruption": "Stop, please. What is the capital of Italy?",
-    "weather": "What is the weather like in Oslo?",
+    "weather": "What is the weather like in London?",
 }
 """The sentences that the user speaks, by the name of their file."""
 
-WEATHER = "It is raining in Oslo and the temperature is eleven degrees."
+WEATHER = "It is raining in London and the temperature is eleven degrees."
 """What the function returns."""
 
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short sentences."
