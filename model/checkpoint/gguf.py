@@ -12,8 +12,10 @@ import mmap
 import os
 import re
 import struct
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +61,14 @@ class StoredBlocks:
         format: GGUF's name for the format, such as `Q4_K`.
         shape: outputs and inputs.
         blocks: [outputs, bytes of a row] uint8, read from the file when it is accessed.
+        release: drops the file's pages with this matrix from the memory of the process. Blocks that are accessed
+            afterwards are read again.
     """
 
     format: str
     shape: tuple[int, int]
     blocks: NDArray[np.uint8]
+    release: Callable[[], None]
 
 
 class GGUFFile:
@@ -140,7 +145,7 @@ class GGUFFile:
         entry = self._tensors[name]
         raw = np.frombuffer(entry.source, np.uint8, entry.size, entry.offset)
         outputs, inputs = (1, *entry.shape)[-2:]
-        return StoredBlocks(entry.kind.name, (outputs, inputs), raw.reshape(outputs, -1))
+        return StoredBlocks(entry.kind.name, (outputs, inputs), raw.reshape(outputs, -1), partial(_release, entry))
 
     def _read_header(self) -> None:
         if self._bytes[:4] != _MAGIC:
@@ -212,6 +217,14 @@ class GGUFFile:
         if kind not in _SCALARS:
             raise BadModelFile(f"{self.path} has a metadata value of unknown type {kind}")
         return self._scalar(_SCALARS[kind])
+
+
+def _release(entry: _Entry) -> None:
+    """Drop the pages that hold nothing but this tensor, where the system can do so."""
+    start = -(-entry.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (entry.offset + entry.size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if hasattr(mmap, "MADV_DONTNEED") and start < end:
+        entry.source.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def split_parts(path: Path) -> list[Path]:

@@ -11,15 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
-from model.nn.cpu.codegen import SEGMENT, SUMS
+from model.nn.cpu.codegen import SEGMENT
 from model.nn.cpu.row_kernels import quantize
 from model.nn.cpu.team import Team, shared_team
+from model.nn.cpu.tile import SUMS
 
 _MIN_CHUNK_BYTES, _MAX_CHUNK_BYTES = 64 << 10, 512 << 10
 """Bytes of weights in a chunk: at least about 5 µs of work for a core, which is long compared with claiming it; at most
 40 µs, which the other cores may have to wait for at the end."""
 
 _CHUNKS_PER_THREAD = 6
+
+_TAIL = 8
+"""The last chunks, one of the usual size for each thread, are divided into this many smaller ones, so that the threads
+finish at nearly the same time."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +42,28 @@ class PackedMatrix:
 
 
 class QuantizedActivations:
-    """Activations as int8, quantized in blocks of 32 with a scale each.
+    """Activations as int8, quantized in blocks of 32 with a scale each. All rows of a block are next to each other, as
+    a kernel reads them.
 
     Attributes:
-        levels: [rows, inputs] int8, the inputs rounded up to whole pairs of blocks.
-        scale: [rows, blocks] float32.
-        sums: [rows, SUMS × blocks] float32: of each block minus the sum of its activations, and of each half.
+        levels: [blocks, rows, 32] int8; the number of blocks is even.
+        scale: [blocks, rows] float32.
+        minimum: [blocks, rows] float32, what the minimums of weights are multiplied by: minus the sum of the block's
+            activations.
+        sums: [blocks, rows, SUMS] int32: minus the sum of the block's levels, and of each half.
     """
 
     def __init__(self, rows: int, inputs: int) -> None:
         blocks = -(-inputs // (2 * BLOCK)) * 2
-        self.levels: NDArray[np.int8] = np.zeros((rows, blocks * BLOCK), np.int8)
-        self.scale: NDArray[np.float32] = np.zeros((rows, blocks), np.float32)
-        self.sums: NDArray[np.float32] = np.zeros((rows, SUMS * blocks), np.float32)
+        self.levels: NDArray[np.int8] = np.zeros((blocks, rows, BLOCK), np.int8)
+        self.scale: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)
+        self.minimum: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)
+        self.sums: NDArray[np.int32] = np.zeros((blocks, rows, SUMS), np.int32)
 
     @property
-    def arrays(self) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
-        """Levels, scales and sums, as the kernels take them."""
-        return self.levels, self.scale, self.sums
+    def arrays(self) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]]:
+        """All four, as the kernels take them."""
+        return self.levels, self.scale, self.minimum, self.sums
 
 
 class Operands:
@@ -67,12 +76,7 @@ class Operands:
 
     def __init__(self, x: QuantizedActivations, out: NDArray[np.float32]) -> None:
         self.x, self.out = x, out
-        self._call = np.array(
-            [
-                x.levels.ctypes.data, x.scale.ctypes.data, x.sums.ctypes.data, out.ctypes.data,
-                len(x.levels), x.levels.shape[1], x.scale.shape[1], out.shape[1],
-            ]
-        )  # fmt: skip
+        self._call = np.array([*(array.ctypes.data for array in (*x.arrays, out)), *out.shape])
         self.address = self._call.ctypes.data
 
 
@@ -97,18 +101,7 @@ class BlockLinear:
         self.out_features = sum(one.outputs for one in matrices)
         self.nbytes = sum(one.packed.nbytes for one in matrices)
         self.num_weights = sum(one.outputs * one.inputs for one in matrices)
-        self._segments = np.zeros((len(matrices) + 1, len(SEGMENT)), np.int64)
-        first = self._chunks = 0
-        for row, one in zip(self._segments, matrices, strict=False):
-            groups, count = -(-one.outputs // ROWS), records(one.form, one.inputs)
-            chunk_bytes = one.packed.nbytes // (_CHUNKS_PER_THREAD * self.team.threads)
-            chunk_bytes = min(max(chunk_bytes, _MIN_CHUNK_BYTES), _MAX_CHUNK_BYTES)
-            size = max(1, chunk_bytes // (count * one.form.record_bytes))
-            kernel = self.team.kernel(one.form.name)
-            row[:] = (kernel, one.packed.ctypes.data, count, one.outputs, first, groups, size, self._chunks)
-            first += one.outputs
-            self._chunks += -(-groups // size)
-        self._segments[-1, -1] = np.iinfo(np.int64).max
+        self._segments, self._chunks = _segments(self._matrices, self.team)
         self._address = self._segments.ctypes.data
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -122,6 +115,29 @@ class BlockLinear:
     def multiply(self, operands: Operands) -> None:
         """Multiply the activations into the result, without the bias."""
         self.team.run(self._address, operands.address, self._chunks)
+
+
+def _segments(matrices: Sequence[PackedMatrix], team: Team) -> tuple[NDArray[np.int64], int]:
+    """How the team divides the matrices: rows of the fields of SEGMENT, and the number of chunks."""
+    rows, first = [], 0
+    for one in matrices:
+        count = records(one.form, one.inputs)
+        group_bytes = count * one.form.record_bytes
+        chunk_bytes = one.packed.nbytes // (_CHUNKS_PER_THREAD * team.threads)
+        size = max(1, min(max(chunk_bytes, _MIN_CHUNK_BYTES), _MAX_CHUNK_BYTES) // group_bytes)
+        groups = -(-one.outputs // ROWS)
+        tail = min(groups, size * team.threads) if one is matrices[-1] else 0
+        kernel = team.kernel(one.form.name)
+        for begin, end, each in ((0, groups - tail, size), (groups - tail, groups, max(1, size // _TAIL))):
+            if begin < end:
+                weights, outputs = one.packed.ctypes.data + begin * group_bytes, one.outputs - begin * ROWS
+                rows.append((kernel, weights, count, outputs, first + begin * ROWS, end - begin, each))
+        first += one.outputs
+    chunks = np.cumsum([0, *(-(-groups // each) for *_, groups, each in rows)])
+    segments = np.zeros((len(rows) + 1, len(SEGMENT)), np.int64)
+    segments[:-1, :-1], segments[:-1, -1] = rows, chunks[:-1]
+    segments[-1, -1] = np.iinfo(np.int64).max
+    return segments, int(chunks[-1])
 
 
 class BlockEmbedding:

@@ -26,6 +26,7 @@ _log = logging.getLogger("rejoinder.model")
 
 Floats = NDArray[np.float32]
 Signed = NDArray[np.int8]
+Integers = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
@@ -38,7 +39,7 @@ _OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc", "nnan", "nsz", "arcp", "contract"},
 }
 
-_ARRAY_TYPES = {"F": "f4[{}::1]", "I": "i1[{}::1]", "B": "b1[{}::1]", "P": "i8[{}::1]"}
+_ARRAY_TYPES = {"F": "f4[{}::1]", "I": "i1[{}::1]", "S": "i4[{}::1]", "B": "b1[{}::1]", "P": "i8[{}::1]"}
 
 
 def compiled(arguments: str) -> Callable[[_Function], _Function]:
@@ -46,7 +47,7 @@ def compiled(arguments: str) -> Callable[[_Function], _Function]:
 
     Args:
         arguments: the argument types. A letter and a digit is an array with that many dimensions of float32 (F), int8
-            (I), bool (B) or int64 (P); f4 and i8 are numbers.
+            (I), int32 (S), bool (B) or int64 (P); f4 and i8 are numbers.
     """
     kinds = [
         _ARRAY_TYPES[kind[0]].format(":," * (int(kind[1]) - 1)) if kind[0] in _ARRAY_TYPES else kind
@@ -115,50 +116,61 @@ def exp(x: np.float32) -> np.float32:
 
 
 @njit(inline="always")
-def _quantize_row(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
+def _quantize_row(x: Floats, row: int, levels: Signed, scale: Floats, minimum: Floats, sums: Integers) -> None:
     """Quantize one row in blocks of 32; the last block may be shorter. Loops of a fixed length are vectorized."""
     whole = len(x) // 32
     for block in range(whole):
-        start, top = 32 * block, _MIN_LARGEST
+        start, top, to = 32 * block, _MIN_LARGEST, levels[block, row]
         for i in range(32):
             value = abs(x[start + i])
             top = value if value > top else top
         by, first, second = _MAX_LEVEL / top, np.int32(0), np.int32(0)
         for i in range(32):
-            levels[start + i] = np.int8(np.int32(x[start + i] * by + _SHIFT) - np.int32(128))
+            to[i] = np.int8(np.int32(x[start + i] * by + _SHIFT) - np.int32(128))
         for i in range(16):
-            first += np.int32(levels[start + i])
+            first += np.int32(to[i])
         for i in range(16):
-            second += np.int32(levels[start + 16 + i])
-        size = top / _MAX_LEVEL
-        scale[block] = size
-        sums[3 * block] = -size * np.float32(first + second)
-        sums[3 * block + 1], sums[3 * block + 2] = -size * np.float32(first), -size * np.float32(second)
+            second += np.int32(to[16 + i])
+        _describe_block(top / _MAX_LEVEL, first, second, scale, minimum, sums[block, row], block, row)
     for block in range(whole, len(scale)):
-        top, first, second = _MIN_LARGEST, np.int32(0), np.int32(0)
-        for i in range(32 * block, len(x)):
+        start, top, first, second = 32 * block, _MIN_LARGEST, np.int32(0), np.int32(0)
+        for i in range(start, len(x)):
             top = max(top, abs(x[i]))
         by = _MAX_LEVEL / top
-        for i in range(32 * block, len(x)):
-            levels[i] = np.int8(np.int32(x[i] * by + _SHIFT) - np.int32(128))
-            if i < 32 * block + 16:
-                first += np.int32(levels[i])
+        for i in range(start, len(x)):
+            level = np.int32(x[i] * by + _SHIFT) - np.int32(128)
+            levels[block, row, i - start] = np.int8(level)
+            if i < start + 16:
+                first += level
             else:
-                second += np.int32(levels[i])
-        size = top / _MAX_LEVEL
-        scale[block] = size
-        sums[3 * block] = -size * np.float32(first + second)
-        sums[3 * block + 1], sums[3 * block + 2] = -size * np.float32(first), -size * np.float32(second)
+                second += level
+        _describe_block(top / _MAX_LEVEL, first, second, scale, minimum, sums[block, row], block, row)
 
 
-@compiled("F2 I2 F2 F2")
-def quantize(x: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
-    """Quantize x [rows, n] to levels [rows, ≥ n], scales [rows, blocks] and sums (`codegen.SUMS`)."""
+@njit(inline="always")
+def _describe_block(
+    size: np.float32,
+    first: np.int32,
+    second: np.int32,
+    scale: Floats,
+    minimum: Floats,
+    sums: Integers,
+    block: int,
+    row: int,
+) -> None:
+    """Record the scale of a block and the sums of its halves."""
+    scale[block, row], minimum[block, row] = size, -size * np.float32(first + second)
+    sums[0], sums[1], sums[2] = -(first + second), -first, -second
+
+
+@compiled("F2 I3 F2 F2 S3")
+def quantize(x: Floats, levels: Signed, scale: Floats, minimum: Floats, sums: Integers) -> None:
+    """Quantize x [rows, n] to levels, scales and sums (`linear.QuantizedActivations`)."""
     for row in range(x.shape[0]):
-        _quantize_row(x[row], levels[row], scale[row], sums[row])
+        _quantize_row(x[row], row, levels, scale, minimum, sums)
 
 
-@compiled("F2 F2 F1 F1 f4 F2 I2 F2 F2")
+@compiled("F2 F2 F1 F1 f4 F2 I3 F2 F2 S3")
 def add_and_normalize(
     x: Floats,
     product: Floats,
@@ -168,12 +180,13 @@ def add_and_normalize(
     normal: Floats,
     levels: Signed,
     scale: Floats,
-    sums: Floats,
+    minimum: Floats,
+    sums: Integers,
 ) -> None:
     """x += product + bias, then RMS-normalize x and quantize the result.
 
     Args:
-        x, product, normal: [rows, n]; bias, weight: [n]; levels, scale, sums: as in `quantize`.
+        x, product, normal: [rows, n]; bias, weight: [n]; levels, scale, minimum, sums: as in `quantize`.
     """
     rows, n = x.shape
     for row in range(rows):
@@ -185,15 +198,17 @@ def add_and_normalize(
         by = _ONE / np.sqrt(squares / np.float32(n) + eps)
         for i in range(n):
             normal[row, i] = x[row, i] * by * weight[i]
-        _quantize_row(normal[row], levels[row], scale[row], sums[row])
+        _quantize_row(normal[row], row, levels, scale, minimum, sums)
 
 
-@compiled("F2 F1 F2 I2 F2 F2")
-def swiglu(product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: Floats, sums: Floats) -> None:
+@compiled("F2 F1 F2 I3 F2 F2 S3")
+def swiglu(
+    product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: Floats, minimum: Floats, sums: Integers
+) -> None:
     """SwiGLU: `inner` = silu(first half) · second half of product + bias, and quantize it.
 
     Args:
-        product: [rows, 2n]; bias: [2n]; inner: [rows, n]; levels, scale, sums: as in `quantize`.
+        product: [rows, 2n]; bias: [2n]; inner: [rows, n]; levels, scale, minimum, sums: as in `quantize`.
     """
     rows, n = inner.shape
     for row in range(rows):
@@ -201,7 +216,7 @@ def swiglu(product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: 
         for i in range(n):
             value = half[i] + bias[i]
             out[i] = value / (_ONE + exp(-value)) * (up[i] + bias[n + i])
-        _quantize_row(out, levels[row], scale[row], sums[row])
+        _quantize_row(out, row, levels, scale, minimum, sums)
 
 
 @compiled("F2 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")

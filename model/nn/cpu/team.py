@@ -23,7 +23,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from model.nn.cpu.codegen import TARGETS, Isa, module_text
+from model.nn.cpu.codegen import module_text
+from model.nn.cpu.tile import TARGETS, Isa
 
 _log = logging.getLogger("rejoinder.model")
 

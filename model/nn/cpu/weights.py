@@ -74,6 +74,8 @@ class PackedWeights:
             form, (outputs, inputs), blocks = FORMATS[stored.format], stored.shape, stored.blocks
         packed = aligned(packed_bytes(form, outputs, inputs))
         pack(form, blocks, -(-inputs // BLOCK) * BLOCK, packed)
+        if stored is not None:
+            stored.release()  # otherwise the process holds the whole file next to the packed weights
         self._packed[name], self._described[name] = torch.from_numpy(packed), f"{form.name} {outputs} {inputs}"
         return PackedMatrix(form, outputs, inputs, packed)
 

@@ -26,16 +26,22 @@ def random_activations(rows: int, inputs: int, seed: int) -> tuple[QuantizedActi
     """Quantized activations, and the numbers that they stand for [rows, inputs] float64."""
     draw = np.random.default_rng(seed)
     quantized = QuantizedActivations(rows, inputs)
-    levels = draw.integers(-127, 128, (rows, inputs), dtype=np.int8)
-    quantized.levels[:, :inputs] = levels
+    blocks = len(quantized.levels)
+    levels = np.zeros((rows, 32 * blocks), np.int8)
+    levels[:, :inputs] = draw.integers(-127, 128, (rows, inputs), dtype=np.int8)
+    quantized.levels[:] = levels.reshape(rows, blocks, 32).transpose(1, 0, 2)
     quantized.scale[:] = draw.uniform(0.005, 0.05, quantized.scale.shape)
     set_sums(quantized)
-    scale = np.repeat(quantized.scale.astype(np.float64), 32, axis=1)[:, :inputs]
-    return quantized, levels * scale
+    return quantized, dequantized(quantized)[:, :inputs]
+
+
+def dequantized(x: QuantizedActivations) -> NDArray[np.float64]:
+    """The numbers that activations stand for: [rows, 32 · blocks] float64."""
+    return (x.levels * x.scale[..., None].astype(np.float64)).transpose(1, 0, 2).reshape(x.scale.shape[1], -1)
 
 
 def set_sums(x: QuantizedActivations) -> None:
     """Fill in the sums that belong to the levels and scales."""
     halves = x.levels.reshape(*x.scale.shape, 2, 16).sum(-1, dtype=np.int32)
-    sums = np.concatenate((halves.sum(-1, keepdims=True), halves), axis=-1)
-    x.sums[:] = (-x.scale[..., None] * sums).reshape(x.sums.shape)
+    x.sums[:] = -np.concatenate((halves.sum(-1, keepdims=True), halves), axis=-1)
+    x.minimum[:] = x.scale * x.sums[..., 0]

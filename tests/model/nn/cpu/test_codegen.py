@@ -6,7 +6,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from model.nn.cpu.block_formats import FORMATS
-from model.nn.cpu.codegen import TARGETS, Isa, module_text
+from model.nn.cpu.codegen import module_text
+from model.nn.cpu.tile import TARGETS, Isa
 
 TRIPLES = {"sdot": ("aarch64-unknown-linux-gnu", "neoverse-n1")}
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.nn.cpu.block_formats import FORMATS, BlockFormat, pack, packed_bytes
-from model.nn.cpu.codegen import Isa
 from model.nn.cpu.linear import BlockEmbedding, BlockLinear, Operands, PackedMatrix
 from model.nn.cpu.team import Team, aligned, shared_team
+from model.nn.cpu.tile import Isa
 from tests.model.nn.cpu.random_blocks import random_activations, random_blocks, set_sums
 
 
@@ -88,7 +88,8 @@ def test_a_rows_result_does_not_depend_on_the_rows_next_to_it(rows: int, name: s
     linear.multiply(Operands(x, together))
     for row in range(rows):
         alone, _ = random_activations(1, 512, seed)
-        alone.levels[:], alone.scale[:], alone.sums[:] = x.levels[row], x.scale[row], x.sums[row]
+        for own, all_rows in zip(alone.arrays, x.arrays, strict=True):
+            own[:] = all_rows[:, row : row + 1]
         out = np.zeros((1, 33), np.float32)
         linear.multiply(Operands(alone, out))
         assert (out[0] == together[row]).all()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import QuantizedActivations
 from model.nn.rotary import rotate
+from tests.model.nn.cpu.random_blocks import dequantized, set_sums
 from tests.model.nn.cpu.test_row_attention import attend_rows
 
 F32 = np.float32
@@ -31,18 +32,15 @@ def assert_close(ours: kernels.Floats, theirs: torch.Tensor | kernels.Floats, to
     torch.testing.assert_close(torch.from_numpy(ours), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance)
 
 
-def dequantized(x: QuantizedActivations, size: int) -> kernels.Floats:
-    return (x.levels * np.repeat(x.scale, 32, axis=1))[:, :size]
-
-
 def assert_quantized(x: QuantizedActivations, values: kernels.Floats) -> None:
     """Every value is within half a level of its block, and the sums are those of the levels."""
-    rows, size = values.shape
-    half_level = np.repeat(x.scale, 32, axis=1)[:, :size] / 2
-    assert (np.abs(dequantized(x, size) - values) <= half_level * 1.01 + 1e-9).all()
-    halves = x.levels.reshape(rows, -1, 2, 16).sum(-1, dtype=np.int32)
-    sums = -x.scale[..., None] * np.concatenate((halves.sum(-1, keepdims=True), halves), -1).astype(F32)
-    assert_close(x.sums.reshape(sums.shape), sums)
+    size = values.shape[1]
+    half_level = np.repeat(x.scale.T, 32, axis=1)[:, :size] / 2
+    assert (np.abs(dequantized(x)[:, :size] - values) <= half_level * 1.01 + 1e-9).all()
+    expected = QuantizedActivations(*values.shape)
+    expected.levels[:], expected.scale[:] = x.levels, x.scale
+    set_sums(expected)
+    assert (x.sums == expected.sums).all() and (x.minimum == expected.minimum).all()
 
 
 def test_each_block_of_32_is_quantized_with_its_own_scale() -> None:
@@ -50,10 +48,11 @@ def test_each_block_of_32_is_quantized_with_its_own_scale() -> None:
     x[0, :3], x[0, 32:34], x[1, 69] = (1, -1, 0.5), (1e4, -3e-3), -0.25
     quantized = QuantizedActivations(2, 70)
     kernels.quantize(x, *quantized.arrays)
-    assert quantized.levels[0, :3].tolist() == [127, -127, 64]
-    assert quantized.levels[0, 32:34].tolist() == [127, 0]
-    assert quantized.levels[1, 69] == -127 and not quantized.levels[:, 70:].any()
-    assert quantized.scale[0].tolist() == [pytest.approx(1 / 127), pytest.approx(1e4 / 127), approx_zero, approx_zero]
+    assert quantized.levels[0, 0, :3].tolist() == [127, -127, 64]
+    assert quantized.levels[1, 0, :2].tolist() == [127, 0]
+    assert quantized.levels[2, 1, 5] == -127 and not quantized.levels[2, :, 6:].any()
+    assert quantized.scale[:2, 0].tolist() == [pytest.approx(1 / 127), pytest.approx(1e4 / 127)]
+    assert quantized.scale[2:, 0].tolist() == [approx_zero, approx_zero]
     assert_quantized(quantized, x)
 
 
@@ -153,7 +152,8 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
         attended = QuantizedActivations(n, width)
         kernels.quantize(out, *attended.arrays)
         keys[:, before : before + n], values[:, before : before + n] = k[:, before:], v[:, before:]
-        return [x, normal, *narrow.arrays, inner, *middle.arrays, query, out, product, *attended.arrays]
+        quantized = [part.swapaxes(0, 1) for one in (narrow, middle, attended) for part in one.arrays]
+        return [x, normal, inner, query, out, product, *quantized]
 
     together = run(slice(0, rows), past)
     for row in range(rows):

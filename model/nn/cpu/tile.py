@@ -1,0 +1,384 @@
+"""Generates the inner loops of the matrix-multiplication kernels: some activation rows times some outputs, over all
+inputs, with the sums in registers.
+
+A row's sums are always formed in the same order: integers within a block of 32 inputs, which are exact, then fused
+multiply-adds in float32, block after block. So a row's result does not depend on the shape of the tile or on the rows
+next to it.
+
+Dot products multiply unsigned weights by signed activations, four to an int32 lane: `vpdpbusd` with AVX-512 VNNI or
+AVX-VNNI, `vpmaddubsw` and `vpmaddwd` with AVX2, `sdot` on ARM, and plain multiplications elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
+from model.nn.cpu.ir import Body
+
+Isa = Literal["avx512vnni", "avxvnni", "avx2", "sdot", "portable"]
+
+PREFETCH = 4096
+"""Bytes ahead of the weights being read. Without it the hardware's own prefetching reached 19 of 24 GB/s."""
+
+SUMS = 3
+"""Integers per block that offsets are multiplied by: minus the sum of its activations, minus the sum of each half."""
+
+PARAMETERS = (
+    "ptr %weights, i64 %group_bytes, ptr %x, ptr %x_scale, ptr %x_minimum, ptr %x_sum, ptr %out, i64 %records, "
+    "i64 %rows, i64 %out_stride, i64 %first, i64 %valid"
+)
+"""Of a tile: its first group of weights and a group's size; its first row of activations and result (`codegen.CALL`);
+records in a group; all rows, which are next to each other in every block; and within the group, the tile's first output
+and the number of outputs."""
+
+_SPARE_REGISTERS = 7
+"""For weights, scales and constants."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """How vectors are computed on a processor.
+
+    Attributes:
+        lanes: int32 lanes of a vector.
+        registers: vector registers.
+        vectors: vectors of outputs in a tile. With two, an activation is loaded once for both.
+        features: what LLVM may use besides the baseline.
+    """
+
+    isa: Isa
+    lanes: int
+    registers: int
+    vectors: int
+    features: str
+
+    def tile_rows(self, form: BlockFormat) -> int:
+        """Activation rows in a tile: as many as there are registers for their sums."""
+        return (self.registers - _SPARE_REGISTERS) // (self.vectors * (1 + _chains(form)))
+
+
+TARGETS: dict[Isa, Target] = {
+    "avx512vnni": Target(
+        "avx512vnni", 16, 32, 2, "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
+    ),
+    "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
+    "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
+    "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
+    "portable": Target("portable", 4, 16, 1, ""),
+}
+
+DECLARATIONS = """
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, i32, <8 x i1>)
+declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, i32, <4 x i1>)
+declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
+declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
+declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+declare <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8(<4 x i32>, <16 x i8>, <16 x i8>)
+"""
+
+
+def _chains(form: BlockFormat) -> int:
+    """Integer sums per block, row and vector: one for each scale."""
+    return 2 if form.layout == "super" else 1
+
+
+class Tile:
+    """`tile_<format>_<rows>_<vectors>`, a function of PARAMETERS.
+
+    Args:
+        rows: activation rows.
+        vectors: vectors of outputs.
+    """
+
+    def __init__(self, form: BlockFormat, target: Target, rows: int, vectors: int) -> None:
+        self._form, self._target, self._rows = form, target, rows
+        self._lanes, self._bytes, self._chains = target.lanes, 4 * target.lanes, _chains(form)
+        self._places = [divmod(n * target.lanes, ROWS) for n in range(vectors)]
+        """Of each vector the group, and the first output in it."""
+        self._name = f"tile_{form.name}_{rows}_{vectors}"
+        self._b = Body()
+
+    def text(self) -> str:
+        """The function's IR."""
+        b = self._b
+        self._groups = [b.at("i8", "%weights", b.mul("%group_bytes", n)) for n in range(self._places[-1][0] + 1)]
+        self._outputs = [b.add("%first", first) for _, first in self._places]
+        count = self._rows * len(self._places)
+        self._store(b.loop("record", "%records", [self._floats] * count, ["zeroinitializer"] * count, self._record))
+        b.do("ret void")
+        return "\n".join((f"define internal void @{self._name}({PARAMETERS}) #0 {{\nentry:", *b.lines, "}"))
+
+    @property
+    def _floats(self) -> str:
+        return f"<{self._lanes} x float>"
+
+    @property
+    def _integers(self) -> str:
+        return f"<{self._lanes} x i32>"
+
+    def _record(self, number: str, sums: list[str]) -> Sequence[str]:
+        """Add a record to the sums of all rows, those of each vector next to each other."""
+        b, form = self._b, self._form
+        start = b.mul(number, form.record_bytes)
+        records = [b.at("i8", group, start) for group in self._groups]
+        count = {"super": 1, "super_min": 2}.get(form.layout, 0)
+        factors = [
+            [self._float16(records[group], 2 * ROWS * n, output) for n in range(count)]
+            for (group, _), output in zip(self._places, self._outputs, strict=True)
+        ]
+        first_block = b.mul(number, form.record_blocks)
+
+        # A loop, not eight copies of its body: LLVM would move all their prefetches to the top, more than a processor
+        # tracks.
+        def block(number: str, sums: list[str]) -> Sequence[str]:
+            return self._block(records, factors, number, b.mul(b.add(first_block, number), "%rows"), sums)
+
+        return b.loop("block", form.record_blocks, [self._floats] * len(sums), sums, block)
+
+    def _block(
+        self, records: list[str], factors: list[list[str]], number: str, entry: str, sums: list[str]
+    ) -> Sequence[str]:
+        """Add a block to the sums.
+
+        Args:
+            number: of the block in its record.
+            entry: index of the block's first row among the blocks of all rows.
+        """
+        b, form = self._b, self._form
+        start = b.add(b.mul(number, form.block_bytes), form.header_bytes)
+        blocks = [b.at("i8", record, start) for record in records]
+        for record, block in zip(records, blocks, strict=True):
+            self._prefetch(b.at("i8", record, b.mul(number, LINE)))
+            for line in range(4, form.block_bytes // LINE):
+                self._prefetch(b.at("i8", block, LINE * line))
+        dots = self._dots(blocks, b.at("i8", "%x", b.mul(entry, BLOCK)), b.at("i32", "%x_sum", b.mul(entry, SUMS)))
+        x_scale, x_minimum = b.at("float", "%x_scale", entry), b.at("float", "%x_minimum", entry)
+        scales = [
+            self._scales(records[group], number, *parts)
+            for (group, _), parts in zip(self._places, zip(factors, self._outputs, strict=True), strict=True)
+        ]
+        out = []
+        for row in range(self._rows):
+            by_row = self._splat("float", b.load("float", x_scale, row))
+            minimum_by = self._splat("float", b.load("float", x_minimum, row)) if form.has_minimum else ""
+            for own_scales, minimum in scales:
+                total = sums[len(out)]
+                for scale in own_scales:
+                    value = b.op(f"sitofp {self._integers} {dots.pop(0)} to {self._floats}")
+                    total = self._fma(value, b.op(f"fmul {self._floats} {scale}, {by_row}"), total)
+                if form.has_minimum:
+                    total = self._fma(minimum, minimum_by, total)
+                out.append(total)
+        return out
+
+    def _dots(self, blocks: list[str], x: str, x_sum: str) -> list[str]:
+        """The dot products of a block's weights, without their offset, and activations: of each row, vector and
+        chain."""
+        b, form = self._b, self._form
+        upper = [
+            self._line(blocks[group], LINE * (4 + n), output)
+            for (group, _), output in zip(self._places, self._outputs, strict=True)
+            for n in range(form.bits - 4 if form.bits < 8 else 0)
+        ]
+        starts = []
+        for row in range(self._rows):
+            own = [self._start(x_sum, row, n + 1 if self._chains == 2 else 0) for n in range(self._chains)]
+            starts += own * len(self._places)
+
+        def line(number: str, carried: list[str]) -> Sequence[str]:
+            bits, dots = carried[: len(upper)], carried[len(upper) :]
+            addresses = [b.at("i8", block, b.mul(number, LINE)) for block in blocks]
+            for address in addresses:
+                self._prefetch(address)
+            each = len(bits) // len(self._places)
+            pairs = [
+                self._pair(addresses[group], output, bits[n * each : (n + 1) * each])
+                for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
+            ]
+            quads, out = b.at("i32", x, number), []
+            for row in range(self._rows):
+                activations = [self._quad(quads, BLOCK // 4 * row + 4 * half) for half in range(2)]
+                for pair in pairs:
+                    chains = dots[len(out) : len(out) + self._chains]
+                    for half in range(2):
+                        n = half % self._chains
+                        chains[n] = self._dot(chains[n], pair[half], activations[half])
+                    out += chains
+            step = 1 if form.bits == 5 else 2
+            return [*(self._shift(one, -step) for one in bits), *out]
+
+        kinds = [f"<{self._bytes} x i8>"] * len(upper) + [self._integers] * len(starts)
+        return b.loop("line", 4, kinds, [*upper, *starts], line)[len(upper) :]
+
+    def _start(self, x_sum: str, row: int, part: int) -> str:
+        """What a row's dot products start from: minus the offset times the sum of its activations."""
+        b = self._b
+        if not self._form.offset:
+            return "zeroinitializer"
+        total = self._splat("i32", b.load("i32", x_sum, SUMS * row + part))
+        return b.op(f"shl {self._integers} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
+
+    def _pair(self, line: str, output: str, upper: list[str]) -> tuple[str, str]:
+        """Vectors n and n + 4 of a block, quantized weights [outputs, 4 inputs] as bytes.
+
+        Args:
+            line: address of line n.
+            upper: the lines with the upper bits, shifted right so that those of vectors n and n + 4 (5-bit formats), or
+                of one vector each (6-bit), are at fixed places.
+        """
+        if self._form.bits == 8:
+            return self._line(line, 0, output), self._line(line, 4 * LINE, output)
+        both = self._line(line, 0, output)
+        low, high = self._and(both, 15), self._and(self._shift(both, -4), 15)
+        if self._form.bits == 5:
+            low = self._or(low, self._and(self._shift(upper[0], 4), 16))
+            high = self._or(high, self._and(upper[0], 16))
+        elif self._form.bits == 6:
+            low = self._or(low, self._and(self._shift(upper[0], 4), 48))
+            high = self._or(high, self._and(self._shift(upper[1], 4), 48))
+        return low, high
+
+    def _prefetch(self, address: str) -> None:
+        self._b.do(f"call void @llvm.prefetch.p0(ptr {self._b.at('i8', address, PREFETCH)}, i32 0, i32 3, i32 1)")
+
+    def _scales(self, record: str, block: str, factors: list[str], output: str) -> tuple[list[str], str]:
+        """The scales of a block of a record, two where half blocks have their own, and the minimum if the format has
+        them."""
+        b, form, floats = self._b, self._form, self._floats
+        if form.layout.startswith("pair"):
+            here = b.at("i8", record, b.mul(block, 2 * ROWS * (2 if form.has_minimum else 1)))
+            minimum = self._float16(here, 2 * ROWS, output) if form.has_minimum else ""
+            return [self._float16(here, 0, output)], minimum
+        if form.layout == "super":
+            here = b.at("i8", record, b.mul(block, 2 * ROWS))
+            parts = [self._small(here, LINE + n * ROWS, "sext", output) for n in range(2)]
+            return [b.op(f"fmul {floats} {factors[0]}, {part}") for part in parts], ""
+        here = b.at("i8", record, b.mul(block, ROWS))
+        parts = [self._small(here, LINE, "zext", output), self._small(here, 3 * LINE, "zext", output)]
+        scale, minimum = (b.op(f"fmul {floats} {factor}, {part}") for factor, part in zip(factors, parts, strict=True))
+        return [scale], minimum
+
+    def _float16(self, start: str, offset: int, output: str) -> str:
+        """A scale of each output of a vector."""
+        b, lanes = self._b, self._lanes
+        at = b.at("half", b.at("i8", start, offset), output)
+        if self._target.isa != "portable":
+            half = b.op(f"load <{lanes} x half>, ptr {at}, align 8")
+            return b.op(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
+        # Without a conversion instruction LLVM calls a library function that is not there. Scales are finite, so moving
+        # the exponent's bits and bias converts them.
+        bits = b.op(f"zext <{lanes} x i16> {b.op(f'load <{lanes} x i16>, ptr {at}, align 8')} to <{lanes} x i32>")
+        moved = b.op(f"shl <{lanes} x i32> {b.op(f'and <{lanes} x i32> {bits}, splat (i32 32767)')}, splat (i32 13)")
+        small = b.op(f"bitcast <{lanes} x i32> {moved} to <{lanes} x float>")
+        size = b.op(f"fmul <{lanes} x float> {small}, splat (float 0x46F0000000000000)")  # 2^112
+        sign = b.op(f"shl <{lanes} x i32> {b.op(f'and <{lanes} x i32> {bits}, splat (i32 32768)')}, splat (i32 16)")
+        joined = b.op(f"or <{lanes} x i32> {b.op(f'bitcast <{lanes} x float> {size} to <{lanes} x i32>')}, {sign}")
+        return b.op(f"bitcast <{lanes} x i32> {joined} to <{lanes} x float>")
+
+    def _small(self, start: str, offset: int, extend: str, output: str) -> str:
+        """A small integer of each output of a vector, as float."""
+        b, lanes = self._b, self._lanes
+        at = b.at("i8", b.at("i8", start, offset), output)
+        wide = b.op(f"{extend} <{lanes} x i8> {b.op(f'load <{lanes} x i8>, ptr {at}, align 4')} to {self._integers}")
+        return b.op(f"sitofp {self._integers} {wide} to {self._floats}")
+
+    def _line(self, start: str, offset: int, output: str) -> str:
+        at = self._b.at("i32", self._b.at("i8", start, offset), output)
+        return self._b.op(f"load <{self._bytes} x i8>, ptr {at}, align {self._bytes}")
+
+    def _and(self, value: str, mask: int) -> str:
+        return self._b.op(f"and <{self._bytes} x i8> {value}, splat (i8 {mask})")
+
+    def _or(self, a: str, b: str) -> str:
+        return self._b.op(f"or <{self._bytes} x i8> {a}, {b}")
+
+    def _shift(self, value: str, left: int) -> str:
+        """Shift 16-bit lanes (bytes have no shift of their own); the caller masks what crosses from the other byte."""
+        b, size = self._b, self._bytes
+        wide = b.op(f"bitcast <{size} x i8> {value} to <{size // 2} x i16>")
+        moved = b.op(f"{'shl' if left > 0 else 'lshr'} <{size // 2} x i16> {wide}, splat (i16 {abs(left)})")
+        return b.op(f"bitcast <{size // 2} x i16> {moved} to <{size} x i8>")
+
+    def _quad(self, x: str, number: int) -> str:
+        """Four activations, in every lane."""
+        wide = self._splat("i32", self._b.load("i32", x, number))
+        return self._b.op(f"bitcast {self._integers} {wide} to <{self._bytes} x i8>")
+
+    def _dot(self, total: str, weights: str, x: str) -> str:
+        """Add products of unsigned weights and signed activations, four to a lane."""
+        b, isa, lanes, size = self._b, self._target.isa, self._lanes, self._bytes
+        if isa in ("avx512vnni", "avxvnni"):
+            width = 512 if isa == "avx512vnni" else 256
+            return b.op(
+                f"call <{lanes} x i32> @llvm.x86.avx512.vpdpbusd.{width}"
+                f"(<{lanes} x i32> {total}, <{size} x i8> {weights}, <{size} x i8> {x})"
+            )
+        if isa == "avx2":
+            if self._form.bits < 8:
+                return b.op(f"add <8 x i32> {total}, {self._pairs(weights, x)}")
+            # Pairs of products of 8-bit weights overflow 16 bits, so the weights' upper and lower half are multiplied
+            # apart.
+            low, high = self._pairs(self._and(weights, 15), x), self._pairs(self._and(self._shift(weights, -4), 15), x)
+            return b.op(
+                f"add <8 x i32> {b.op(f'add <8 x i32> {total}, {low}')}, {b.op(f'shl <8 x i32> {high}, splat (i32 4)')}"
+            )
+        if isa == "sdot":
+            if self._form.bits < 8:
+                return self._sdot(total, weights, x)
+            # It multiplies signed numbers, so 8-bit weights are split here, too.
+            low, high = self._and(weights, 15), self._and(self._shift(weights, -4), 15)
+            upper = b.op(f"shl <4 x i32> {self._sdot('zeroinitializer', high, x)}, splat (i32 4)")
+            return b.op(f"add <4 x i32> {self._sdot(total, low, x)}, {upper}")
+        wide_w = b.op(f"zext <{size} x i8> {weights} to <{size} x i32>")
+        wide_x = b.op(f"sext <{size} x i8> {x} to <{size} x i32>")
+        product = b.op(f"mul <{size} x i32> {wide_w}, {wide_x}")
+        for n in range(4):
+            indices = ", ".join(f"i32 {4 * lane + n}" for lane in range(lanes))
+            part = b.op(f"shufflevector <{size} x i32> {product}, <{size} x i32> poison, <{lanes} x i32> <{indices}>")
+            total = b.op(f"add <{lanes} x i32> {total}, {part}")
+        return total
+
+    def _pairs(self, weights: str, x: str) -> str:
+        b = self._b
+        pairs = b.op(f"call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> {weights}, <32 x i8> {x})")
+        return b.op(f"call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> {pairs}, <16 x i16> splat (i16 1))")
+
+    def _sdot(self, total: str, weights: str, x: str) -> str:
+        operands = f"<4 x i32> {total}, <16 x i8> {weights}, <16 x i8> {x}"
+        return self._b.op(f"call <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8({operands})")
+
+    def _fma(self, a: str, b_: str, c: str) -> str:
+        floats = self._floats
+        if self._target.isa == "portable":
+            return self._b.op(f"fadd {floats} {self._b.op(f'fmul {floats} {a}, {b_}')}, {c}")
+        name = f"@llvm.fma.v{self._lanes}f32"
+        return self._b.op(f"call {floats} {name}({floats} {a}, {floats} {b_}, {floats} {c})")
+
+    def _splat(self, kind: str, value: str) -> str:
+        return self._b.splat(kind, self._lanes, value)
+
+    def _store(self, sums: Sequence[str]) -> None:
+        """Write the sums; the last group of a matrix may have fewer than 16 outputs."""
+        b, lanes = self._b, self._lanes
+        lane_numbers = ", ".join(f"i64 {n}" for n in range(lanes))
+        valid, columns = b.splat("i64", lanes, "%valid"), []
+        for n in range(len(self._places)):
+            column = b.add("%first", n * lanes)
+            index = b.op(f"add <{lanes} x i64> {b.splat('i64', lanes, column)}, <{lane_numbers}>")
+            columns.append((column, b.op(f"icmp ult <{lanes} x i64> {index}, {valid}")))
+        remaining = iter(sums)
+        for row in range(self._rows):
+            start = b.mul("%out_stride", row)
+            for column, mask in columns:
+                at = b.at("float", "%out", b.add(start, column))
+                operands = f"{self._floats} {next(remaining)}, ptr {at}, i32 4, <{lanes} x i1> {mask}"
+                b.do(f"call void @llvm.masked.store.v{lanes}f32.p0({operands})")
