@@ -6,11 +6,10 @@ activation rows. It divides them into tiles (`tile.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from model.nn.cpu.block_formats import BLOCK, FORMATS, ROWS, BlockFormat
+from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat
 from model.nn.cpu.ir import Body
-from model.nn.cpu.tile import DECLARATIONS, SUMS, Target, Tile
+from model.nn.cpu.target import DECLARATIONS, Target
+from model.nn.cpu.tile import SUMS, Tile, tile_rows
 
 SEGMENT = ("kernel", "weights", "records", "outputs", "first_output", "groups", "groups_per_chunk", "first_chunk")
 """64-bit fields that describe a packed matrix: the addresses of its kernel and its weights, records per group, outputs,
@@ -25,17 +24,19 @@ rows in elements."""
 _ADDRESSES = ("kernel", "weights", "x", "x_scale", "x_minimum", "x_sum", "out")
 
 
-def module_text(target: Target, names: Sequence[str] = tuple(FORMATS)) -> str:
-    """The IR of all kernels for a processor: `run_<format>` for each of the formats `names`."""
-    parts = [DECLARATIONS]
-    for form in (FORMATS[name] for name in names):
-        for vectors in _vector_counts(target):
-            parts += [Tile(form, target, rows + 1, vectors).text() for rows in range(target.tile_rows(form))]
-        parts.append(_run(form, target))
-    features = f' "target-features"="{target.features}"' if target.features else ""
-    width = ' "prefer-vector-width"="512"' if target.lanes == 16 else ""
-    parts.append(f"attributes #0 = {{ nounwind{features}{width} }}")
-    return "\n".join(parts)
+def kernel_name(form: BlockFormat) -> str:
+    """The name of a format's kernel."""
+    return f"run_{form.name}"
+
+
+def kernel_text(form: BlockFormat, target: Target) -> str:
+    """The IR of a format's kernel for a processor."""
+    tiles = [
+        Tile(form, target, rows + 1, vectors).text()
+        for vectors in _vector_counts(target)
+        for rows in range(tile_rows(form, target))
+    ]
+    return "\n".join((DECLARATIONS, *tiles, _run(form, target), target.attributes))
 
 
 def _vector_counts(target: Target) -> list[int]:
@@ -45,14 +46,14 @@ def _vector_counts(target: Target) -> list[int]:
 
 def _run(form: BlockFormat, target: Target) -> str:
     """`run_<format>`: a range of groups, each with all activation rows."""
-    b = Body()
+    b = Body(target.lanes, target.fused)
     f: dict[str, str] = {}
     for structure, names in (("%segment", SEGMENT), ("%call", CALL)):
         for n, field in enumerate(names):
             at = b.at("i64", structure, n)
             f[field] = b.op(f"load {'ptr' if field in _ADDRESSES else 'i64'}, ptr {at}")
     group_bytes = b.mul(f["records"], form.record_bytes)
-    most, groups = target.tile_rows(form), b.op("sub i64 %end, %begin")
+    most, groups = tile_rows(form, target), b.op("sub i64 %end, %begin")
     tiles = b.op(f"udiv i64 {b.add(f['rows'], most - 1)}, {most}")
 
     def tile(number: str, group: str, vectors: int) -> None:
@@ -86,6 +87,5 @@ def _run(form: BlockFormat, target: Target) -> str:
         b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), target.vectors))
         b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
     b.do("ret void")
-    return "\n".join(
-        (f"define void @run_{form.name}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:", *b.lines, "}")
-    )
+    head = f"define void @{kernel_name(form)}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:"
+    return "\n".join((head, *b.lines, "}"))

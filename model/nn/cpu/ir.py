@@ -6,10 +6,20 @@ from collections.abc import Callable, Sequence
 
 
 class Body:
-    """The instructions of a function under construction. Every value gets a new name. The first block is `entry`."""
+    """The instructions of a function under construction. Every value gets a new name. The first block is `entry`.
 
-    def __init__(self) -> None:
+    Args:
+        lanes: of a vector.
+        fused: whether the processor multiplies and adds in one instruction.
+
+    Attributes:
+        floats, integers: the types of a vector of float32 and of int32.
+    """
+
+    def __init__(self, lanes: int, fused: bool) -> None:
         self.lines: list[str] = []
+        self._lanes, self._fused = lanes, fused
+        self.floats, self.integers = f"<{lanes} x float>", f"<{lanes} x i32>"
         self._count = 0
         self._block = "entry"
 
@@ -44,12 +54,20 @@ class Body:
         """An element."""
         return self.op(f"load {kind}, ptr {self.at(kind, base, index)}, align 4")
 
-    def splat(self, kind: str, lanes: int, value: str) -> str:
+    def splat(self, kind: str, value: str) -> str:
         """A vector with the same number in every lane."""
+        lanes = self._lanes
         one = self.op(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i32 0")
         return self.op(
             f"shufflevector <{lanes} x {kind}> {one}, <{lanes} x {kind}> poison, <{lanes} x i32> zeroinitializer"
         )
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        """a · b + c of vectors of float32."""
+        kind = self.floats
+        if not self._fused:
+            return self.op(f"fadd {kind} {self.op(f'fmul {kind} {a}, {b}')}, {c}")
+        return self.op(f"call {kind} @llvm.fma.v{self._lanes}f32({kind} {a}, {kind} {b}, {kind} {c})")
 
     def loop(
         self,

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.adapter import Adapter
-from model.nn.attention import additive_mask, attend
 from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
@@ -74,10 +73,7 @@ class _Part:
     past: int
     keys: list[Tensor]
     values: list[Tensor]
-    row_attention: RowAttention | None
-    """Attention row by row; None if results need not be batch-invariant."""
-    mask: Tensor | None
-    """From `additive_mask`, for computing all rows at once; None for a single row, or with `row_attention`."""
+    attention: RowAttention
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ class BlockQuantizedLayers:
                     fused[index], layer.query_key_value.bias, layer.head_norm, self._eps,
                     cos[index], sin[index], query_scale[index], part.past, query[index], keys.numpy(), values.numpy(),
                 )  # fmt: skip
-                _attend(part, number, query[index], heads.floats[index])
+                part.attention.run(number)
             kernels.quantize(heads.floats, *heads.quantized.arrays)
             _multiply(layer.output, heads_into_product, number, gate, heads.floats)
             self._add_and_normalize(state, product, layer.output.bias, layer.mlp_norm, narrow)
@@ -183,14 +179,9 @@ class BlockQuantizedLayers:
         for inputs in batch:
             count, past, tensors = len(inputs.tokens), len(inputs.cache.tokens), inputs.cache.tensors()
             index, keys, values = slice(start, start + count), tensors[:layers], tensors[layers:]
-            attention = mask = None
-            if inputs.batch_invariant:
-                new = np.ascontiguousarray(inputs.attention_mask.numpy())
-                attention = RowAttention(query[index], keys, values, past, new, out[index], self._team)
-            elif count > 1:
-                seen = torch.cat((torch.ones(count, past, dtype=torch.bool), inputs.attention_mask), 1)
-                mask = additive_mask(seen, self._config.heads // self._config.kv_heads, torch.float32)
-            parts.append(_Part(index, past, keys, values, attention, mask))
+            new = np.ascontiguousarray(inputs.attention_mask.numpy())
+            attention = RowAttention(query[index], keys, values, past, new, out[index], self._team)
+            parts.append(_Part(index, past, keys, values, attention))
             start += count
         return parts
 
@@ -200,11 +191,3 @@ def _multiply(projection: _Projection, operands: Operands, layer: int, gate: _Ga
     projection.linear.multiply(operands)
     if gate is not None:
         gate.add(layer, projection.names, x, operands.out)
-
-
-def _attend(part: _Part, layer: int, query: Floats, out: Floats) -> None:
-    if part.row_attention is not None:
-        part.row_attention.run(layer)
-    else:
-        keys, values = (tensors[layer][:, : part.past + len(query)] for tensors in (part.keys, part.values))
-        out[:] = attend(torch.from_numpy(query), keys, values, part.mask).numpy()

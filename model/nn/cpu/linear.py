@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
-from model.nn.cpu.codegen import SEGMENT
+from model.nn.cpu.codegen import SEGMENT, kernel_name, kernel_text
 from model.nn.cpu.row_kernels import quantize
 from model.nn.cpu.team import Team, shared_team
 from model.nn.cpu.tile import SUMS
@@ -127,7 +128,7 @@ def _segments(matrices: Sequence[PackedMatrix], team: Team) -> tuple[NDArray[np.
         size = max(1, min(max(chunk_bytes, _MIN_CHUNK_BYTES), _MAX_CHUNK_BYTES) // group_bytes)
         groups = -(-one.outputs // ROWS)
         tail = min(groups, size * team.threads) if one is matrices[-1] else 0
-        kernel = team.kernel(one.form.name)
+        kernel = team.kernel(kernel_name(one.form), partial(kernel_text, one.form))
         for begin, end, each in ((0, groups - tail, size), (groups - tail, groups, max(1, size // _TAIL))):
             if begin < end:
                 weights, outputs = one.packed.ctypes.data + begin * group_bytes, one.outputs - begin * ROWS

@@ -23,8 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from model.nn.cpu.codegen import module_text
-from model.nn.cpu.tile import TARGETS, Isa
+from model.nn.cpu.target import TARGETS, Isa, Target
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -323,11 +322,16 @@ class Team:
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)
         return kind(self._compiled.get_function_address(name))
 
-    def kernel(self, name: str) -> int:
-        """Address of the kernel for a format, compiled when it is first asked for: models use two or three of them."""
+    def kernel(self, name: str, text: Callable[[Target], str]) -> int:
+        """Address of a kernel, which is compiled when it is first asked for.
+
+        Args:
+            name: of the function, as long as the team exists.
+            text: makes the IR of its module.
+        """
         if name not in self._kernels:
-            self._kernels[name] = _compile(module_text(TARGETS[self.isa], (name,)))
-        return int(self._kernels[name].get_function_address(f"run_{name}"))
+            self._kernels[name] = _compile(text(TARGETS[self.isa]))
+        return int(self._kernels[name].get_function_address(name))
 
     def run(self, segments: int, call: int, chunks: int) -> None:
         """Share one job and wait for it.

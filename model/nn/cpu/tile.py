@@ -12,13 +12,10 @@ AVX-VNNI, `vpmaddubsw` and `vpmaddwd` with AVX2, `sdot` on ARM, and plain multip
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
 from model.nn.cpu.ir import Body
-
-Isa = Literal["avx512vnni", "avxvnni", "avx2", "sdot", "portable"]
+from model.nn.cpu.target import Target
 
 PREFETCH = 4096
 """Bytes ahead of the weights being read. Without it the hardware's own prefetching reached 19 of 24 GB/s."""
@@ -38,57 +35,14 @@ _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """How vectors are computed on a processor.
-
-    Attributes:
-        lanes: int32 lanes of a vector.
-        registers: vector registers.
-        vectors: vectors of outputs in a tile. With two, an activation is loaded once for both.
-        features: what LLVM may use besides the baseline.
-    """
-
-    isa: Isa
-    lanes: int
-    registers: int
-    vectors: int
-    features: str
-
-    def tile_rows(self, form: BlockFormat) -> int:
-        """Activation rows in a tile: as many as there are registers for their sums."""
-        return (self.registers - _SPARE_REGISTERS) // (self.vectors * (1 + _chains(form)))
-
-
-TARGETS: dict[Isa, Target] = {
-    "avx512vnni": Target(
-        "avx512vnni", 16, 32, 2, "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
-    ),
-    "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
-    "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
-    "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
-    "portable": Target("portable", 4, 16, 1, ""),
-}
-
-DECLARATIONS = """
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
-declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
-declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
-declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
-declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, i32, <8 x i1>)
-declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, i32, <4 x i1>)
-declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
-declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
-declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)
-declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
-declare <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8(<4 x i32>, <16 x i8>, <16 x i8>)
-"""
-
-
 def _chains(form: BlockFormat) -> int:
     """Integer sums per block, row and vector: one for each scale."""
     return 2 if form.layout == "super" else 1
+
+
+def tile_rows(form: BlockFormat, target: Target) -> int:
+    """Activation rows in a tile: as many as there are registers for their sums."""
+    return (target.registers - _SPARE_REGISTERS) // (target.vectors * (1 + _chains(form)))
 
 
 class Tile:
@@ -105,7 +59,7 @@ class Tile:
         self._places = [divmod(n * target.lanes, ROWS) for n in range(vectors)]
         """Of each vector the group, and the first output in it."""
         self._name = f"tile_{form.name}_{rows}_{vectors}"
-        self._b = Body()
+        self._b = Body(target.lanes, target.fused)
 
     def text(self) -> str:
         """The function's IR."""
@@ -113,17 +67,9 @@ class Tile:
         self._groups = [b.at("i8", "%weights", b.mul("%group_bytes", n)) for n in range(self._places[-1][0] + 1)]
         self._outputs = [b.add("%first", first) for _, first in self._places]
         count = self._rows * len(self._places)
-        self._store(b.loop("record", "%records", [self._floats] * count, ["zeroinitializer"] * count, self._record))
+        self._store(b.loop("record", "%records", [self._b.floats] * count, ["zeroinitializer"] * count, self._record))
         b.do("ret void")
         return "\n".join((f"define internal void @{self._name}({PARAMETERS}) #0 {{\nentry:", *b.lines, "}"))
-
-    @property
-    def _floats(self) -> str:
-        return f"<{self._lanes} x float>"
-
-    @property
-    def _integers(self) -> str:
-        return f"<{self._lanes} x i32>"
 
     def _record(self, number: str, sums: list[str]) -> Sequence[str]:
         """Add a record to the sums of all rows, those of each vector next to each other."""
@@ -142,7 +88,7 @@ class Tile:
         def block(number: str, sums: list[str]) -> Sequence[str]:
             return self._block(records, factors, number, b.mul(b.add(first_block, number), "%rows"), sums)
 
-        return b.loop("block", form.record_blocks, [self._floats] * len(sums), sums, block)
+        return b.loop("block", form.record_blocks, [self._b.floats] * len(sums), sums, block)
 
     def _block(
         self, records: list[str], factors: list[list[str]], number: str, entry: str, sums: list[str]
@@ -168,15 +114,15 @@ class Tile:
         ]
         out = []
         for row in range(self._rows):
-            by_row = self._splat("float", b.load("float", x_scale, row))
-            minimum_by = self._splat("float", b.load("float", x_minimum, row)) if form.has_minimum else ""
+            by_row = b.splat("float", b.load("float", x_scale, row))
+            minimum_by = b.splat("float", b.load("float", x_minimum, row)) if form.has_minimum else ""
             for own_scales, minimum in scales:
                 total = sums[len(out)]
                 for scale in own_scales:
-                    value = b.op(f"sitofp {self._integers} {dots.pop(0)} to {self._floats}")
-                    total = self._fma(value, b.op(f"fmul {self._floats} {scale}, {by_row}"), total)
+                    value = b.op(f"sitofp {self._b.integers} {dots.pop(0)} to {self._b.floats}")
+                    total = b.fma(value, b.op(f"fmul {self._b.floats} {scale}, {by_row}"), total)
                 if form.has_minimum:
-                    total = self._fma(minimum, minimum_by, total)
+                    total = b.fma(minimum, minimum_by, total)
                 out.append(total)
         return out
 
@@ -216,7 +162,7 @@ class Tile:
             step = 1 if form.bits == 5 else 2
             return [*(self._shift(one, -step) for one in bits), *out]
 
-        kinds = [f"<{self._bytes} x i8>"] * len(upper) + [self._integers] * len(starts)
+        kinds = [f"<{self._bytes} x i8>"] * len(upper) + [self._b.integers] * len(starts)
         return b.loop("line", 4, kinds, [*upper, *starts], line)[len(upper) :]
 
     def _start(self, x_sum: str, row: int, part: int) -> str:
@@ -224,8 +170,8 @@ class Tile:
         b = self._b
         if not self._form.offset:
             return "zeroinitializer"
-        total = self._splat("i32", b.load("i32", x_sum, SUMS * row + part))
-        return b.op(f"shl {self._integers} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
+        total = b.splat("i32", b.load("i32", x_sum, SUMS * row + part))
+        return b.op(f"shl {self._b.integers} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
 
     def _pair(self, line: str, output: str, upper: list[str]) -> tuple[str, str]:
         """Vectors n and n + 4 of a block, quantized weights [outputs, 4 inputs] as bytes.
@@ -253,7 +199,7 @@ class Tile:
     def _scales(self, record: str, block: str, factors: list[str], output: str) -> tuple[list[str], str]:
         """The scales of a block of a record, two where half blocks have their own, and the minimum if the format has
         them."""
-        b, form, floats = self._b, self._form, self._floats
+        b, form, floats = self._b, self._form, self._b.floats
         if form.layout.startswith("pair"):
             here = b.at("i8", record, b.mul(block, 2 * ROWS * (2 if form.has_minimum else 1)))
             minimum = self._float16(here, 2 * ROWS, output) if form.has_minimum else ""
@@ -288,8 +234,8 @@ class Tile:
         """A small integer of each output of a vector, as float."""
         b, lanes = self._b, self._lanes
         at = b.at("i8", b.at("i8", start, offset), output)
-        wide = b.op(f"{extend} <{lanes} x i8> {b.op(f'load <{lanes} x i8>, ptr {at}, align 4')} to {self._integers}")
-        return b.op(f"sitofp {self._integers} {wide} to {self._floats}")
+        wide = b.op(f"{extend} <{lanes} x i8> {b.op(f'load <{lanes} x i8>, ptr {at}, align 4')} to {self._b.integers}")
+        return b.op(f"sitofp {self._b.integers} {wide} to {self._b.floats}")
 
     def _line(self, start: str, offset: int, output: str) -> str:
         at = self._b.at("i32", self._b.at("i8", start, offset), output)
@@ -310,8 +256,8 @@ class Tile:
 
     def _quad(self, x: str, number: int) -> str:
         """Four activations, in every lane."""
-        wide = self._splat("i32", self._b.load("i32", x, number))
-        return self._b.op(f"bitcast {self._integers} {wide} to <{self._bytes} x i8>")
+        b = self._b
+        return b.op(f"bitcast {b.integers} {b.splat('i32', b.load('i32', x, number))} to <{self._bytes} x i8>")
 
     def _dot(self, total: str, weights: str, x: str) -> str:
         """Add products of unsigned weights and signed activations, four to a lane."""
@@ -356,29 +302,19 @@ class Tile:
         operands = f"<4 x i32> {total}, <16 x i8> {weights}, <16 x i8> {x}"
         return self._b.op(f"call <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8({operands})")
 
-    def _fma(self, a: str, b_: str, c: str) -> str:
-        floats = self._floats
-        if self._target.isa == "portable":
-            return self._b.op(f"fadd {floats} {self._b.op(f'fmul {floats} {a}, {b_}')}, {c}")
-        name = f"@llvm.fma.v{self._lanes}f32"
-        return self._b.op(f"call {floats} {name}({floats} {a}, {floats} {b_}, {floats} {c})")
-
-    def _splat(self, kind: str, value: str) -> str:
-        return self._b.splat(kind, self._lanes, value)
-
     def _store(self, sums: Sequence[str]) -> None:
         """Write the sums; the last group of a matrix may have fewer than 16 outputs."""
         b, lanes = self._b, self._lanes
         lane_numbers = ", ".join(f"i64 {n}" for n in range(lanes))
-        valid, columns = b.splat("i64", lanes, "%valid"), []
+        valid, columns = b.splat("i64", "%valid"), []
         for n in range(len(self._places)):
             column = b.add("%first", n * lanes)
-            index = b.op(f"add <{lanes} x i64> {b.splat('i64', lanes, column)}, <{lane_numbers}>")
+            index = b.op(f"add <{lanes} x i64> {b.splat('i64', column)}, <{lane_numbers}>")
             columns.append((column, b.op(f"icmp ult <{lanes} x i64> {index}, {valid}")))
         remaining = iter(sums)
         for row in range(self._rows):
             start = b.mul("%out_stride", row)
             for column, mask in columns:
                 at = b.at("float", "%out", b.add(start, column))
-                operands = f"{self._floats} {next(remaining)}, ptr {at}, i32 4, <{lanes} x i1> {mask}"
+                operands = f"{self._b.floats} {next(remaining)}, ptr {at}, i32 4, <{lanes} x i1> {mask}"
                 b.do(f"call void @llvm.masked.store.v{lanes}f32.p0({operands})")

@@ -1,0 +1,66 @@
+"""The instruction sets that there are kernels for, and what their generators need to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Isa = Literal["avx512vnni", "avxvnni", "avx2", "sdot", "portable"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """How vectors are computed on a processor.
+
+    Attributes:
+        lanes: 32-bit lanes of a vector.
+        registers: vector registers.
+        vectors: vectors of outputs in a tile of a multiplication. With two, an activation is loaded once for both.
+        features: what LLVM may use besides the baseline.
+    """
+
+    isa: Isa
+    lanes: int
+    registers: int
+    vectors: int
+    features: str
+
+    @property
+    def fused(self) -> bool:
+        """Whether a multiplication and an addition are one instruction with one rounding."""
+        return self.isa != "portable"
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of all functions, as the end of a module."""
+        features = f' "target-features"="{self.features}"' if self.features else ""
+        width = ' "prefer-vector-width"="512"' if self.lanes == 16 else ""
+        return f"attributes #0 = {{ nounwind{features}{width} }}"
+
+
+TARGETS: dict[Isa, Target] = {
+    "avx512vnni": Target(
+        "avx512vnni", 16, 32, 2, "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+f16c,+fma,+avx2"
+    ),
+    "avxvnni": Target("avxvnni", 8, 16, 1, "+avx2,+avxvnni,+f16c,+fma"),
+    "avx2": Target("avx2", 8, 16, 1, "+avx2,+f16c,+fma"),
+    "sdot": Target("sdot", 4, 32, 2, "+neon,+dotprod,+fullfp16"),
+    "portable": Target("portable", 4, 16, 1, ""),
+}
+
+DECLARATIONS = """
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, i32, <8 x i1>)
+declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, i32, <4 x i1>)
+declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
+declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
+declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+declare <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8(<4 x i32>, <16 x i8>, <16 x i8>)
+"""
