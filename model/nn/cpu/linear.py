@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
 from model.nn.cpu.codegen import SEGMENT, kernel_name, kernel_text
-from model.nn.cpu.row_kernels import quantize
+from model.nn.cpu.jobs import RowJob, call_table
+from model.nn.cpu.row_kernels import QUANTIZE, quantize
 from model.nn.cpu.team import Team, shared_team
 from model.nn.cpu.tile import SUMS
 
@@ -62,6 +64,13 @@ class QuantizedActivations:
         self.sums: NDArray[np.int32] = np.zeros((blocks, rows, SUMS), np.int32)
 
     @property
+    def fields(self) -> dict[str, NDArray[Any] | int]:
+        """What kernels that quantize take."""
+        blocks, rows = self.scale.shape
+        names = ("levels", "scale", "minimum", "sums")
+        return {**dict(zip(names, self.arrays, strict=True)), "rows": rows, "blocks": blocks}
+
+    @property
     def arrays(self) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]]:
         """All four, as the kernels take them."""
         return self.levels, self.scale, self.minimum, self.sums
@@ -108,14 +117,21 @@ class BlockLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, in] float32 → [rows, out] float32."""
         quantized = QuantizedActivations(len(x), self._in_features)
-        quantize(x.contiguous().numpy(), *quantized.arrays)
+        floats, kernel = x.contiguous().numpy(), cast(Any, quantize)
+        call = call_table(QUANTIZE, 1, x=floats, size=self._in_features, **quantized.fields)
+        job = RowJob(kernel.address, len(x), self._in_features, self.team.threads)
+        self.team.run(job.segments.ctypes.data, call.ctypes.data, job.chunks)
         out = torch.empty(len(x), self.out_features)
         self.multiply(Operands(quantized, out.numpy()))
         return out if self.bias is None else out.add_(self.bias)
 
     def multiply(self, operands: Operands) -> None:
         """Multiply the activations into the result, without the bias."""
-        self.team.run(self._address, operands.address, self._chunks)
+        self.team.run(*self.job(operands))
+
+    def job(self, operands: Operands) -> tuple[int, int, int]:
+        """The job of `multiply`: the arguments of `Team.run`."""
+        return self._address, operands.address, self._chunks
 
 
 def _segments(matrices: Sequence[PackedMatrix], team: Team) -> tuple[NDArray[np.int64], int]:

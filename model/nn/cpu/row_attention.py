@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu.attention_kernel import CALL, kernel_name, kernel_text
 from model.nn.cpu.codegen import SEGMENT
+from model.nn.cpu.jobs import addresses, call_table
 from model.nn.cpu.row_kernels import Bools, Floats
 from model.nn.cpu.target import TARGETS
 from model.nn.cpu.team import Team
@@ -24,45 +26,49 @@ class RowAttention:
 
     Args:
         query: [rows, heads, head_dim] float32, of the layer that is run.
-        keys, values: [kv_heads, capacity, head_dim] float32 of each layer.
-        past: number of cached keys, which every row attends to.
-        new: [rows, rows], which new rows each row attends to, including itself.
         out: [rows, heads · head_dim] float32.
+        layers: of the model.
+        kv_heads: heads of its keys and values.
         team: whose threads share the work.
+
+    Attributes:
+        jobs: [layers, fields of JOB].
     """
 
-    def __init__(
-        self,
-        query: Floats,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        past: int,
-        new: Bools,
-        out: Floats,
-        team: Team,
-    ) -> None:
+    def __init__(self, query: Floats, out: Floats, layers: int, kv_heads: int, team: Team) -> None:
         rows, heads, size = query.shape
-        kv_heads, capacity, _ = keys[0].shape
-        reach = past + np.maximum.accumulate(rows - new[:, ::-1].argmax(1))
-        self._team, self._arrays = team, (query, keys, values, new, reach, out)  # keeps what the addresses refer to
-        self._calls = np.empty((len(keys), len(CALL)), np.int64)
-        self._calls[:] = (
-            query.ctypes.data, 0, 0, new.ctypes.data, reach.ctypes.data, out.ctypes.data,
-            rows, heads, kv_heads, capacity, past,
+        self._arrays = query, out  # keeps what the addresses refer to
+        self._new, self._reach = np.empty((rows, rows), np.bool_), np.empty(rows, np.int64)
+        self._calls = call_table(
+            CALL, layers, query=query, keys=0, values=0, new=self._new, reach=self._reach, out=out,
+            rows=rows, heads=heads, kv_heads=kv_heads, capacity=0, past=0,
         )  # fmt: skip
-        self._calls[:, 1] = [layer.data_ptr() for layer in keys]
-        self._calls[:, 2] = [layer.data_ptr() for layer in values]
         lanes, queries = TARGETS[team.isa].lanes, rows * (heads // kv_heads)
         vectors = 1 if queries <= lanes else 2
         items = kv_heads * -(-queries // (vectors * lanes))
         each = -(-items // (_CHUNKS_PER_THREAD * team.threads))
-        self._chunks = -(-items // each)
         self._segments = np.zeros((2, len(SEGMENT)), np.int64)
         kernel = team.kernel(kernel_name(size, vectors), partial(kernel_text, size, vectors))
         self._segments[0] = (kernel, 0, 0, 0, 0, items, each, 0)
         self._segments[1, -1] = np.iinfo(np.int64).max
+        self.jobs = np.array([(self._segments.ctypes.data, call, -(-items // each)) for call in addresses(self._calls)])
 
-    def run(self, layer: int) -> None:
-        """Attend with the queries, keys and values of a layer."""
-        call = self._calls.ctypes.data + layer * self._calls.strides[0]
-        self._team.run(self._segments.ctypes.data, call, self._chunks)
+    def attend_to(self, keys: Sequence[Tensor], values: Sequence[Tensor], past: int, new: Bools) -> None:
+        """State what the rows attend to.
+
+        Args:
+            keys, values: [kv_heads, capacity, head_dim] float32 of each layer.
+            past: number of cached keys, which every row attends to.
+            new: [rows, rows], which new rows each row attends to, including itself.
+        """
+        self._new[:] = new
+        self._reach[:] = past + np.maximum.accumulate(len(new) - new[:, ::-1].argmax(1))
+        for field, numbers in (
+            ("keys", [layer.data_ptr() for layer in keys]), ("values", [layer.data_ptr() for layer in values]),
+            ("capacity", keys[0].shape[1]), ("past", past),
+        ):  # fmt: skip
+            self._calls[:, CALL.index(field)] = numbers
+
+    def column(self, field: str) -> NDArray[np.int64]:
+        """A field of every layer's call."""
+        return self._calls[:, CALL.index(field)]

@@ -16,11 +16,12 @@ from pickle import UnpicklingError
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import cfunc, config, njit, types
+from numba import carray, cfunc, config, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from model.hub.store import cache_folder
+from model.nn.cpu.pointers import bytes_, floats, integers, short_integers
 
 _log = logging.getLogger("rejoinder.model")
 
@@ -163,33 +164,48 @@ def _describe_block(
     sums[0], sums[1], sums[2] = -(first + second), -first, -second
 
 
-@compiled("F2 I3 F2 F2 S3")
-def quantize(x: Floats, levels: Signed, scale: Floats, minimum: Floats, sums: Integers) -> None:
-    """Quantize x [rows, n] to levels, scales and sums (`linear.QuantizedActivations`)."""
-    for row in range(x.shape[0]):
+@njit(inline="always")
+def _quantized(f: Indices, at: int, rows: int, blocks: int) -> tuple[Signed, Floats, Floats, Integers]:
+    """The arrays of `linear.QuantizedActivations`, whose addresses are fields from `at` on."""
+    shape = (blocks, rows)
+    scale, minimum = carray(floats(f[at + 1]), shape), carray(floats(f[at + 2]), shape)
+    return (
+        carray(bytes_(f[at]), (blocks, rows, 32)), scale, minimum,
+        carray(short_integers(f[at + 3]), (blocks, rows, 3)),
+    )  # fmt: skip
+
+
+QUANTIZE = ("x", "levels", "scale", "minimum", "sums", "rows", "size", "blocks")
+
+
+@compiled_for_team
+def quantize(segment: int, call: int, begin: int, end: int) -> None:
+    """Quantize x [rows, size] float32 to the arrays of `linear.QuantizedActivations`."""
+    f = carray(integers(call), 8)
+    rows, size = f[5], f[6]
+    x = carray(floats(f[0]), (rows, size))
+    levels, scale, minimum, sums = _quantized(f, 1, rows, f[7])
+    for row in range(begin, end):
         _quantize_row(x[row], row, levels, scale, minimum, sums)
 
 
-@compiled("F2 F2 F1 F1 f4 F2 I3 F2 F2 S3")
-def add_and_normalize(
-    x: Floats,
-    product: Floats,
-    bias: Floats,
-    weight: Floats,
-    eps: np.float32,
-    normal: Floats,
-    levels: Signed,
-    scale: Floats,
-    minimum: Floats,
-    sums: Integers,
-) -> None:
-    """x += product + bias, then RMS-normalize x and quantize the result.
+NORMALIZE = (
+    "x", "product", "bias", "weight", "normal", "levels", "scale", "minimum", "sums", "rows", "size", "blocks", "eps",
+)  # fmt: skip
+"""`eps` is the address of a float32."""
 
-    Args:
-        x, product, normal: [rows, n]; bias, weight: [n]; levels, scale, minimum, sums: as in `quantize`.
-    """
-    rows, n = x.shape
-    for row in range(rows):
+
+@compiled_for_team
+def add_and_normalize(segment: int, call: int, begin: int, end: int) -> None:
+    """x += product + bias, then RMS-normalize x and quantize the result. x, product, normal: [rows, size]; bias,
+    weight: [size]; the others as in `quantize`."""
+    f = carray(integers(call), 13)
+    rows, n = f[9], f[10]
+    x, product = carray(floats(f[0]), (rows, n)), carray(floats(f[1]), (rows, n))
+    bias, weight, eps = carray(floats(f[2]), (n,)), carray(floats(f[3]), (n,)), carray(floats(f[12]), (1,))[0]
+    normal = carray(floats(f[4]), (rows, n))
+    levels, scale, minimum, sums = _quantized(f, 5, rows, f[11])
+    for row in range(begin, end):
         squares = np.float32(0)
         for i in range(n):
             value = x[row, i] + (product[row, i] + bias[i])
@@ -201,17 +217,19 @@ def add_and_normalize(
         _quantize_row(normal[row], row, levels, scale, minimum, sums)
 
 
-@compiled("F2 F1 F2 I3 F2 F2 S3")
-def swiglu(
-    product: Floats, bias: Floats, inner: Floats, levels: Signed, scale: Floats, minimum: Floats, sums: Integers
-) -> None:
-    """SwiGLU: `inner` = silu(first half) · second half of product + bias, and quantize it.
+SWIGLU = ("product", "bias", "inner", "levels", "scale", "minimum", "sums", "rows", "size", "blocks")
 
-    Args:
-        product: [rows, 2n]; bias: [2n]; inner: [rows, n]; levels, scale, minimum, sums: as in `quantize`.
-    """
-    rows, n = inner.shape
-    for row in range(rows):
+
+@compiled_for_team
+def swiglu(segment: int, call: int, begin: int, end: int) -> None:
+    """SwiGLU: `inner` = silu(first half) · second half of product + bias, and quantize it. product: [rows, 2 · size];
+    bias: [2 · size]; inner: [rows, size]; the others as in `quantize`."""
+    f = carray(integers(call), 10)
+    rows, n = f[7], f[8]
+    product, bias = carray(floats(f[0]), (rows, 2 * n)), carray(floats(f[1]), (2 * n,))
+    inner = carray(floats(f[2]), (rows, n))
+    levels, scale, minimum, sums = _quantized(f, 3, rows, f[9])
+    for row in range(begin, end):
         half, up, out = product[row, :n], product[row, n:], inner[row]
         for i in range(n):
             value = half[i] + bias[i]
@@ -219,40 +237,39 @@ def swiglu(
         _quantize_row(out, row, levels, scale, minimum, sums)
 
 
-@compiled("F2 F1 F2 f4 F2 F2 F1 i8 F3 F3 F3")
-def split_heads(
-    product: Floats,
-    bias: Floats,
-    norm: Floats,
-    eps: np.float32,
-    cos: Floats,
-    sin: Floats,
-    query_scale: Floats,
-    past: int,
-    query: Floats,
-    keys: Floats,
-    values: Floats,
-) -> None:
-    """Split product + bias into queries, keys and values. Queries and keys are rotated by the angles of their
-    positions; keys and values are written after the `past` ones in the cache.
+SPLIT = (
+    "product", "bias", "norm", "cos", "sin", "query_scale", "query", "keys", "values",
+    "rows", "heads", "kv_heads", "size", "capacity", "past", "normalized", "eps",
+)  # fmt: skip
+"""`normalized` is 1 if heads are normalized, otherwise 0; `eps` is the address of a float32."""
 
-    Args:
-        product: [rows, (heads + 2 kv_heads) · head_dim]; query_scale: [rows]; bias: one row's size.
-        norm: [heads + kv_heads, head_dim], weights of the heads' RMS normalization; empty for none.
-        cos, sin: [rows, head_dim], the first half of `sin` negated.
-        query: [rows, heads, head_dim]; keys, values: [kv_heads, capacity, head_dim].
+
+@compiled_for_team
+def split_heads(segment: int, call: int, begin: int, end: int) -> None:
+    """Split product + bias into queries, keys and values. Queries and keys are rotated by the angles of their
+    positions; keys and values are written after the `past` ones in the cache. `size` is that of a head.
+
+    product: [rows, (heads + 2 kv_heads) · size]; query_scale: [rows]; bias: one row's size; norm: [heads + kv_heads,
+    size], weights of the heads' RMS normalization; cos, sin: [rows, size], the first half of `sin` negated; query:
+    [rows, heads, size]; keys, values: [kv_heads, capacity, size].
     """
-    rows, heads, size = query.shape
-    kv_heads, half = keys.shape[0], size // 2
+    f = carray(integers(call), 17)
+    rows, heads, kv_heads, size, capacity, past = f[9], f[10], f[11], f[12], f[13], f[14]
+    width, half = (heads + 2 * kv_heads) * size, size // 2
+    product, bias = carray(floats(f[0]), (rows, width)), carray(floats(f[1]), (width,))
+    norm, eps = carray(floats(f[2]), (heads + kv_heads, size)), carray(floats(f[16]), (1,))[0]
+    cos, sin = carray(floats(f[3]), (rows, size)), carray(floats(f[4]), (rows, size))
+    query_scale, query = carray(floats(f[5]), (rows,)), carray(floats(f[6]), (rows, heads, size))
+    keys, values = carray(floats(f[7]), (kv_heads, capacity, size)), carray(floats(f[8]), (kv_heads, capacity, size))
     head = np.empty(size, np.float32)
-    for row in range(rows):
+    for row in range(begin, end):
         for n in range(heads + kv_heads):
             squares = np.float32(0)
             for i in range(size):
                 value = product[row, n * size + i] + bias[n * size + i]
                 head[i] = value
                 squares += value * value
-            if len(norm):
+            if f[15]:
                 by_head = _ONE / np.sqrt(squares / np.float32(size) + eps)
                 for i in range(size):
                     head[i] = head[i] * by_head * norm[n, i]

@@ -35,7 +35,8 @@ _CALIBRATION_SPINS = 20_000
 
 
 def _team_text() -> str:
-    """The IR of `run` (the caller), `work` (a worker), `stop`, and `spin`, which measures how long spinning takes.
+    """The IR of `run` (the caller), `run_all` (several jobs; those of one chunk without the workers), `work` (a
+    worker), `stop`, and `spin`, which measures how long spinning takes.
 
     The job counter packs the job's number (24 bits), its number of chunks and the next chunk (20 bits each), so that
     one atomic addition claims a chunk and tells which job it belongs to. A job ends when all its chunks are done, so a
@@ -159,6 +160,37 @@ short:
   br label %again
 again:
   br label %wait
+end:
+  ret void
+}
+
+define void @run_all(ptr %state, ptr %jobs, i64 %count) {
+entry:
+  br label %again
+again:
+  %n = phi i64 [0, %entry], [%n.next, %next]
+  %at = mul i64 %n, 24
+  %job = getelementptr i8, ptr %jobs, i64 %at
+  %segments = load ptr, ptr %job
+  %call.at = getelementptr i8, ptr %job, i64 8
+  %call = load ptr, ptr %call.at
+  %chunks.at = getelementptr i8, ptr %job, i64 16
+  %chunks = load i64, ptr %chunks.at
+  %single = icmp eq i64 %chunks, 1
+  br i1 %single, label %alone, label %together
+alone:
+  %kernel = load ptr, ptr %segments
+  %groups.at = getelementptr i8, ptr %segments, i64 40
+  %groups = load i64, ptr %groups.at
+  call void %kernel(ptr %segments, ptr %call, i64 0, i64 %groups)
+  br label %next
+together:
+  call void @run(ptr %state, ptr %segments, ptr %call, i64 %chunks)
+  br label %next
+next:
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, %count
+  br i1 %more, label %again, label %end
 end:
   ret void
 }
@@ -296,7 +328,7 @@ class Team:
         llvm.initialize_native_asmprinter()
         self._compiled = _compile(_team_text())
         self._kernels: dict[str, llvm.ExecutionEngine] = {}
-        self._run = self._function("run", 4)
+        self._run, self._run_all = self._function("run", 4), self._function("run_all", 3)
         self._state = aligned(_STATE_BYTES)
         self._address = self._state.ctypes.data
         libc = ctypes.CDLL(None)
@@ -345,6 +377,16 @@ class Team:
         """
         with self._lock:
             self._run(self._address, segments, call, chunks)
+
+    def run_all(self, jobs: NDArray[np.int64]) -> None:
+        """Run jobs one after another, without the interpreter in between.
+
+        Args:
+            jobs: [jobs, 3], the arguments of `run` for each.
+        """
+        if len(jobs):
+            with self._lock:
+                self._run_all(self._address, jobs.ctypes.data, len(jobs))
 
     def close(self) -> None:
         """End the worker threads."""

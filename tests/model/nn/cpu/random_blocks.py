@@ -1,12 +1,15 @@
-"""Random weights in GGUF's block formats, and activations quantized as the kernels expect them."""
+"""Random weights in GGUF's block formats, activations quantized as the kernels expect them, and the instruction sets
+to test them with."""
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
 from model.nn.cpu.block_formats import BlockFormat, Bytes
 from model.nn.cpu.linear import QuantizedActivations
+from model.nn.cpu.target import Isa
 
 _SCALES = {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}
 """Where a block's float16 numbers are; the other formats have two, at 0 and 2."""
@@ -45,3 +48,13 @@ def set_sums(x: QuantizedActivations) -> None:
     halves = x.levels.reshape(*x.scale.shape, 2, 16).sum(-1, dtype=np.int32)
     x.sums[:] = -np.concatenate((halves.sum(-1, keepdims=True), halves), axis=-1)
     x.minimum[:] = x.scale * x.sums[..., 0]
+
+
+def supported() -> list[Isa]:
+    """The instruction sets that this machine can run."""
+    features = llvm.get_host_cpu_features()
+    needed: dict[Isa, list[str]] = {
+        "avx512vnni": ["avx512vnni"], "avxvnni": ["avxvnni"], "avx2": ["avx2", "fma"], "sdot": ["dotprod"],
+        "portable": [],
+    }  # fmt: skip
+    return [isa for isa, names in needed.items() if all(features.get(name) for name in names)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
@@ -18,17 +17,7 @@ from model.nn.cpu.block_formats import FORMATS, BlockFormat, pack, packed_bytes
 from model.nn.cpu.linear import BlockEmbedding, BlockLinear, Operands, PackedMatrix
 from model.nn.cpu.target import Isa
 from model.nn.cpu.team import Team, aligned, shared_team
-from tests.model.nn.cpu.random_blocks import random_activations, random_blocks, set_sums
-
-
-def supported() -> list[Isa]:
-    """The instruction sets that this machine can run."""
-    features = llvm.get_host_cpu_features()
-    needed: dict[Isa, list[str]] = {
-        "avx512vnni": ["avx512vnni"], "avxvnni": ["avxvnni"], "avx2": ["avx2", "fma"], "sdot": ["dotprod"],
-        "portable": [],
-    }  # fmt: skip
-    return [isa for isa, names in needed.items() if all(features.get(name) for name in names)]
+from tests.model.nn.cpu.random_blocks import random_activations, random_blocks, set_sums, supported
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.nn.cpu import row_kernels as kernels
+from model.nn.cpu.jobs import call_table
 from model.nn.cpu.linear import QuantizedActivations
 from model.nn.rotary import rotate
 from tests.model.nn.cpu.random_blocks import dequantized, set_sums
 from tests.model.nn.cpu.test_row_attention import attend_rows
 
 F32 = np.float32
-EPS = F32(1e-6)
+EPS = np.array([1e-6], F32)
 NO_NORM = np.empty((0, 0), F32)
 
 
@@ -30,6 +31,55 @@ def random(seed: int, *shape: int) -> kernels.Floats:
 
 def assert_close(ours: kernels.Floats, theirs: torch.Tensor | kernels.Floats, tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(torch.from_numpy(ours), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance)
+
+
+def run(kernel: Any, fields: Sequence[str], rows: int, **values: Any) -> None:
+    """Run a kernel for all rows, in this thread."""
+    kernel.ctypes(0, call_table(fields, 1, **values).ctypes.data, 0, rows)
+
+
+def quantize(x: kernels.Floats, to: QuantizedActivations) -> None:
+    run(kernels.quantize, kernels.QUANTIZE, len(x), x=x, size=x.shape[1], **to.fields)
+
+
+def add_and_normalize(
+    x: kernels.Floats,
+    product: kernels.Floats,
+    bias: kernels.Floats,
+    weight: kernels.Floats,
+    normal: kernels.Floats,
+    to: QuantizedActivations,
+) -> None:
+    run(
+        kernels.add_and_normalize, kernels.NORMALIZE, len(x), x=x, product=product, bias=bias, weight=weight,
+        normal=normal, size=x.shape[1], eps=EPS, **to.fields,
+    )  # fmt: skip
+
+
+def swiglu(product: kernels.Floats, bias: kernels.Floats, inner: kernels.Floats, to: QuantizedActivations) -> None:
+    values = {"product": product, "bias": bias, "inner": inner, "size": inner.shape[1]}
+    run(kernels.swiglu, kernels.SWIGLU, len(inner), **values, **to.fields)
+
+
+def split_heads(
+    product: kernels.Floats,
+    bias: kernels.Floats,
+    norm: kernels.Floats,
+    cos: kernels.Floats,
+    sin: kernels.Floats,
+    query_scale: kernels.Floats,
+    past: int,
+    query: kernels.Floats,
+    keys: kernels.Floats,
+    values: kernels.Floats,
+) -> None:
+    rows, heads, size = query.shape
+    kv_heads, capacity, _ = keys.shape
+    run(
+        kernels.split_heads, kernels.SPLIT, rows, product=product, bias=bias, norm=norm, cos=cos, sin=sin,
+        query_scale=query_scale, query=query, keys=keys, values=values, rows=rows, heads=heads, kv_heads=kv_heads,
+        size=size, capacity=capacity, past=past, normalized=int(norm.size > 0), eps=EPS,
+    )  # fmt: skip
 
 
 def assert_quantized(x: QuantizedActivations, values: kernels.Floats) -> None:
@@ -47,7 +97,7 @@ def test_each_block_of_32_is_quantized_with_its_own_scale() -> None:
     x, approx_zero = np.zeros((2, 70), F32), pytest.approx(0)
     x[0, :3], x[0, 32:34], x[1, 69] = (1, -1, 0.5), (1e4, -3e-3), -0.25
     quantized = QuantizedActivations(2, 70)
-    kernels.quantize(x, *quantized.arrays)
+    quantize(x, quantized)
     assert quantized.levels[0, 0, :3].tolist() == [127, -127, 64]
     assert quantized.levels[1, 0, :2].tolist() == [127, 0]
     assert quantized.levels[2, 1, 5] == -127 and not quantized.levels[2, :, 6:].any()
@@ -62,7 +112,7 @@ def test_add_and_normalize_equals_torch(rows: int, size: int, seed: int) -> None
     x, product, normal = random(seed, rows, size), random(seed + 1, rows, size), random(seed, rows, size)
     bias, weight, quantized = random(seed + 3, size), random(seed + 4, size), QuantizedActivations(rows, size)
     expected = torch.from_numpy(x + product + bias)
-    kernels.add_and_normalize(x, product, bias, weight, EPS, normal, *quantized.arrays)
+    add_and_normalize(x, product, bias, weight, normal, quantized)
     assert_close(x, expected)
     assert_close(normal, torch.nn.functional.rms_norm(expected, (size,), torch.from_numpy(weight), 1e-6), 1e-4)
     assert_quantized(quantized, normal)
@@ -75,7 +125,7 @@ def test_add_and_normalize_equals_torch(rows: int, size: int, seed: int) -> None
 def test_swiglu_is_silu_of_gate_times_up(rows: int, size: int, magnitude: float, seed: int) -> None:
     product, bias = random(seed, rows, 2 * size) * F32(magnitude), random(seed + 1, 2 * size)
     inner, quantized = random(seed, rows, size), QuantizedActivations(rows, size)
-    kernels.swiglu(product, bias, inner, *quantized.arrays)
+    swiglu(product, bias, inner, quantized)
     half, up = torch.from_numpy(product + bias).chunk(2, -1)
     assert_close(inner, torch.nn.functional.silu(half) * up)
     assert_quantized(quantized, inner)
@@ -92,7 +142,7 @@ def test_heads_are_normalized_rotated_and_written_to_the_cache(with_norm: bool) 
     query, keys, values = random(6, rows, heads, size), random(7, kv_heads, 9, size), random(8, kv_heads, 9, size)
     before = keys.copy()
     weight, rotation = norm if with_norm else NO_NORM, (cos.numpy(), sin.numpy())
-    kernels.split_heads(product, bias, weight, EPS, *rotation, query_scale, past, query, keys, values)
+    split_heads(product, bias, weight, *rotation, query_scale, past, query, keys, values)
     split = torch.from_numpy(product + bias).view(rows, 8, size)
     query_key = split[:, :6]
     if with_norm:
@@ -133,31 +183,29 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
         copy[:] = array
         return copy
 
-    def run(rows: slice, before: int) -> list[NDArray[Any]]:
+    def run_all(rows: slice, before: int) -> list[NDArray[Any]]:
         x, product = realigned(state[rows]), realigned(wide[rows])
         n = len(x)
         normal, narrow = np.empty((n, width), F32), QuantizedActivations(n, width)
-        kernels.add_and_normalize(
-            x, product[:, :width].copy(), bias[:width].copy(), weight, EPS, normal, *narrow.arrays
-        )
+        add_and_normalize(x, product[:, :width].copy(), bias[:width].copy(), weight, normal, narrow)
         inner, middle = np.empty((n, width), F32), QuantizedActivations(n, width)
-        kernels.swiglu(product, bias, inner, *middle.arrays)
+        swiglu(product, bias, inner, middle)
         k, v = realigned(keys[:, : before + n]), realigned(values[:, : before + n])
         query, out = np.empty((n, heads, size), F32), np.empty((n, width), F32)
         args = (np.ones(n, F32), before, query, k, v)
-        kernels.split_heads(product, bias, norm, EPS, realigned(rotation[0][rows]), realigned(rotation[1][rows]), *args)
+        split_heads(product, bias, norm, realigned(rotation[0][rows]), realigned(rotation[1][rows]), *args)
         attend_rows(query, k, v, before, new[:n, :n].copy(), out)
         ends, indices = np.array([width, 2 * width]), np.arange(n)
         kernels.add_low_rank(normal, indices, a, np.ones(2 * rank, F32), b, bias, ends, product)
         attended = QuantizedActivations(n, width)
-        kernels.quantize(out, *attended.arrays)
+        quantize(out, attended)
         keys[:, before : before + n], values[:, before : before + n] = k[:, before:], v[:, before:]
         quantized = [part.swapaxes(0, 1) for one in (narrow, middle, attended) for part in one.arrays]
         return [x, normal, inner, query, out, product, *quantized]
 
-    together = run(slice(0, rows), past)
+    together = run_all(slice(0, rows), past)
     for row in range(rows):
-        alone = run(slice(row, row + 1), past + row)
+        alone = run_all(slice(row, row + 1), past + row)
         assert all((own[0] == batched[row]).all() for own, batched in zip(alone, together, strict=True))
 
 
