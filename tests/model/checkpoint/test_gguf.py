@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -40,6 +41,28 @@ def test_stored_blocks_are_the_rows_of_the_tensor(tmp_path: Path, tiny_tokenizer
     assert open_checkpoint(folder).blocks(name) is None
     with pytest.raises(BadModelFile, match="has no tensor"):
         checkpoint.blocks("layers.9.self_attn.q_proj.weight")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads how much memory is mapped from Linux")
+def test_released_blocks_leave_memory_and_are_read_again(tmp_path: Path) -> None:
+    path, values = tmp_path / "large.gguf", np.arange(1 << 19, dtype=np.float32).reshape(512, 1024)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("large", gguf.quants.quantize(values, kind := gguf.GGMLQuantizationType.Q8_0), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    def resident_kb() -> int:
+        mappings = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+        return sum(int(part.split("Rss:")[1].split()[0]) for part in mappings)
+
+    stored = GGUFFile(path).blocks("large")
+    total = stored.blocks.sum(dtype=np.int64)
+    assert resident_kb() > 500
+    stored.release()
+    assert resident_kb() < 20
+    assert stored.blocks.sum(dtype=np.int64) == total
 
 
 def test_a_split_model_is_read_like_a_whole_one(tmp_path: Path, tiny_tokenizer: Tokenizer, tiny_qwen2: Path) -> None:
