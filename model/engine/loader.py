@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +48,18 @@ class LoadedModel:
     def grammars(self) -> GrammarCompiler:
         """Compiles grammars for this model."""
         return GrammarCompiler(self.tokenizer, self.decoder.config.vocab_size, self.stop_tokens)
+
+
+def preload_kernels(device: str, precision: Precision | None = None) -> None:
+    """Begin to import the kernels that a model on this device needs, in the background: the first start compiles them,
+    which takes some seconds. `load_model` waits for it.
+
+    Raises:
+        ValueError: the device does not exist.
+    """
+    if _device(device).type == "cpu" and precision in (None, "int8") and cpu_kernels_installed():
+        kernels = ("model.nn.cpu.layers",)
+        threading.Thread(target=importlib.import_module, args=kernels, name="rejoinder-kernels", daemon=True).start()
 
 
 def load_model(
