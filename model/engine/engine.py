@@ -118,7 +118,7 @@ class Engine:
         self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
         self.failure: Future[DeviceFailed] = Future()
         self._device = torch.device("cpu")
-        self._last_spoken, self._interruptible = float("-inf"), False
+        self._last_spoken = float("-inf")
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
         self._wake = threading.Condition()
@@ -263,7 +263,6 @@ class Engine:
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device
-        model.decoder.interruption = self._must_interrupt
         self.diffusion = _diffusion_config(model, self._requested_mode)
         self.draft_length = _warm_up(model)
         family = model.decoder.config.diffusion
@@ -294,7 +293,8 @@ class Engine:
         """One forward pass over some requests. If it fails, each request is tried alone, and only the one that fails is
         dropped. Raises DeviceFailed."""
         inputs = [(request, request.next_input) for request in chosen]
-        self._interruptible = all(request.background for request in chosen)
+        background = all(request.background for request in chosen)
+        model.decoder.interruption = self._speaker_waits if background else None
         runners = [(request, runner) for request, runner in inputs if isinstance(runner, CUDAGraphRunner)]
         others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
         results: list[tuple[Request, Tensor | VerificationResult]] = []
@@ -322,10 +322,8 @@ class Engine:
         remaining = [request for request in chosen if all(request is not finished for finished, _ in results)]
         return results + [result for request in remaining for result in self._forward(model, [request])]
 
-    def _must_interrupt(self) -> bool:
-        """Whether the forward pass serves the background only, and another request has arrived."""
-        if not self._interruptible:
-            return False
+    def _speaker_waits(self) -> bool:
+        """Whether a request has arrived that is not for the background."""
         with self._wake:
             return any(not request.background for request in self._waiting)
 

@@ -102,6 +102,7 @@ class Decoder:
     Attributes:
         embedding, layers, norm, head: its weights, for code that runs them in another order (`convert`).
         interruption: asked before each layer of a forward pass; the pass ends with `ForwardInterrupted` if it says so.
+            Asking takes time, so it is None where nothing may interrupt.
 
     Args:
         checkpoint: the weights to load.
@@ -144,7 +145,7 @@ class Decoder:
             self._block_layers = BlockQuantizedLayers(self.config, self.layers, self.norm)
             self._packed.save()
         self._checkpoint = self._packed = None
-        self.interruption: Interruption = lambda: False
+        self.interruption: Interruption | None = None
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this decoder."""
@@ -236,7 +237,7 @@ class Decoder:
         sizes = [len(inputs.tokens) for inputs in batch]
         masks = [AttentionMask.of(inputs, self.config, self.device, self.dtype) for inputs in batch]
         for number, layer in enumerate(self.layers):
-            if self.interruption():
+            if self.interruption is not None and self.interruption():
                 raise ForwardInterrupted
 
             def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:

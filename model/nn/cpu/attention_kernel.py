@@ -181,7 +181,8 @@ class _Attention:
         b = self._b
 
         def step(n: str, sums: list[str]) -> Sequence[str]:
-            first, others, out = element(n), self._load_vectors(vectors, n), []
+            first, others = element(n), self._load_vectors(vectors, n)
+            out: list[str] = []
             for row in range(rows):
                 factor = b.splat("float", b.load("float", first, row * stride))
                 out += [b.fma(factor, other, sums[len(out) + v]) for v, other in enumerate(others)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from numba import types  # type: ignore[attr-defined]
+from numba import types
 from numba.extending import intrinsic
 
 

@@ -112,7 +112,7 @@ class Tile:
             self._scales(records[group], number, *parts)
             for (group, _), parts in zip(self._places, zip(factors, self._outputs, strict=True), strict=True)
         ]
-        out = []
+        out: list[str] = []
         for row in range(self._rows):
             by_row = b.splat("float", b.load("float", x_scale, row))
             minimum_by = b.splat("float", b.load("float", x_minimum, row)) if form.has_minimum else ""
@@ -150,7 +150,8 @@ class Tile:
                 self._pair(addresses[group], output, bits[n * each : (n + 1) * each])
                 for n, ((group, _), output) in enumerate(zip(self._places, self._outputs, strict=True))
             ]
-            quads, out = b.at("i32", x, number), []
+            quads = b.at("i32", x, number)
+            out: list[str] = []
             for row in range(self._rows):
                 activations = [self._quad(quads, BLOCK // 4 * row + 4 * half) for half in range(2)]
                 for pair in pairs:

@@ -56,7 +56,7 @@ def test_one_row_takes_few_instructions_per_block() -> None:
 @pytest.mark.parametrize(
     ("isa", "instruction", "register"),
     [
-        ("avx512vnni", "vfmadd231ps", "%zmm"), ("avx2", "vfmadd231ps", "%ymm"), ("sdot", "fmla", "v0.4s"),
+        ("avx512vnni", "vfmadd231ps", "%zmm"), ("avx2", "vfmadd231ps", "%ymm"), ("sdot", "fmla", ".4s"),
         ("portable", "mulps", "%xmm"),
     ],
 )  # fmt: skip

@@ -33,13 +33,13 @@ def assert_close(ours: kernels.Floats, theirs: torch.Tensor | kernels.Floats, to
     torch.testing.assert_close(torch.from_numpy(ours), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance)
 
 
-def run(kernel: Any, fields: Sequence[str], rows: int, **values: Any) -> None:
+def run(kernel: Any, fields: Sequence[str], **values: Any) -> None:
     """Run a kernel for all rows, in this thread."""
-    kernel.ctypes(0, call_table(fields, 1, **values).ctypes.data, 0, rows)
+    kernel.ctypes(0, call_table(fields, 1, **values).ctypes.data, 0, values["rows"])
 
 
 def quantize(x: kernels.Floats, to: QuantizedActivations) -> None:
-    run(kernels.quantize, kernels.QUANTIZE, len(x), x=x, size=x.shape[1], **to.fields)
+    run(kernels.quantize, kernels.QUANTIZE, x=x, size=x.shape[1], **to.fields)
 
 
 def add_and_normalize(
@@ -51,14 +51,14 @@ def add_and_normalize(
     to: QuantizedActivations,
 ) -> None:
     run(
-        kernels.add_and_normalize, kernels.NORMALIZE, len(x), x=x, product=product, bias=bias, weight=weight,
+        kernels.add_and_normalize, kernels.NORMALIZE, x=x, product=product, bias=bias, weight=weight,
         normal=normal, size=x.shape[1], eps=EPS, **to.fields,
     )  # fmt: skip
 
 
 def swiglu(product: kernels.Floats, bias: kernels.Floats, inner: kernels.Floats, to: QuantizedActivations) -> None:
     values = {"product": product, "bias": bias, "inner": inner, "size": inner.shape[1]}
-    run(kernels.swiglu, kernels.SWIGLU, len(inner), **values, **to.fields)
+    run(kernels.swiglu, kernels.SWIGLU, **values, **to.fields)
 
 
 def split_heads(
@@ -76,7 +76,7 @@ def split_heads(
     rows, heads, size = query.shape
     kv_heads, capacity, _ = keys.shape
     run(
-        kernels.split_heads, kernels.SPLIT, rows, product=product, bias=bias, norm=norm, cos=cos, sin=sin,
+        kernels.split_heads, kernels.SPLIT, product=product, bias=bias, norm=norm, cos=cos, sin=sin,
         query_scale=query_scale, query=query, keys=keys, values=values, rows=rows, heads=heads, kv_heads=kv_heads,
         size=size, capacity=capacity, past=past, normalized=int(norm.size > 0), eps=EPS,
     )  # fmt: skip
