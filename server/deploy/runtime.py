@@ -13,7 +13,7 @@ from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
 from model.decode.effort import EFFORTS, DenoisingSchedule
 from model.decode.sampling import Sampling
-from model.engine.engine import DecodingMode, Engine
+from model.engine.engine import DEFAULT_CONTEXT, DecodingMode, Engine
 from model.engine.loader import load_model, preload_kernels
 from model.hub import catalog
 from model.hub.download import HubModels
@@ -22,6 +22,7 @@ from model.hub.store import ModelStore
 from model.nn.decoder import Precision
 from server.deploy.progress import ProgressBars
 from voice import speech_models
+from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
 AUTO_MODEL = "auto"
@@ -46,6 +47,8 @@ class ModelOptions:
         decoding: None for the model's default.
         schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
         family: architecture of a model folder; None reads its config.json.
+        speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
+        context: tokens that a conversation may span.
     """
 
     model: str = AUTO_MODEL
@@ -58,6 +61,8 @@ class ModelOptions:
     schedule: DenoisingSchedule = EFFORTS["medium"]
     turn_completion: Path | Literal["auto", "none"] = "auto"
     family: str | None = None
+    speech_device: str = "cpu"
+    context: int = DEFAULT_CONTEXT
 
 
 def locate_model(
@@ -101,10 +106,15 @@ def hub_models(family: str | None = None) -> HubModels:
 
 
 def load_engine(model_options: ModelOptions, console: Console) -> Engine:
-    """Load and warm up the language model. Raises ModelUnavailable, BadModelFile, ValueError."""
+    """Load and warm up the language model, and say how much memory a long context takes.
+
+    Raises:
+        ModelUnavailable, BadModelFile: the model cannot be loaded.
+        ValueError: an option does not suit the model, such as a context that is longer than it was trained on.
+    """
     preload_kernels(model_options.device, model_options.precision)
     path = locate_model(model_options.model, console, family=model_options.family)
-    return Engine(
+    engine = Engine(
         lambda: load_model(
             path,
             device=model_options.device,
@@ -113,17 +123,35 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             turn_completion=model_options.turn_completion,
             family=model_options.family,
         ),
+        context=model_options.context,
         sampling=Sampling(temperature=model_options.temperature, top_p=TOP_P),
         decoding=model_options.decoding,
         denoising_schedule=model_options.schedule,
     )
+    if model_options.context > max(engine.context, DEFAULT_CONTEXT):
+        engine.close()
+        raise ValueError(
+            f"this model was trained on {engine.context:,} tokens: choose a --context of at most {engine.context}"
+        )
+    if engine.context > DEFAULT_CONTEXT:
+        size = engine.context * engine.model.decoder.new_cache().bytes_per_token
+        console.print(
+            f"A conversation that fills its context of {engine.context:,} tokens takes {size / 1e9:.1f} GB of memory.",
+            highlight=False,
+        )
+    return engine
 
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
-    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile."""
+    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile, ValueError."""
+    device = SpeechDevice.of(model_options.speech_device)
+    device.recognition_options()  # what cannot run is reported before anything is downloaded
+    device.synthesis_providers()
     recognizer = locate_model(TRANSCRIPTION_MODEL, console)
     voice = locate_model(model_options.voice, console, kind="voice")
     try:
-        return speech_models.load_speech_models(recognizer, voice)
+        return speech_models.load_speech_models(recognizer, voice, device)
+    except SpeechDeviceUnavailable:
+        raise
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
         raise BadModelFile(f"cannot read a speech model ({error}): run `rejoinder models verify`") from error

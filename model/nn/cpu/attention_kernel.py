@@ -7,11 +7,9 @@ row's result depends neither on the rows next to it nor on keys that it does not
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable, Sequence
 
-from model.nn.cpu.ir import Body
+from model.nn.cpu.ir import Body, constant, splat
 from model.nn.cpu.target import DECLARATIONS, Target
 
 CALL = ("query", "keys", "values", "new", "reach", "out", "rows", "heads", "kv_heads", "capacity", "past")
@@ -22,23 +20,8 @@ each row and those before it need [rows], int64; and sizes."""
 _ADDRESSES = ("query", "keys", "values", "new", "reach", "out")
 
 
-def _constant(value: float) -> str:
-    """A float32 as LLVM writes it."""
-    rounded = struct.unpack("f", struct.pack("f", value))[0]
-    return "0x" + struct.pack(">d", rounded).hex().upper()
-
-
-_MASKED = _constant(-(2.0**127))
+_MASKED = -(2.0**127)
 """The score of a key that a row does not attend to."""
-
-_ROUNDING = 1.5 * 2**23
-"""Added to a small float32, it leaves the nearest integer in the low bits."""
-
-_MIN_EXPONENT = -87.0
-"""Its power of e is a normal float32."""
-
-_SERIES = [math.log(2) ** n / math.factorial(n) for n in range(7)]
-"""Coefficients of 2^f, whose remainder is 1.2e-7 for |f| ≤ ½."""
 
 
 def kernel_name(size: int, vectors: int) -> str:
@@ -113,7 +96,7 @@ class _Attention:
 
     def _load_queries(self, head: str, first: str, count: str) -> None:
         """Copy queries, scaled, to the buffer [head_dim, width], and the places of their rows in the mask."""
-        b, width, scale = self._b, self._width, _constant(self._size**-0.5)
+        b, width, scale = self._b, self._width, constant(self._size**-0.5)
         zeros = ["zeroinitializer"] * self._vectors
         self._each_dimension("clear", lambda n: self._store_vectors(self._query, n, zeros))
 
@@ -201,7 +184,7 @@ class _Attention:
             def lane(n: str) -> None:
                 seen = b.load("i8", self._f["new"], b.add(b.load("i64", self._mask_rows, n), number))
                 score = b.load("float", of_key, n)
-                masked = b.op(f"select i1 {b.op(f'icmp ne i8 {seen}, 0')}, float {score}, float {_MASKED}")
+                masked = b.op(f"select i1 {b.op(f'icmp ne i8 {seen}, 0')}, float {score}, float {constant(_MASKED)}")
                 b.do(f"store float {masked}, ptr {b.at('float', of_key, n)}")
 
             b.loop_or_skip("mask.lane", count, lane)
@@ -211,17 +194,17 @@ class _Attention:
     def _softmax(self, until: str) -> list[str]:
         """Replace scores by e^(score - the largest one); returns the sums of those weights."""
         b, vectors = self._b, self._vectors
-        masked = f"splat (float {_MASKED})"
+        masked = splat(_MASKED)
 
         def larger(n: str, tops: list[str]) -> Sequence[str]:
-            return [self._larger(one, top) for one, top in zip(self._load_vectors(self._scores, n), tops, strict=True)]
+            return [b.larger(one, top) for one, top in zip(self._load_vectors(self._scores, n), tops, strict=True)]
 
         tops = b.loop("top", until, [b.floats] * vectors, [masked] * vectors, larger)
 
         def weigh(n: str, totals: list[str]) -> Sequence[str]:
             weights = []
             for one, top in zip(self._load_vectors(self._scores, n), tops, strict=True):
-                weight = self._exp(b.op(f"fsub {b.floats} {one}, {top}"))
+                weight = b.exp(b.op(f"fsub {b.floats} {one}, {top}"))
                 seen = b.op(f"fcmp one {b.floats} {one}, {masked}")
                 weights.append(
                     b.op(f"select <{self._lanes} x i1> {seen}, {b.floats} {weight}, {b.floats} zeroinitializer")
@@ -230,28 +213,6 @@ class _Attention:
             return [b.op(f"fadd {b.floats} {total}, {weight}") for total, weight in zip(totals, weights, strict=True)]
 
         return b.loop("weight", until, [b.floats] * vectors, ["zeroinitializer"] * vectors, weigh)
-
-    def _exp(self, x: str) -> str:
-        """e^x for x ≤ 0, with a relative error of 4e-6 (4e-7 from -5 on)."""
-        b, floats = self._b, self._b.floats
-        x = self._larger(x, self._splat(_MIN_EXPONENT))
-        rounded = b.fma(x, self._splat(1 / math.log(2)), self._splat(_ROUNDING))
-        whole = b.op(f"fsub {floats} {rounded}, {self._splat(_ROUNDING)}")
-        fraction = b.fma(x, self._splat(1 / math.log(2)), b.op(f"fneg {floats} {whole}"))
-        power = self._splat(_SERIES[-1])
-        for coefficient in reversed(_SERIES[:-1]):
-            power = b.fma(power, fraction, self._splat(coefficient))
-        bits = b.op(f"shl {b.integers} {b.op(f'bitcast {floats} {rounded} to {b.integers}')}, splat (i32 23)")
-        moved = b.op(f"add {b.integers} {b.op(f'bitcast {floats} {power} to {b.integers}')}, {bits}")
-        return b.op(f"bitcast {b.integers} {moved} to {floats}")
-
-    def _larger(self, a: str, b: str) -> str:
-        floats, lanes = self._b.floats, self._lanes
-        is_larger = self._b.op(f"fcmp ogt {floats} {a}, {b}")
-        return self._b.op(f"select <{lanes} x i1> {is_larger}, {floats} {a}, {floats} {b}")
-
-    def _splat(self, value: float) -> str:
-        return f"splat (float {_constant(value)})"
 
     def _address(self, base: str, head: str, query: str) -> str:
         """The address of query number `query` of those that share key head `head`, or of its result."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 
 from model.checkpoint.checkpoint import DecoderConfig
-from model.nn.cpu import row_kernels as kernels
+from model.nn.cpu import row_codegen as kernels
 from model.nn.cpu.jobs import JOB, RowJob, Table, addresses, call_table
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
@@ -181,10 +180,11 @@ class ForwardPass:
         """Jobs that add the last product and its bias, normalize and quantize."""
         calls = call_table(
             kernels.NORMALIZE, len(biases), x=self._x, product=self._product, bias=_addresses(biases),
-            weight=_addresses(weights), normal=self._narrow.floats, size=self._config.hidden, eps=self._eps,
+            weight=_addresses(weights), normal=self._narrow.floats, eps=self._eps,
             **self._narrow.quantized.fields,
         )  # fmt: skip
-        return self._row_jobs(kernels.add_and_normalize, calls, len(self._x), self._config.hidden)
+        kernel = kernels.normalize_kernel(self._team, self._config.hidden)
+        return self._row_jobs(kernel, calls, len(self._x), self._config.hidden)
 
     def _multiply(self, projections: Sequence[Projection], x: _Activations, out: Floats) -> Table:
         operands = Operands(x.quantized, out)
@@ -199,35 +199,39 @@ class ForwardPass:
             calls = call_table(
                 kernels.SPLIT, len(layers), product=self._fused[index], cos=self._cos[index], sin=self._sin[index],
                 bias=_addresses([layer.query_key_value.bias for layer in layers]), eps=self._eps,
-                norm=_addresses([layer.head_norm for layer in layers]), normalized=int(layers[0].head_norm.size > 0),
+                norm=_addresses([layer.head_norm for layer in layers]),
                 query_scale=self._query_scale[index], query=self._query[index], keys=0, values=0, capacity=0, past=0,
-                rows=size, heads=c.heads, kv_heads=c.kv_heads, size=c.head_dim,
+                heads=c.heads, kv_heads=c.kv_heads,
             )  # fmt: skip
             attention = RowAttention(self._query[index], self._heads.floats[index], len(layers), c.kv_heads, self._team)
             self._split.append(calls)
             self._attention.append(attention)
-            out += [self._row_jobs(kernels.split_heads, calls, size, self._fused.shape[1]), attention.jobs]
+            kernel = kernels.split_kernel(self._team, c.head_dim, layers[0].head_norm.size > 0)
+            out += [self._row_jobs(kernel, calls, size, self._fused.shape[1]), attention.jobs]
             start += size
         return out
 
     def _quantize(self) -> Table:
         rows, size = self._heads.floats.shape
-        calls = call_table(
-            kernels.QUANTIZE, len(self._layers), x=self._heads.floats, size=size, **self._heads.quantized.fields
-        )
-        return self._row_jobs(kernels.quantize, calls, rows, size)
+        calls = call_table(kernels.QUANTIZE, len(self._layers), x=self._heads.floats, **self._heads.quantized.fields)
+        return self._row_jobs(kernels.quantize_kernel(self._team, size), calls, rows, size)
 
     def _swiglu(self) -> Table:
         rows, size = self._wide.floats.shape
         calls = call_table(
-            kernels.SWIGLU, len(self._layers), product=self._both, inner=self._wide.floats, size=size,
+            kernels.SWIGLU, len(self._layers), product=self._both, inner=self._wide.floats,
             bias=_addresses([layer.gate_up.bias for layer in self._layers]), **self._wide.quantized.fields,
         )  # fmt: skip
-        return self._row_jobs(kernels.swiglu, calls, rows, 2 * size)
+        parts = kernels.swiglu_parts(size)
+        return self._row_jobs(kernels.swiglu_kernel(self._team, size), calls, rows * parts, 4 * size // parts)
 
-    def _row_jobs(self, kernel: object, calls: Table, rows: int, size: int) -> Table:
-        """A job for each call of a row kernel."""
-        job = RowJob(cast(Any, kernel).address, rows, size, self._team.threads)
+    def _row_jobs(self, kernel: int, calls: Table, items: int, size: int) -> Table:
+        """A job for each call of a row kernel.
+
+        Args:
+            size: numbers in an item.
+        """
+        job = RowJob(kernel, items, size, self._team.threads)
         self._operands += [job.segments, calls]
         return np.array([(job.segments.ctypes.data, call, job.chunks) for call in addresses(calls)])
 

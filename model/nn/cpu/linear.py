@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
 from model.nn.cpu.codegen import SEGMENT, kernel_name, kernel_text
 from model.nn.cpu.jobs import RowJob, call_table
-from model.nn.cpu.row_kernels import QUANTIZE, quantize
+from model.nn.cpu.row_codegen import QUANTIZE, quantize_kernel
 from model.nn.cpu.team import Team, shared_team
 from model.nn.cpu.tile import SUMS
 
@@ -66,9 +66,8 @@ class QuantizedActivations:
     @property
     def fields(self) -> dict[str, NDArray[Any] | int]:
         """What kernels that quantize take."""
-        blocks, rows = self.scale.shape
         names = ("levels", "scale", "minimum", "sums")
-        return {**dict(zip(names, self.arrays, strict=True)), "rows": rows, "blocks": blocks}
+        return {**dict(zip(names, self.arrays, strict=True)), "rows": self.scale.shape[1]}
 
     @property
     def arrays(self) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]]:
@@ -117,9 +116,8 @@ class BlockLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, in] float32 → [rows, out] float32."""
         quantized = QuantizedActivations(len(x), self._in_features)
-        floats, kernel = x.contiguous().numpy(), cast(Any, quantize)
-        call = call_table(QUANTIZE, 1, x=floats, size=self._in_features, **quantized.fields)
-        job = RowJob(kernel.address, len(x), self._in_features, self.team.threads)
+        call = call_table(QUANTIZE, 1, x=x.contiguous().numpy(), **quantized.fields)
+        job = RowJob(quantize_kernel(self.team, self._in_features), len(x), self._in_features, self.team.threads)
         self.team.run(job.segments.ctypes.data, call.ctypes.data, job.chunks)
         out = torch.empty(len(x), self.out_features)
         self.multiply(Operands(quantized, out.numpy()))

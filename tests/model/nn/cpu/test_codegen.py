@@ -5,7 +5,7 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from model.nn.cpu import attention_kernel
+from model.nn.cpu import attention_kernel, row_codegen
 from model.nn.cpu.block_formats import FORMATS
 from model.nn.cpu.codegen import kernel_text
 from model.nn.cpu.target import TARGETS, Isa
@@ -63,3 +63,14 @@ def test_one_row_takes_few_instructions_per_block() -> None:
 def test_attention_multiplies_vectors_of_queries(isa: Isa, instruction: str, register: str) -> None:
     text = assembly(isa, attention_kernel.kernel_text(64, 2, TARGETS[isa]))
     assert sum(instruction in line and register in line for line in text.splitlines()) >= 2
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+def test_row_kernels_call_no_library(isa: Isa) -> None:
+    target = TARGETS[isa]
+    for text in (
+        row_codegen.quantize_text(40, target), row_codegen.normalize_text(40, target),
+        row_codegen.swiglu_text(4200, target), row_codegen.split_text(24, True, target),
+    ):  # fmt: skip
+        lines = [line.split() for line in assembly(isa, text).splitlines()]
+        assert not [line for line in lines if line and line[0] in ("callq", "call", "bl", "blr")]
