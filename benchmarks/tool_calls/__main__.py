@@ -76,6 +76,7 @@ class Result:
         tokens, steps, seconds: of that call.
         score_after_output: log probability of another call, once the output was read.
         called_again: whether the decision was to call again.
+        answer: the response to the output.
     """
 
     score: float
@@ -87,6 +88,7 @@ class Result:
     seconds: float = 0.0
     score_after_output: float = 0.0
     called_again: bool = False
+    answer: str = ""
 
 
 def questions(part: str) -> list[Question]:
@@ -140,10 +142,11 @@ async def ask(engine: Engine, question: Question) -> Result:
         TextMessage("tool", question.output, tool_call_id="call_1"),
     ]
     RecordedDecision.call_needed = False
-    async for _ in conversation.reply(history, tools=question.tools, max_tokens=1):
-        pass
+    answer = ""
+    async for reading in conversation.reply(history, tools=question.tools, max_tokens=30):
+        answer += reading.committed
     after, again = RecordedDecision.last_score, RecordedDecision.last_decision
-    return Result(score, called, name, parsed, progress.tokens, progress.step, seconds, after, again)
+    return Result(score, called, name, parsed, progress.tokens, progress.step, seconds, after, again, answer)
 
 
 def _plain(value: Any) -> Any:
@@ -195,8 +198,10 @@ def main() -> None:
             result.name == question.call and question.accepts(result.arguments or {})
         )
         if options.scores or wrong or result.called != (question.call is not None):
-            made = f"{result.score_after_output:7.2f} → {result.name} {result.arguments}" if question.call else ""
-            print(f"{result.score:7.2f} {question.call or '-'}: {question.text} {made}")
+            made = f" → {result.name} {result.arguments}" if question.call else ""
+            print(f"{result.score:7.2f} {question.call or '-'}: {question.text}{made}")
+            if options.scores and question.call:
+                print(f"        {result.score_after_output:7.2f} {question.output} → {result.answer!r}")
     print(report(asked, results))
 
 

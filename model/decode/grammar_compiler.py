@@ -40,6 +40,11 @@ _MAX_DIGITS = 20
 """Digits in a row in JSON, unless nothing but another digit may follow. A float64 has at most 17; llguidance bounds a
 number's value but not its length."""
 
+_OPEN_QUOTES = (b' "', b'["', b'{"')
+"""Ends of forced text that are taken as tokens of their own. llguidance leaves the last token of forced text to the
+model, because what follows might be merged with it. Letters and digits never are, after a quote; other characters may
+be, but cost a forward pass for every string."""
+
 _MAX_COMPILED = 64
 """Compiled grammars that are kept, the most recently used ones: a server has few tools and response formats."""
 
@@ -85,9 +90,9 @@ class GrammarCompiler:
             source = self._source(grammar)
         except (TypeError, RecursionError) as error:
             raise InvalidGrammar(f"the schema cannot be read: {error}") from None
-        return self.matcher(source, bound_digits=is_json)
+        return self.matcher(source, is_json=is_json)
 
-    def matcher(self, source: str, *, bound_digits: bool) -> GrammarMatcher:
+    def matcher(self, source: str, *, is_json: bool) -> GrammarMatcher:
         """A matcher at the start of a grammar in llguidance's own form.
 
         Raises:
@@ -97,7 +102,7 @@ class GrammarCompiler:
         if matcher.is_error():
             raise InvalidGrammar(_first_line(matcher.get_error()))
         try:
-            return GrammarMatcher(matcher.deep_copy(), self, bound_digits=bound_digits)
+            return GrammarMatcher(matcher.deep_copy(), self, is_json=is_json)
         except GrammarFailed as error:
             raise InvalidGrammar(f"nothing follows this grammar ({error})") from None
 
@@ -202,8 +207,8 @@ class GrammarMatcher:
         finished: whether a stop token was consumed.
     """
 
-    def __init__(self, matcher: LLMatcher, compiler: GrammarCompiler, *, bound_digits: bool) -> None:
-        self._matcher, self._compiler, self._bound_digits = matcher, compiler, bound_digits
+    def __init__(self, matcher: LLMatcher, compiler: GrammarCompiler, *, is_json: bool) -> None:
+        self._matcher, self._compiler, self._is_json = matcher, compiler, is_json
         self._digits = 0
         self.finished = False
         self.forced: tuple[int, ...] = ()
@@ -222,7 +227,7 @@ class GrammarMatcher:
             return
         if self.finished or (self.forced and token != self.forced[0]) or not self._matcher.consume_token(token):
             raise GrammarFailed(f"token {token} does not follow the grammar: {self._error()}")
-        if self._bound_digits:
+        if self._is_json:
             self._count_digits(token)
         if len(self.forced) > 1:
             self.forced = self.forced[1:]
@@ -266,6 +271,10 @@ class GrammarMatcher:
             self.forced = self._compiler.stop_tokens[:1]
         else:
             self.forced = tuple(self._matcher.compute_ff_tokens())
+        if not self.forced and self._is_json:
+            text = self._matcher.compute_ff_bytes()
+            if text.endswith(_OPEN_QUOTES):
+                self.forced = tuple(self._compiler.tables.tokenize_bytes(text))
 
     def _count_digits(self, token: int) -> None:
         text = self._compiler.tables.decode_bytes([token])

@@ -107,7 +107,7 @@ def call_matcher(
     )
     head = lark_string('{"name": "')
     grammar = f'start: {tagged} | {bare}\ntagged: {start} "\\n" bare "\\n" {end}\nbare: {head} ({body}) "}}"\n{rules}'
-    return compiler.matcher(grammar, bound_digits=True)
+    return compiler.matcher(grammar, is_json=True)
 
 
 def _tag(tokenizer: TextTokenizer, tag: str) -> str:

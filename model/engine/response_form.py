@@ -119,11 +119,8 @@ def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
         call_matcher(model.grammars, model.tokenizer, tools, parallel=False)
 
 
-_THRESHOLD = -1.6
+_THRESHOLD = -2.0
 """Log probability of a call from which a response is one. Chosen on the questions `tune` of benchmarks/tool_calls."""
-
-_THRESHOLD_AFTER_OUTPUT = -0.2
-"""The same where a tool's output has just been read: small models like to call again instead of answering."""
 
 _FENCE = "```"
 _CALL_STARTS = (CALL_START, "<tools>", _FENCE, "{", '{"', "{\n")
@@ -134,18 +131,23 @@ class CallDecision:
     """Decides from the first token's distribution whether a response is a call: whether the tokens that calls begin
     with are likely enough together.
 
+    After a tool's output a response is a call only if the tag is the most likely token. Models that were not taught the
+    tag repeat their call then, instead of answering.
+
     Args:
         after_output: whether the response follows the output of a tool.
 
     Attributes:
-        not_text: the tokens that a response begins with only if it is a call. A text may begin with a fence.
+        not_text: the tokens that a response begins with only if it is a call. A text may begin with a fence, but not
+            after a tool's output.
     """
 
     def __init__(self, model: LoadedModel, *, after_output: bool = False) -> None:
-        self._threshold = _THRESHOLD_AFTER_OUTPUT if after_output else _THRESHOLD
         first = {start: model.tokenizer.encode_template(start)[0] for start in _CALL_STARTS}
         self._tokens = sorted(set(first.values()))
-        self.not_text = sorted(set(first.values()) - {first[_FENCE]})
+        self._tag = model.tokenizer.token_id(CALL_START)
+        self._after_output = after_output
+        self.not_text = sorted(set(first.values()) - (set() if after_output else {first[_FENCE]}))
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call: [vocabulary] → nats."""
@@ -153,7 +155,9 @@ class CallDecision:
 
     def __call__(self, logits: Tensor) -> bool:
         """Whether the response is a call."""
-        return self.score(logits) > self._threshold
+        if self._after_output:
+            return int(logits.argmax()) == self._tag
+        return self.score(logits) > _THRESHOLD
 
 
 def _never(logits: Tensor) -> bool:

@@ -237,7 +237,7 @@ async def test_a_grammar_that_fails_ends_its_own_request_only(
     consume = GrammarMatcher.consume
 
     def consume_json_only(matcher: GrammarMatcher, token: int) -> None:
-        if not matcher._bound_digits:
+        if not matcher._is_json:
             raise GrammarFailed("the grammar became too complex")
         consume(matcher, token)
 
