@@ -10,6 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,6 +139,12 @@ class GrammarCompiler:
             if self._tables is None:
                 self._tables = self._new_tables()
             return self._tables
+
+    @cached_property
+    def word_starts(self) -> npt.NDArray[np.bool_]:
+        """Which tokens begin with a letter or a digit, of any alphabet: [vocabulary]."""
+        texts = (self.tables.decode_bytes([token])[:1] for token in range(self.vocabulary))
+        return np.fromiter((text.isalnum() or text >= b"\x80" for text in texts), np.bool_, self.vocabulary)
 
     def _new_tables(self) -> LLTokenizer:
         try:

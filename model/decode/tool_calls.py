@@ -17,9 +17,9 @@ from torch import Tensor
 
 from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_END, CALL_START
-from model.decode.constraint import GrammarConstraint
+from model.decode.constraint import GrammarConstraint, mask_logits
 from model.decode.grammar import InvalidGrammar, lark_string
-from model.decode.grammar_compiler import GrammarCompiler, GrammarMatcher
+from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher
 from model.decode.sampling import Sampler
 
 _MAX_CALLS = 8
@@ -123,7 +123,7 @@ class ToolCallConstraint(GrammarConstraint):
         decide: from the logits [vocabulary] of the first token, whether the response is a call; None if it must be one.
         start_token: the token that begins a call, if the tokenizer has one. It begins a call within text, too.
         text: what text must follow, if anything.
-        not_text: tokens that a free text must not begin with.
+        text_start: what a free text may begin with.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class ToolCallConstraint(GrammarConstraint):
         decide: Callable[[Tensor], bool] | None,
         start_token: int | None,
         text: GrammarMatcher | None = None,
-        not_text: Sequence[int] = (),
+        text_start: Allowed | None = None,
     ) -> None:
         super().__init__(calls if decide is None else None)
-        self._not_text = list(not_text)
+        self._text_start = text_start
         self._calls, self._decide, self._start_token, self._text = calls, decide, start_token, text
         self.in_call = decide is None
         """Whether a call is being written."""
@@ -176,6 +176,6 @@ class ToolCallConstraint(GrammarConstraint):
             return
         self.in_call, self._decide = self._decide(logits), None
         self._matcher = self._calls if self.in_call else self._text
-        if self._matcher is None and self._not_text:
+        if self._matcher is None and self._text_start is not None:
             with torch.inference_mode():  # the logits were computed in it
-                logits[self._not_text] = -torch.inf
+                mask_logits(logits, self._text_start)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,7 +106,7 @@ def response_form(
     decide: Callable[[Tensor], bool] | None = None
     if tool_choice in ("auto", "none"):
         decide = decision if tool_choice == "auto" else _never
-    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.not_text)
+    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.text_start)
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
 
 
@@ -138,8 +139,8 @@ class CallDecision:
         after_output: whether the response follows the output of a tool.
 
     Attributes:
-        not_text: the tokens that a response begins with only if it is a call. A text may begin with a fence, but not
-            after a tool's output.
+        text_start: what a response may begin with if it is no call: [vocabulary] bool. After a tool's output that is a
+            word: small models like to repeat the output, or their call, as it is.
     """
 
     def __init__(self, model: LoadedModel, *, after_output: bool = False) -> None:
@@ -147,7 +148,11 @@ class CallDecision:
         self._tokens = sorted(set(first.values()))
         self._tag = model.tokenizer.token_id(CALL_START)
         self._after_output = after_output
-        self.not_text = sorted(set(first.values()) - (set() if after_output else {first[_FENCE]}))
+        if after_output:
+            self.text_start = model.grammars.word_starts
+        else:
+            self.text_start = np.ones(model.grammars.vocabulary, np.bool_)
+            self.text_start[sorted(set(first.values()) - {first[_FENCE]})] = False  # a text may contain code
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call: [vocabulary] → nats."""

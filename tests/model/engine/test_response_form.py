@@ -335,6 +335,18 @@ async def test_without_a_call_the_text_is_that_of_free_decoding(
     assert committed_text(progress) == committed_text(expected) != ""
 
 
+async def test_the_response_to_a_tools_output_begins_with_a_word_and_is_no_call(
+    drafting: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models that were not taught to call functions repeat their call, or the output."""
+    monkeypatch.setattr(forms, "_THRESHOLD", -1e9)
+    history = [HELLO, TextMessage("tool", '{"temperature": 14}', tool_call_id="call_1")]
+    progress = await collect_progress(Conversation(drafting), *history, tools=[WEATHER], max_tokens=5)
+    text = committed_text(progress)
+    assert not calls_of(progress)
+    assert text[0].isalnum() or ord(text[0]) >= 128
+
+
 async def test_a_text_may_have_to_follow_a_grammar_where_a_call_would_be_possible(
     drafting: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
