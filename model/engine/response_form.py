@@ -120,8 +120,9 @@ def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
         call_matcher(model.grammars, model.tokenizer, tools, parallel=False)
 
 
-_THRESHOLD = -2.0
-"""Log probability of a call from which a response is one. Chosen on the questions `tune` of benchmarks/tool_calls."""
+_THRESHOLD = -2.6
+"""Log probability of a call from which a response is one. On the questions `tune` of benchmarks/tool_calls it has the
+best mean of calls made where one is needed and none made elsewhere, over both Qwen2.5-Coder."""
 
 _FENCE = "```"
 _CALL_STARTS = (CALL_START, "<tools>", _FENCE, "{", '{"', "{\n")
