@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.nn.cpu.block_formats import BLOCK, LINE, ROWS, BlockFormat
-from model.nn.cpu.ir import Body
+from model.nn.cpu.ir import Body, splat
 from model.nn.cpu.target import Target
 
 PREFETCH = 4096
@@ -30,6 +30,10 @@ PARAMETERS = (
 """Of a tile: its first group of weights and a group's size; its first row of activations and result (`codegen.CALL`);
 records in a group; all rows, which are next to each other in every block; and within the group, the tile's first output
 and the number of outputs."""
+
+_SHIFT, _SHIFT_BITS = 1.5 * 2**23, 0x4B400000
+"""Dot products start from the bits of this float32. A dot product is less than 2^22, so it changes only the low bits,
+and subtracting the float gives its value exactly. Converting the integer would occupy the units that multiply."""
 
 _SPARE_REGISTERS = 7
 """For weights, scales and constants."""
@@ -119,7 +123,8 @@ class Tile:
             for own_scales, minimum in scales:
                 total = sums[len(out)]
                 for scale in own_scales:
-                    value = b.op(f"sitofp {self._b.integers} {dots.pop(0)} to {self._b.floats}")
+                    shifted = b.op(f"bitcast {b.integers} {dots.pop(0)} to {b.floats}")
+                    value = b.op(f"fsub {b.floats} {shifted}, {splat(_SHIFT)}")
                     total = b.fma(value, b.op(f"fmul {self._b.floats} {scale}, {by_row}"), total)
                 if form.has_minimum:
                     total = b.fma(minimum, minimum_by, total)
@@ -127,8 +132,8 @@ class Tile:
         return out
 
     def _dots(self, blocks: list[str], x: str, x_sum: str) -> list[str]:
-        """The dot products of a block's weights, without their offset, and activations: of each row, vector and
-        chain."""
+        """The dot products of a block's weights, without their offset, and activations, plus _SHIFT: of each row,
+        vector and chain."""
         b, form = self._b, self._form
         upper = [
             self._line(blocks[group], LINE * (4 + n), output)
@@ -167,12 +172,13 @@ class Tile:
         return b.loop("line", 4, kinds, [*upper, *starts], line)[len(upper) :]
 
     def _start(self, x_sum: str, row: int, part: int) -> str:
-        """What a row's dot products start from: minus the offset times the sum of its activations."""
-        b = self._b
+        """What a row's dot products start from: _SHIFT minus the offset times the sum of its activations."""
+        b, kind = self._b, self._b.integers
         if not self._form.offset:
-            return "zeroinitializer"
+            return f"splat (i32 {_SHIFT_BITS})"
         total = b.splat("i32", b.load("i32", x_sum, SUMS * row + part))
-        return b.op(f"shl {self._b.integers} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
+        moved = b.op(f"shl {kind} {total}, splat (i32 {self._form.offset.bit_length() - 1})")
+        return b.op(f"add {kind} {moved}, splat (i32 {_SHIFT_BITS})")
 
     def _pair(self, line: str, output: str, upper: list[str]) -> tuple[str, str]:
         """Vectors n and n + 4 of a block, quantized weights [outputs, 4 inputs] as bytes.
