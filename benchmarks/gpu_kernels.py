@@ -1,6 +1,6 @@
 """Compiles the GPU's kernels without a GPU, and prints what each needs of a multiprocessor.
 
-    python -m benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 90 100] [--few]
+    python -m benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 90 100]
 
 For the shapes of a model with its adapter, as a step launches them. A kernel that needs more shared memory than a
 target has does not run there; registers that do not fit lie on a stack in memory, which makes it slow. Exits with 1 if
@@ -66,27 +66,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_kernels", description="Compile the GPU's kernels.")
     parser.add_argument("--model", choices=_MODELS, help="shapes of this model only")
     parser.add_argument("--targets", type=int, nargs="+", default=[80, 90, 100], help="compute capability × 10")
-    parser.add_argument("--few", action="store_true", help="each kernel once, for the first target and model only")
     arguments = parser.parse_args()
     models = [arguments.model] if arguments.model else list(_MODELS)
-    targets = arguments.targets
-    if arguments.few:
-        models, targets = models[:1], targets[:1]
     failed = 0
     print(f"triton {triton.__version__}")
     for model in models:
-        for launch in _distinct(model, by_name=arguments.few):
-            for target in targets:
+        for launch in _distinct(model):
+            for target in arguments.targets:
                 failed += not _report(model, launch, target)
     return 1 if failed else 0
 
 
-def _distinct(model: str, *, by_name: bool) -> Iterator[Launch]:
+def _distinct(model: str) -> Iterator[Launch]:
     """The launches of a model's step that differ in their kernel or its constants."""
     launches = recorded_pass(_MODELS[model], torch.bfloat16, _DRAFTS, _COPIES, _RANK, _CAPACITY)
     seen = set()
     for launch in launches:
-        key = (launch.name, "" if by_name else str(_source(launch).constants))
+        key = (launch.name, str(_source(launch).constants))
         if key not in seen:
             seen.add(key)
             yield launch
@@ -100,7 +96,7 @@ def _report(model: str, launch: Launch, target: int) -> bool:
     try:
         found = compiled(launch, target)
     except Exception as error:
-        print(f"{name}  FAILED: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        print(f"{name}  FAILED: {type(error).__name__}: {' '.join(str(error).split())[-400:]}")
         return False
     fits = found.shared_kib <= _SHARED_MEMORY.get(target, 99)
     print(

@@ -1,4 +1,4 @@
-"""The kernels compile for a GPU on machines that have none. The command compiles them for more shapes and targets."""
+"""The kernels compile for a GPU on machines that have none. The command compiles them for more targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_kernel_compiles_for_an_h100() -> None:
     pytest.importorskip("triton")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu_kernels", "--few", "--targets", "90"],
+        [sys.executable, "-m", "benchmarks.gpu_kernels", "--targets", "90"],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -28,5 +28,7 @@ def test_every_kernel_compiles_for_an_h100() -> None:
     lines = done.stdout.splitlines()[1:]
     names = {"project", "gate_up", "rotate_and_store", "attend", "predict_tile", "predict_merge"}
     assert {line.split()[2] for line in lines} == names
+    splits = {split for line in lines for split in re.findall(r"splits=(\d+)", line)}
+    assert splits == {"1", "3", "6", "9"}  # parts that the last program adds up
     stacks = [int(size) for size in re.findall(r"(\d+) B stack", done.stdout)]
-    assert len(stacks) == len(names) and max(stacks) <= 16, done.stdout  # registers that did not fit
+    assert len(stacks) == len(lines) and max(stacks) <= 64, done.stdout  # registers that did not fit

@@ -90,8 +90,8 @@ def project(
     r = tl.arange(0, RANK)
     own_a = a
     if ADAPTER:
-        part = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
-        own_a = a + part * rank * depth
+        number = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
+        own_a = a + number * rank * depth
     total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
     share = tl.cdiv(tl.cdiv(depth, DEPTH), SPLITS) * DEPTH
