@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
+from model.engine.prefix_cache import MAX_TOKENS, PrefixCache
 from model.nn.adapter import Adapter
 from model.nn.forward_batch import ForwardInput
+from model.nn.kv_cache import KeyValueCache
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
 INSTRUCTIONS = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
@@ -87,3 +90,30 @@ async def test_conversations_share_their_tools(
     question = TextMessage("user", "Paris")
     (other, *_) = await collect_progress(Conversation(engine), *instructions, question, tools=tools, max_tokens=2)
     assert other.cached_tokens >= 8
+
+
+def test_prefixes_take_a_bounded_amount_of_memory() -> None:
+    """The least recently used ones make room; one that is too long is not kept."""
+    config = DecoderConfig("llama", "llama", 10, 8, 1, 1, 1, 1, 16, 64, 1e-6)
+
+    def read(tokens: list[int]) -> KeyValueCache:
+        cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
+        cache.reserve(len(tokens))
+        cache.commit(tokens)
+        return cache
+
+    def is_kept(tokens: list[int]) -> bool:
+        cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
+        prefixes.fill(cache, tokens)
+        return cache.tokens == tokens
+
+    prefixes = PrefixCache()
+    texts = [[n] * (MAX_TOKENS // 4) for n in range(4)]
+    for text in texts:
+        prefixes.add(read(text), len(text))
+    assert is_kept(texts[0])  # and used, so the second is the oldest now
+    prefixes.add(read([9] * 100), 100)
+    assert [is_kept(text) for text in (*texts, [9] * 100)] == [True, False, True, True, True]
+    too_long = [5] * (MAX_TOKENS + 1)
+    prefixes.add(read(too_long), len(too_long))
+    assert not is_kept(too_long) and is_kept(texts[0])
