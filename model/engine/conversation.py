@@ -10,9 +10,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from model.checkpoint.chat_template import Message, TextMessage
+from model.decode.constraint import Constraint
 from model.decode.decoding import DecodingStrategy, generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, Effort, schedule_for_effort
@@ -331,7 +333,7 @@ class Conversation:
             decoding = SpeculativeDecoder(
                 self._cache,
                 ids,
-                self._draft_settings,
+                partial(self._draft_settings, options.form.constraint),
                 sampler,
                 context,
                 engine.draft_length,
@@ -378,8 +380,9 @@ class Conversation:
     def _cuda_graph_runner(self) -> CUDAGraphRunner | None:
         return self._engine.cuda_graph_runner(self._drafting)
 
-    def _draft_settings(self) -> DraftSettings:
-        return self._engine.drafting() if self._drafting else DraftSettings()
+    def _draft_settings(self, constraint: Constraint | None) -> DraftSettings:
+        constrained = constraint is not None and constraint.active
+        return self._engine.drafting(constrained=constrained) if self._drafting else DraftSettings()
 
     def _truncate_to(self, ids: list[int]) -> int:
         """Truncate the cache to what it has in common with `ids`; returns how many tokens remain. With block attention

@@ -95,6 +95,10 @@ class Engine:
         attention, block_size: the attention of finished text, and the size of its blocks.
         prefix_cache: prompt prefixes that conversations share.
         failure: gets its result when the GPU fails, which ends the engine. The process must then end too.
+        drafts_with_grammar: whether tokens are drafted and copied while a grammar is followed. Not on a CPU: the
+            grammar forces what is easy to predict, and the forced tokens' rows share the forward pass. With copies,
+            tool calls were generated at 0.88 (0.5B) and 0.79 times (1.5B) the speed without, on two cores, four
+            requests each.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class Engine:
         self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
         self.failure: Future[DeviceFailed] = Future()
         self._device = torch.device("cpu")
+        self.drafts_with_grammar = False
         self._last_spoken = float("-inf")
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
@@ -140,12 +145,18 @@ class Engine:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def drafting(self) -> DraftSettings:
+    def drafting(self, *, constrained: bool = False) -> DraftSettings:
         """How the next step of a conversation drafts: as many tokens as are worth their rows, given how many
-        conversations currently share a forward pass."""
+        conversations currently share a forward pass.
+
+        Args:
+            constrained: whether it follows a grammar.
+        """
         family = self.model.decoder.config.diffusion
         if family is not None and family.verification == "linear":
             return DraftSettings(family.block_size - 1, linear=True)
+        if constrained and not self.drafts_with_grammar:
+            return DraftSettings()
         single = self._active_generations == 1
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
         return DraftSettings(self.draft_length.num_drafts(self._active_generations), max_copied=max_copied)
@@ -260,7 +271,7 @@ class Engine:
 
     def _start(self, model: LoadedModel, context: int) -> None:
         self._device = model.decoder.device
-        on_gpu = self._device.type == "cuda"
+        on_gpu = self.drafts_with_grammar = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device
         self.diffusion = _diffusion_config(model, self._requested_mode)

@@ -83,6 +83,7 @@ def drafting(model: LoadedModel) -> Iterator[Engine]:
     """An engine that always drafts three tokens. Forward passes of any size are bit-identical in its precision."""
     engine = Engine(lambda: model)
     engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    engine.drafts_with_grammar = True
     yield engine
     engine.close()
 
@@ -113,6 +114,20 @@ async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafti
         assert progress[-1].tokens == len(expected)
 
 
+async def test_on_a_cpu_nothing_is_drafted_while_a_grammar_is_followed(model: LoadedModel) -> None:
+    engine = Engine(lambda: model)
+    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
+    try:
+        constrained = await collect_progress(
+            Conversation(engine), SYSTEM, HELLO, grammar=GRAMMARS["schema"], max_tokens=30
+        )
+        free = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=30)
+    finally:
+        engine.close()
+    assert not any(progress.draft for progress in constrained)
+    assert any(progress.draft for progress in free)
+
+
 @pytest.mark.parametrize("name", ["i-dlm", "nemotron-labs-diffusion"])
 async def test_families_that_verify_their_own_drafts_give_the_same_constrained_text(
     tmp_path: Path, tiny_tokenizer: Tokenizer, name: str
@@ -121,6 +136,7 @@ async def test_families_that_verify_their_own_drafts_give_the_same_constrained_t
     folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, name)
     engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"), decoding="verified")
     engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 2, [0.9] * 2)
+    engine.drafts_with_grammar = True
     try:
         for grammar in (JSONSchema(SHORT), GRAMMARS["regex"]):
             options = {"grammar": grammar, "max_tokens": 80}
