@@ -68,7 +68,7 @@ def main(
     for name in found if remedies else ("served",):
         began, detections = time.process_time(), list[list[Detection]]()
         for turn in turns:
-            frames = found[name](turn.audio, _enrolment(turns, turn))
+            frames = found[name](turn.audio)
             timing = Timing()
             detections.append([detect(turn, frames, ms) for ms in (timing.shortest_wait_ms, timing.longest_wait_ms)])
         seconds = sum(len(turn.audio) for turn in turns) / RECOGNITION_RATE
@@ -78,14 +78,6 @@ def main(
             groups.append(lambda turn: turn.noise)
         for group in groups:
             _print_detections(title, turns, detections, group)
-
-
-def _enrolment(turns: Sequence[NoisyTurn], turn: NoisyTurn) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Another sentence of the same speaker without noise, or the same one if there is no other."""
-    same = [other for other in turns if other.speaker == turn.speaker]
-    other = next((other for other in same if other.text != turn.text), turn)
-    start, end = (round(ms * RECOGNITION_RATE / 1000) for ms in (other.speech_start_ms, other.speech_end_ms))
-    return other.speech[start:end]
 
 
 def _snr_name(turn: NoisyTurn) -> str:

@@ -1,5 +1,5 @@
-"""Detectors that were tried against noise, and the one that is served. Each takes a whole turn and the same person's
-speech without noise, and returns the frames for the turn machine."""
+"""Detectors that were tried against noise, and the one that is served. Each takes a whole turn and returns the frames for
+the turn machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from voice.audio.loudness_gate import LoudnessGate
 from voice.audio.resampling import resample
 from voice.audio.vad import Frame, Silero, SpeechDetector, bundled_silero
 
-Detector = Callable[[Samples, Samples], list[Frame]]
-"""(audio, enrolment), both [T] float32 at 16 kHz → one frame per window."""
+Detector = Callable[[Samples], list[Frame]]
+"""[T] float32 at 16 kHz → one frame per window."""
 
 _DEEP_FILTER_RATE, _MAX_ATTENUATION_DB = 48_000, 100.0
 
@@ -73,7 +73,7 @@ class SyllableGate(LoudnessGate):
 
 
 def gated(silero: Silero, gate: type[LoudnessGate]) -> Detector:
-    def detect(audio: Samples, enrolment: Samples) -> list[Frame]:
+    def detect(audio: Samples) -> list[Frame]:
         detector = SpeechDetector(silero)
         detector._loudness_gate = gate()
         return detector.push(audio)
@@ -94,7 +94,7 @@ def deep_filter_net(silero: Silero, gate: type[LoudnessGate]) -> Detector:
     library.df_free.argtypes = [ctypes.c_void_p]
     inner = gated(silero, gate)
 
-    def detect(audio: Samples, enrolment: Samples) -> list[Frame]:
+    def detect(audio: Samples) -> list[Frame]:
         state = library.df_create(model, _MAX_ATTENUATION_DB, None)
         frame = library.df_get_frame_length(state)
         noisy = resample(audio, RECOGNITION_RATE, _DEEP_FILTER_RATE)
@@ -104,28 +104,13 @@ def deep_filter_net(silero: Silero, gate: type[LoudnessGate]) -> Detector:
             source, target = noisy[start : start + frame], clean[start : start + frame]
             library.df_process_frame(state, source.ctypes.data_as(floats), target.ctypes.data_as(floats))
         library.df_free(state)
-        return inner(resample(clean, _DEEP_FILTER_RATE, RECOGNITION_RATE)[: len(audio)], enrolment)
-
-    return detect
-
-
-def voice_filter(silero: Silero, gate: type[LoudnessGate]) -> Detector:
-    """VoiceFilter-Lite, which keeps the enrolled speaker (`pip install open-voicefilter-lite==0.2.0 librosa`)."""
-    package = import_module("voicefilter_lite")
-    inner = gated(silero, gate)
-
-    def detect(audio: Samples, enrolment: Samples) -> list[Frame]:
-        stream = package.StreamingVoiceFilter()
-        stream.set_enrollment(enrolment)
-        hop = stream.hop_length
-        chunks = [stream.step(audio[start : start + hop]) for start in range(0, len(audio) - hop + 1, hop)]
-        return inner(np.concatenate(chunks).astype(np.float32), enrolment)
+        return inner(resample(clean, _DEEP_FILTER_RATE, RECOGNITION_RATE)[: len(audio)])
 
     return detect
 
 
 def detectors() -> dict[str, Detector]:
-    """The detectors by name; those whose packages are missing are left out."""
+    """The detectors by name; DeepFilterNet is left out if its package is missing."""
     silero = Silero(bundled_silero())
     found = {
         "served": gated(silero, LoudnessGate),
@@ -136,10 +121,9 @@ def detectors() -> dict[str, Detector]:
         "served, and a loud syllable every 450 ms": gated(silero, SyllableGate),
         "no gate": gated(silero, NoGate),
     }
-    for name, make in (("DeepFilterNet", deep_filter_net), ("VoiceFilter-Lite", voice_filter)):
-        try:
-            found[f"{name}, no gate"] = make(silero, NoGate)
-            found[f"{name}, served"] = make(silero, LoudnessGate)
-        except ImportError:
-            continue
+    try:
+        found["DeepFilterNet, no gate"] = deep_filter_net(silero, NoGate)
+        found["DeepFilterNet, served"] = deep_filter_net(silero, LoudnessGate)
+    except ImportError:
+        pass  # not installed
     return found
