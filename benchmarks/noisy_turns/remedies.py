@@ -1,5 +1,5 @@
-"""Detectors that were tried against noise, and the one that is served. Each takes a whole turn and returns the frames for
-the turn machine."""
+"""Detectors that were tried against noise, and the one that is served. Each takes a whole turn and returns the frames
+for the turn machine."""
 
 from __future__ import annotations
 
