@@ -163,7 +163,7 @@ class Conversation:
                 after_output=after_output,
             )
         options = _Options(max_tokens, deadline, schedule, form)
-        declarations = [declaration(tool) for tool in tools]
+        declarations = _declarations(tools, tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
             await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
@@ -220,7 +220,7 @@ class Conversation:
         If the conversation does not fit, or the template refuses it, `reply` reports that later.
         """
 
-        declarations = [declaration(tool) for tool in tools]
+        declarations = _declarations(tools, tool_choice)
 
         def steps() -> RequestSteps:
             ids, _ = self._encode(list(messages), declarations, False)
@@ -462,6 +462,11 @@ class Conversation:
             return False
         num_instructions = self._instruction_tokens(messages, tools, ids)
         return len(ids) - num_instructions > self._max_message_tokens
+
+
+def _declarations(tools: Sequence[Tool], tool_choice: ToolChoice) -> list[Mapping[str, Any]]:
+    """What the prompt says about tools. Nothing if none may be called: a small model would write a call as its text."""
+    return [] if tool_choice == "none" else [declaration(tool) for tool in tools]
 
 
 def _num_instructions(messages: Sequence[Message]) -> int:

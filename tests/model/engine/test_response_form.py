@@ -345,10 +345,26 @@ async def test_the_first_tokens_likelihood_decides_between_call_and_text(
 async def test_without_a_call_the_text_is_that_of_free_decoding(
     drafting: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def greedy_text(model: LoadedModel) -> str:
+        decoder, cache, tokens = model.decoder, model.decoder.new_cache(), list[int]()
+        logits = decoder.forward(prompt, cache, logits="last")
+        while len(tokens) < 30:
+            tokens.append(int(logits[-1].argmax()))
+            logits = decoder.forward(tokens[-1:], cache, logits="last")
+        return "".join(map(model.tokenizer.detokenizer().push, tokens))
+
     monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
-    expected = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="none", max_tokens=30)
+    prompt = drafting.model.template.encode([HELLO], tools=[declaration(WEATHER)])
     progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], max_tokens=30)
-    assert committed_text(progress) == committed_text(expected) != ""
+    assert committed_text(progress) == drafting.call(greedy_text) != ""
+
+
+async def test_tools_that_must_not_be_called_are_not_in_the_prompt(drafting: Engine) -> None:
+    """The 0.5B wrote a call as its text, and the response was empty."""
+    plain = await collect_progress(Conversation(drafting), HELLO, max_tokens=5)
+    chosen = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="none", max_tokens=5)
+    assert chosen[-1].prompt_tokens == plain[-1].prompt_tokens
+    assert committed_text(chosen) == committed_text(plain)
 
 
 async def test_the_response_to_a_tools_output_begins_with_a_word_and_is_no_call(
@@ -384,14 +400,15 @@ async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> No
         await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice=HANG_UP)
 
 
-async def test_the_tools_are_read_ahead(drafting: Engine) -> None:
+async def test_the_tools_are_read_ahead(drafting: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
     conversation = Conversation(drafting)
     conversation.prepare([SYSTEM, HELLO], tools=[WEATHER])
     declarations = [declaration(WEATHER)]
     prompt = drafting.model.template.encode([SYSTEM, HELLO], tools=declarations, add_generation_prompt=False)
     while conversation.cached_tokens < len(prompt):  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)
-    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], tool_choice="none", max_tokens=3)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], max_tokens=3)
     assert progress[0].cached_tokens == len(prompt)
 
 
