@@ -91,7 +91,9 @@ class ChatCompletions:
     async def _updates(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Update]]:
         """What each choice generates, as it comes."""
         with self._limit.slot():
-            messages, planned = await add_plan(self._engine, conversation_messages(body), body.reasoning_effort)
+            messages, planned = await add_plan(
+                self._engine, conversation_messages(body.messages), body.reasoning_effort
+            )
             requests = [
                 GenerationRequest(
                     messages,

@@ -15,7 +15,7 @@ from model.engine.decision import Decider
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import CompletionLimit, TokenUsage, api_errors
-from server.chat_completions.requests import check_model
+from server.chat_completions.requests import check_model, conversation_messages
 from server.chat_completions.schema import ChatMessage, StrictModel
 from server.chat_completions.streaming import unless_disconnected
 from voice.language_model import Message
@@ -117,7 +117,7 @@ class Decisions:
 def _messages(body: DecideRequest, request: str) -> list[Message]:
     messages = [] if body.instructions is None else [Message("system", body.instructions)]
     if body.messages is not None:
-        messages += [Message("system" if m.role == "developer" else m.role, m.text) for m in body.messages]
+        messages += conversation_messages(body.messages)
     if body.input is not None:
         messages.append(Message("user", body.input))
     if messages[-1].role == "user":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.sampling import Sampling
 from server.chat_completions.errors import APIError
-from server.chat_completions.schema import ChatCompletionRequest, ResponseFormat, SamplingFields
+from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, ResponseFormat, SamplingFields
 from voice.language_model import Message, NamedTool, Tool, ToolCall
 
 ANY_MODEL = "rejoinder"
@@ -29,7 +30,7 @@ def check_model(name: str | None, served: str) -> None:
         )
 
 
-def conversation_messages(body: ChatCompletionRequest) -> list[Message]:
+def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
     """The conversation, with `developer` messages as instructions."""
     return [
         Message(
@@ -38,7 +39,7 @@ def conversation_messages(body: ChatCompletionRequest) -> list[Message]:
             tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()),
             message.tool_call_id,
         )
-        for message in body.messages
+        for message in messages
     ]
 
 

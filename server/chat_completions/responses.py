@@ -26,7 +26,7 @@ from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import check_model, function_tool
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
-from server.chat_completions.schema import ContentPart
+from server.chat_completions.schema import content_text
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
 from voice.language_model import Message, NamedTool, ToolCall
 
@@ -161,17 +161,11 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
             else:
                 messages.append(Message("assistant", "", (call,)))
         elif item.type == "function_call_output":
-            messages.append(Message("tool", _text(item.output), tool_call_id=item.call_id))
+            messages.append(Message("tool", content_text(item.output), tool_call_id=item.call_id))
         else:
             role = item.role or "user"
-            messages.append(Message("system" if role == "developer" else role, _text(item.content)))
+            messages.append(Message("system" if role == "developer" else role, content_text(item.content)))
     return messages
-
-
-def _text(content: str | list[ContentPart] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.text or part.refusal or "" for part in content)
 
 
 def _reply_options(body: ResponseRequest) -> dict[str, Any]:

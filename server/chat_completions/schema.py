@@ -42,6 +42,13 @@ class ContentPart(StrictModel):
         return self
 
 
+def content_text(content: str | list[ContentPart] | None) -> str:
+    """Content, as one string."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text or part.refusal or "" for part in content)
+
+
 class FunctionCall(StrictModel):
     """The function and its arguments, as JSON text."""
 
@@ -81,9 +88,7 @@ class ChatMessage(StrictModel):
     @property
     def text(self) -> str:
         """The content, as one string."""
-        if self.content is None or isinstance(self.content, str):
-            return self.content or ""
-        return "".join(part.text or part.refusal or "" for part in self.content)
+        return content_text(self.content)
 
 
 class FunctionDefinition(StrictModel):
