@@ -9,12 +9,17 @@ import re
 from dataclasses import dataclass, replace
 
 _MIN_WORDS_BEFORE_COMMA = 6
-"""A later clause ends at a comma only after at least this many words. Shorter ones make the voice sound breathless."""
+"""A later clause ends at a comma only after at least this many words. Shorter ones make the voice sound breathless.
+Here and below, each digit of a number counts as a word: it takes about as long to generate and to say."""
 
 _MIN_LIMIT_WORDS, _MAX_WORDS = 3, 24
 """A clause is cut at a word limit even without punctuation. The limit lies between these two: twice the words so far
 plus two, because those words play while the next ones are generated and synthesized ("Sure," covers four). The longest
 clause, eight seconds of speech, takes half a second to synthesize."""
+
+_MIN_WORDS_BEFORE_NUMBER = 3
+"""The first clause ends before a number in digits if it has this many words: "The moon is about" plays while
+"238,857 miles" is generated, a token for each digit."""
 
 _MAX_CHARACTERS = 240
 """A clause is cut here whatever it contains, such as a web address or a run of symbols."""
@@ -35,8 +40,9 @@ _NUMERALS = frozenset(
 
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
 _STRONG_PUNCTUATION = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
-_WEAK_PUNCTUATION = re.compile(r"[,;:—–][\"')\]]*(?=\s)")
+_WEAK_PUNCTUATION = re.compile(r"[,;:—–][\"')\]]*(?=\s)|(?=\s\()")
 _WORD = re.compile(r"\S+(?=\s)")
+_NUMBER_NEXT = re.compile(r"\S(?=\s+[$€£]?\d)")
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class ClauseSplitter:
 
     def _take(self, cut: int) -> Clause:
         text, self._text = self._text[:cut], self._text[cut:]
-        self._num_words += len(speakable(text).split())
+        self._num_words += _num_words(speakable(text))
         return Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
 
     def _cut(self) -> int | None:
@@ -91,24 +97,36 @@ class ClauseSplitter:
         ][:1]
         min_words = _MIN_WORDS_BEFORE_COMMA if self._num_words else 1
         cuts += [
-            m.end() for m in _WEAK_PUNCTUATION.finditer(self._text) if len(self._text[: m.end()].split()) >= min_words
+            m.end() for m in _WEAK_PUNCTUATION.finditer(self._text) if _num_words(self._text[: m.end()]) >= min_words
         ][:1]
-        words = list(_WORD.finditer(self._text))
+        if not self._num_words:
+            cuts += [
+                m.end()
+                for m in _NUMBER_NEXT.finditer(self._text)
+                if _num_words(self._text[: m.end()]) >= _MIN_WORDS_BEFORE_NUMBER
+            ][:1]
         limit = max(_MIN_LIMIT_WORDS, min(2 * self._num_words + 2, _MAX_WORDS))
-        normalized = [re.sub(r"[^\w']", "", word.group().lower()) for word in words]
-        cuts += [
-            word.end()
-            for word, plain in zip(words[limit - 1 :], normalized[limit - 1 :], strict=True)
-            if not (
-                plain in _FUNCTION_WORDS or plain in _NUMERALS or plain.isdigit() or _ABBREVIATION.search(word.group())
-            )
-        ][:1]
-        if len(words) >= _MAX_WORDS:
-            cuts.append(words[_MAX_WORDS - 1].end())
+        num_words = 0
+        for word in _WORD.finditer(self._text):
+            num_words += _num_words(word.group())
+            if num_words >= _MAX_WORDS or (num_words >= limit and _may_end_a_clause(word.group())):
+                cuts.append(word.end())
+                break
         if len(self._text) > _MAX_CHARACTERS:
             cuts.append(_MAX_CHARACTERS)
         usable = [cut for cut in cuts if self._text[:cut].strip()]
         return min(usable, default=None)
+
+
+def _num_words(text: str) -> int:
+    """Number of words, in which each digit counts as one."""
+    return sum(max(1, sum(map(str.isdigit, word))) for word in text.split())
+
+
+def _may_end_a_clause(word: str) -> bool:
+    """Whether the next word does not belong to this one."""
+    plain = re.sub(r"[^\w']", "", word.lower())
+    return not (plain in _FUNCTION_WORDS or plain in _NUMERALS or plain.isdigit() or _ABBREVIATION.search(word))
 
 
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
