@@ -6,6 +6,7 @@ and the audio. Each shifts the log-odds; their sum gives the probability, and th
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -75,6 +76,12 @@ _DIGIT_WORDS = frozenset("zero oh one two three four five six seven eight nine d
 _DICTATED_THINGS = re.compile(
     r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b"
 )
+
+_WHOLE_NUMBER_DIGITS = 10
+"""A dictated number of this many digits is most likely a telephone number, and complete."""
+
+_LONG_NUMBERS = re.compile(r"\b(?:card|account|iban|serial|tracking)\b")
+"""What has a longer number."""
 
 _BACKCHANNELS = frozenset(
     "mhm mm mmm mmhmm mm-hmm mhmm uh-huh uhhuh hm hmm huh yeah yep yes right okay ok sure aha ah oh i see wow nice "
@@ -149,15 +156,17 @@ def predict_endpoint(
     share = (_SHORTEST_WAIT_FROM - probability) / (_SHORTEST_WAIT_FROM - _LONGEST_WAIT_BELOW)
     share = min(1.0, max(0.0, share))
     wait = timing.shortest_wait_ms + share * (timing.longest_wait_ms - timing.shortest_wait_ms)
+    nothing_is_missing = _is_whole_question(text) or _ends_in_whole_number(text)
     if is_dictating(text):  # after any digit the number may be complete, whatever the sentence looks like
         wait = max(wait, timing.dictation_wait_ms)
-    elif probability < _INCOMPLETE_BELOW and not _is_whole_question(text):
+    elif probability < _INCOMPLETE_BELOW and not nothing_is_missing:
         wait = timing.patient_wait_ms
     if not answers_question and _is_statement(text):
         wait = max(wait, min(timing.statement_wait_ms, timing.longest_wait_ms))
     if pauses is not None and probability < _SHORTEST_WAIT_FROM:
         wait = max(wait, min(pauses.typical_ms(timing), timing.longest_wait_ms))
-        wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, timing.patient_wait_ms))
+        limit = timing.longest_wait_ms if nothing_is_missing else timing.patient_wait_ms
+        wait = max(wait, min(_PAUSE_MARGIN * pauses.longest_in_turn_ms, limit))
     return EndpointPrediction(round(probability, 3), round(wait))
 
 
@@ -181,19 +190,24 @@ def _is_statement(text: str) -> bool:
 def is_dictating(text: str) -> bool:
     """Whether the user is in the middle of a number or of spelling a word."""
     words = _words(text)
-    num_trailing = 0
-    while num_trailing < len(words) and _is_digit(words[-1 - num_trailing]):
-        num_trailing += 1
-    digits = sum(len(word) if word.isdigit() else 1 for word in words[len(words) - num_trailing :])
-    names_dictated_thing = bool(_DICTATED_THINGS.search(text.lower()))
-    if not num_trailing or "?" in text or (words[0] in _QUESTION_WORDS and not names_dictated_thing):
+    spoken, digits = _trailing_digits(words)
+    named = bool(_DICTATED_THINGS.search(text.lower()))
+    if not spoken or "?" in text or (words[0] in _QUESTION_WORDS and not named) or _ends_in_whole_number(text):
         return False
-    in_groups = (
-        num_trailing == len(words)
-        or num_trailing >= 3
-        or (words[-1].isdigit() and digits == 3)  # 415, as a phone number begins
-    )
-    return digits < 10 and (in_groups or names_dictated_thing)
+    starts_telephone_number = words[-1].isdigit() and digits == 3  # 415
+    return spoken == len(words) or spoken >= 3 or starts_telephone_number or named
+
+
+def _ends_in_whole_number(text: str) -> bool:
+    """Whether the text ends in as many digits as a telephone number has, and nothing says that there are more."""
+    _, digits = _trailing_digits(_words(text))
+    return digits >= _WHOLE_NUMBER_DIGITS and not _LONG_NUMBERS.search(text.lower())
+
+
+def _trailing_digits(words: list[str]) -> tuple[int, int]:
+    """How many words at the end are digits or spelled letters, and how many digits they are."""
+    trailing = list(itertools.takewhile(_is_digit, reversed(words)))
+    return len(trailing), sum(len(word) if word.isdigit() else 1 for word in trailing)
 
 
 def is_backchannel(text: str) -> bool:

@@ -62,6 +62,7 @@ def test_the_probability_from_the_audio_changes_the_wait() -> None:
         ("It's spelled R E J", True),
         ("You can call me at 415", True),
         ("The code is 4 4 1 9 2 0 5 5 1 2", False),  # as long as a phone number
+        ("My card number is 4 4 1 9 2 0 5 5 1 2 7 7", True),  # which has sixteen
         ("What is two plus two", False),
         ("What is 15 times 3?", False),
         ("I have two", False),
@@ -120,6 +121,16 @@ def test_a_user_who_dictates_with_long_pauses_gets_the_longer_of_both_waits() ->
     assert wait_ms("My number is five five five", text_probability=0.5, pauses=pauses) > TIMING.dictation_wait_ms
     patient = Timing(longest_wait_ms=1200, patient_wait_ms=1400)
     assert wait_ms("My number is five five five", patient, text_probability=0.2) > patient.dictation_wait_ms
+
+
+@pytest.mark.parametrize("text", ["It is 415-926-53-58", "Suppose it rains. What should I bring to a paper?"])
+@pytest.mark.parametrize("text_probability", [0.01, 0.6])
+def test_after_a_whole_number_or_question_nobody_waits_longer_because_of_a_pause_before(
+    text: str, text_probability: float
+) -> None:
+    pauses = PauseHistory()
+    pauses.add(1000)
+    assert wait_ms(text, text_probability=text_probability, pauses=pauses) <= TIMING.longest_wait_ms
 
 
 @pytest.mark.parametrize("text", ["I am doing well.", "That is what it looks like."])
