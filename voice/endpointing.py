@@ -77,6 +77,9 @@ _DICTATED_THINGS = re.compile(
     r"\b(?:number|code|zip|phone|card|pin|spell|spelled|account|digits?|extension|serial|address)\b"
 )
 
+_MIN_GROUPED_DIGITS = 6
+"""A number of this many digits, or more, is said in groups."""
+
 _WHOLE_NUMBER_DIGITS = 10
 """A dictated number of this many digits is most likely a telephone number, and complete."""
 
@@ -194,8 +197,9 @@ def is_dictating(text: str) -> bool:
     named = bool(_DICTATED_THINGS.search(text.lower()))
     if not spoken or "?" in text or (words[0] in _QUESTION_WORDS and not named) or _ends_in_whole_number(text):
         return False
-    starts_telephone_number = words[-1].isdigit() and digits == 3  # 415
-    return spoken == len(words) or spoken >= 3 or starts_telephone_number or named
+    looks_like_a_group = words[-1].isdigit() and digits == 3  # 415, as a telephone number begins
+    in_groups = looks_like_a_group or digits >= _MIN_GROUPED_DIGITS or spoken >= 3
+    return in_groups or spoken == len(words) or named
 
 
 def _ends_in_whole_number(text: str) -> bool:
@@ -207,7 +211,7 @@ def _ends_in_whole_number(text: str) -> bool:
 def _trailing_digits(words: list[str]) -> tuple[int, int]:
     """How many words at the end are digits or spelled letters, and how many digits they are."""
     trailing = list(itertools.takewhile(_is_digit, reversed(words)))
-    return len(trailing), sum(len(word) if word.isdigit() else 1 for word in trailing)
+    return len(trailing), sum(len(word) if word not in _DIGIT_WORDS else 1 for word in trailing)
 
 
 def is_backchannel(text: str) -> bool:
@@ -251,7 +255,8 @@ def _words(text: str) -> list[str]:
 
 
 def _is_digit(word: str) -> bool:
-    return word.isdigit() or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
+    """Whether this is a number in digits ("o2o" as well), a digit's name or a spelled letter."""
+    return word.replace("o", "0").isdigit() or word in _DIGIT_WORDS or (len(word) == 1 and word not in ("a", "i"))
 
 
 def _log_odds(probability: float) -> float:

@@ -61,6 +61,8 @@ def test_the_probability_from_the_audio_changes_the_wait() -> None:
         ("0 7 7 3", True),
         ("It's spelled R E J", True),
         ("You can call me at 415", True),
+        ("Please note O2O, 7946", True),
+        ("Please write down 7946, 1833.", True),
         ("The code is 4 4 1 9 2 0 5 5 1 2", False),  # as long as a phone number
         ("My card number is 4 4 1 9 2 0 5 5 1 2 7 7", True),  # which has sixteen
         ("What is two plus two", False),
@@ -123,7 +125,9 @@ def test_a_user_who_dictates_with_long_pauses_gets_the_longer_of_both_waits() ->
     assert wait_ms("My number is five five five", patient, text_probability=0.2) > patient.dictation_wait_ms
 
 
-@pytest.mark.parametrize("text", ["It is 415-926-53-58", "Suppose it rains. What should I bring to a paper?"])
+@pytest.mark.parametrize(
+    "text", ["It is 415-926-53-58", "Please note O2O, 7946, 1833.", "Suppose it rains. What should I bring to a paper?"]
+)
 @pytest.mark.parametrize("text_probability", [0.01, 0.6])
 def test_after_a_whole_number_or_question_nobody_waits_longer_because_of_a_pause_before(
     text: str, text_probability: float
