@@ -6,16 +6,18 @@ The clauses joined together are exactly the text. `speakable` converts one into 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from voice.clause_pace import ClausePace
 
 _MIN_WORDS_BEFORE_COMMA = 6
 """A later clause ends at a comma only after at least this many words. Shorter ones make the voice sound breathless.
 Here and below, each digit of a number counts as a word: it takes about as long to generate and to say."""
 
 _MIN_LIMIT_WORDS, _MAX_WORDS = 3, 24
-"""A clause is cut at a word limit even without punctuation. The limit lies between these two: twice the words so far
-plus two, because those words play while the next ones are generated and synthesized ("Sure," covers four). The longest
-clause, eight seconds of speech, takes half a second to synthesize."""
+"""A clause is cut at a word limit even without punctuation. The limit lies between these two: at most twice the words
+so far plus two, because those words play while the next ones are generated and synthesized ("Sure," covers four), and
+fewer where the pace is slow. The longest clause, eight seconds of speech, takes half a second to synthesize."""
 
 _MIN_WORDS_BEFORE_NUMBER = 3
 """The first clause ends before a number in digits if it has this many words: "The moon is about" plays while
@@ -57,11 +59,21 @@ class Clause:
     text: str
     ends_sentence: bool
 
+    @property
+    def num_words(self) -> int:
+        """Number of words to pronounce, in which each digit counts as one."""
+        return _num_words(speakable(self.text))
+
 
 @dataclass
 class ClauseSplitter:
-    """Splits one response."""
+    """Splits one response.
 
+    Args:
+        pace: how fast clauses are prepared where this one is spoken.
+    """
+
+    pace: ClausePace = field(default_factory=ClausePace)
     _text: str = ""
     _num_words: int = 0
     """Words in the clauses so far."""
@@ -86,8 +98,9 @@ class ClauseSplitter:
 
     def _take(self, cut: int) -> Clause:
         text, self._text = self._text[:cut], self._text[cut:]
-        self._num_words += _num_words(speakable(text))
-        return Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
+        clause = Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
+        self._num_words += clause.num_words
+        return clause
 
     def _cut(self) -> int | None:
         """Where the next clause ends, or None if it is not complete. A punctuation mark counts only once the next
@@ -105,7 +118,7 @@ class ClauseSplitter:
                 for m in _NUMBER_NEXT.finditer(self._text)
                 if _num_words(self._text[: m.end()]) >= _MIN_WORDS_BEFORE_NUMBER
             ][:1]
-        limit = max(_MIN_LIMIT_WORDS, min(2 * self._num_words + 2, _MAX_WORDS))
+        limit = max(_MIN_LIMIT_WORDS, min(self.pace.growth * (self._num_words + 1), _MAX_WORDS))
         num_words = 0
         for word in _WORD.finditer(self._text):
             num_words += _num_words(word.group())

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from voice import events
+from voice.clause_pace import ClausePace
 from voice.history import new_id
 from voice.language_model import LanguageModel, Message
 from voice.response import Response
@@ -40,6 +41,7 @@ class OutOfBandResponses:
         self._language_model, self._speech_models = language_model, speech_models
         self._emit, self._spawn, self._clock = emit, spawn, clock
         self._active: dict[str, tuple[Response, LanguageModel]] = {}
+        self._pace = ClausePace()
 
     def start(self, request: ResponseRequest, messages: Callable[[], Awaitable[list[Message]]]) -> None:
         """Start a response to what `messages` returns.
@@ -60,6 +62,7 @@ class OutOfBandResponses:
             lambda: None,
             self._spawn,
             self._clock,
+            self._pace,
         )
         response_id, language_model = new_id("resp"), self._language_model.fork()
         self._active[response_id] = (response, language_model)

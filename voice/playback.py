@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from voice import events
+from voice.clause_pace import ClausePace
 from voice.history import History, new_id
 from voice.instructions import INSTRUCTIONS
 from voice.language_model import Effort, LanguageModel, Message, Tool, ToolChoice, Truncation
@@ -95,6 +96,7 @@ class Playback:
         self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
         self._response: Response | None = None
         self._playing: list[Response] = []
+        self._pace = ClausePace()
         self._done_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -122,6 +124,7 @@ class Playback:
             on_first_audio,
             self._spawn,
             self._clock,
+            self._pace,
         )
 
     def start(

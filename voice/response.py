@@ -17,6 +17,7 @@ import numpy as np
 
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
+from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, HistoryItem, Item, Span, new_id
@@ -93,6 +94,7 @@ class Response:
         on_first_audio: called when the first audio has been sent.
         spawn: starts the response's tasks.
         clock: seconds, monotonic.
+        pace: of the conversation's clauses; updated.
 
     Attributes:
         response_id: its id on the wire; set by `release`.
@@ -113,6 +115,7 @@ class Response:
         on_first_audio: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
+        pace: ClausePace,
     ) -> None:
         self.response_id, self.item = "", self._new_message(options)
         self.items: list[Item | FunctionCall] = []
@@ -120,7 +123,8 @@ class Response:
         self.done = False
         self.played_until = 0.0
         self._options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
-        self._on_first_audio, self._spawn = on_first_audio, spawn
+        self._on_first_audio, self._spawn, self._pace = on_first_audio, spawn, pace
+        self._paused_s = 0.0
         self.requested, self.ready = asyncio.Event(), asyncio.Event()
         self._released = False
         self._work: asyncio.Task[None] | None = None
@@ -318,11 +322,15 @@ class Response:
         deadline: float | None,
         clauses: asyncio.Queue[Clause | None],
     ) -> None:
-        splitter = ClauseSplitter()
+        splitter, previous = ClauseSplitter(self._pace), self._clock()
 
         def queue_clause(clause: Clause) -> None:
+            nonlocal previous
             self._stamp("first_clause")
             clauses.put_nowait(clause)
+            now, start = self._clock(), max(previous, self.metrics.stamps.get("first_committed", previous))
+            self._pace.add_generation(clause.num_words, max(0.0, now - start - self._paused_s))
+            previous, self._paused_s = now, 0.0
 
         def on_progress(progress: Progress) -> None:
             for clause in splitter.push(progress.committed):
@@ -364,9 +372,15 @@ class Response:
                 synthesis = self._synthesize(clause)
             if first:
                 language_model.pause(_MAX_PAUSE_S)
-            self._add_chunk(clause.text, await synthesis)
+            start, begun_early = self._clock(), synthesis.done()
+            audio = await synthesis
+            seconds = self._clock() - start
+            if not begun_early:
+                self._pace.add_synthesis(clause.num_words, seconds, len(audio) / OUTPUT_RATE)
+            self._add_chunk(clause.text, audio)
             if first:
                 language_model.pause(0)
+                self._paused_s = min(seconds, _MAX_PAUSE_S)
             first = False
 
     def _add_chunk(self, text: str, audio: Samples = events.NO_SAMPLES) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voice.clause_pace import ClausePace
 from voice.clauses import ClauseSplitter, speakable
 
 
@@ -57,6 +58,24 @@ def test_the_first_clause_comes_early_and_a_long_one_is_cut() -> None:
     later = splitter.push("word " * 70)
     assert [len(clause.text.split()) for clause in later] == [10, 24, 24]  # each plays while the next one is prepared
     assert not any(clause.ends_sentence for clause in later)
+
+
+def test_on_a_slow_machine_clauses_grow_slower() -> None:
+    pace = ClausePace()
+    pace.add_generation(10, 1.0)
+    pace.add_synthesis(10, 0.75, 3.0)  # 0.175 s to prepare a word, which plays for 0.3 s
+    assert pace.growth == pytest.approx(1.2)
+    clauses = ClauseSplitter(pace).push("word " * 30)
+    assert [len(clause.text.split()) for clause in clauses] == [3, 5, 11]
+    pace.add_generation(10, 100.0)
+    assert len(ClauseSplitter(pace).push("word " * 9)) == 3  # three words are the least
+
+
+def test_the_pace_of_a_fast_machine_does_not_make_clauses_longer() -> None:
+    pace = ClausePace()
+    pace.add_generation(10, 0.0)
+    pace.add_synthesis(10, 0.0, 3.0)
+    assert pace.growth == ClausePace().growth == 2.0
 
 
 @given(st.text(alphabet="ab .,!?\n—1", max_size=200), st.integers(1, 9))
