@@ -24,7 +24,7 @@ from faster_whisper.tokenizer import _LANGUAGE_CODES, Tokenizer
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.speech_device import CPU, SpeechDevice
-from voice.word_alignment import Word, align_words
+from voice.word_alignment import Word, align_words, without_pauses
 
 _MAX_WINDOW_S = 30
 """Whisper has position embeddings for 30 s."""
@@ -148,7 +148,7 @@ class Recognizer:
         probabilities."""
         encoded = self._model.encode(self._features(audio, FINAL_WINDOW))
         frames = min(len(audio) * _MEL_FRAMES_PER_S // RECOGNITION_RATE, _MAX_WINDOW_S * _MEL_FRAMES_PER_S)
-        return align_words(self._model, self._tokenizer, encoded, text, frames)
+        return without_pauses(align_words(self._model, self._tokenizer, encoded, text, frames), audio)
 
     def transcribe(
         self, audio: Samples, window: EncoderWindow = FINAL_WINDOW, is_cancelled: Callable[[], bool] = lambda: False
@@ -226,6 +226,15 @@ class Recognizer:
         return Segment(remove_repetitions(text, strict=too_fast or not closed), start, end, closed)
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of an utterance and its transcript. `start` and `end` are samples."""
+
+    text: str
+    start: int
+    end: int
+
+
 class Utterance:
     """Transcribes one user turn: audio in, interim transcripts out, then one final transcript. Transcription may run on
     any thread; requests for it come from one thread.
@@ -242,8 +251,7 @@ class Utterance:
         self._recognizer = recognizer
         self._blocks: list[Samples] = []
         self.samples = self.latest_request = 0
-        self._finished_text: list[str] = []
-        self._finished_samples = 0
+        self._finished: list[_Chunk] = []
         self._stable: list[str] = []
         self._last_words: list[str] = []
         self._early_samples = 0
@@ -300,12 +308,22 @@ class Utterance:
             return " ".join(self._words(FINAL_WINDOW, until, number))
 
     def words(self, text: str, until: int) -> list[Word]:
-        """The words of the transcript of the first `until` samples, with their times and probabilities. None are
-        returned for turns of more than 28 s, which are not transcribed in one piece."""
-        audio = np.concatenate(self._blocks)[:until] if self._blocks else np.zeros(0, np.float32)
-        if not text or self._finished_samples or len(audio) > _MAX_SPEECH_S * RECOGNITION_RATE:
-            return []
-        return self._recognizer.words(audio, text)
+        """The words of `text`, the final transcript of the first `until` samples, with their times and
+        probabilities."""
+        with self._chunk_lock:
+            finished, start = tuple(self._finished), self._finished_samples
+        rest = text.removeprefix(" ".join(" ".join(chunk.text for chunk in finished).split())).strip()
+        audio = np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
+        words: list[Word] = []
+        for chunk in (*finished, _Chunk(rest, start, until)):
+            if chunk.text and chunk.end > chunk.start:
+                aligned = self._recognizer.words(audio[chunk.start : chunk.end], chunk.text)
+                words += [word.shifted(chunk.start / RECOGNITION_RATE) for word in aligned]
+        return words
+
+    @property
+    def _finished_samples(self) -> int:
+        return self._finished[-1].end if self._finished else 0
 
     def _update_stable(self, words: list[str]) -> None:
         prefix = _common_prefix(words, self._last_words)
@@ -327,7 +345,7 @@ class Utterance:
             audio = received[self._finished_samples : until]
             while len(audio) > _MAX_PENDING_S * RECOGNITION_RATE:
                 audio = audio[self._finish_chunk(audio, is_cancelled) :]
-            finished = tuple(self._finished_text)
+            finished = tuple(chunk.text for chunk in self._finished)
         tail = [segment.text for segment in self._recognizer.transcribe(audio, window, is_cancelled)]
         return " ".join([*finished, *tail]).split()
 
@@ -338,8 +356,8 @@ class Utterance:
         complete = [s for s in segments if s.closed and s.end_s < _MAX_PENDING_S - _END_SLACK_S] or segments
         num_samples = int(complete[-1].end_s * RECOGNITION_RATE) if complete else len(chunk)
         num_samples = max(num_samples, RECOGNITION_RATE)  # always advance, even if Whisper ends everything at 0 s
-        self._finished_text += [segment.text for segment in complete]
-        self._finished_samples += num_samples
+        start, text = self._finished_samples, " ".join(segment.text for segment in complete)
+        self._finished.append(_Chunk(text, start, start + num_samples))
         return num_samples
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -161,9 +162,41 @@ def test_a_long_monologue_is_transcribed_to_its_end(recognizer: Recognizer, voic
     sound = np.concatenate([synthesize(voice, sentence, after=0.4) for sentence in SENTENCES * 3])
     utterance = Utterance(recognizer)
     utterance.add(resample(sound, OUTPUT_RATE, RECOGNITION_RATE))
-    heard = utterance.final().lower()
+    transcript = utterance.final()
+    heard = transcript.lower()
     assert len(sound) / OUTPUT_RATE > 40
     assert heard.count("museum") == 3 and heard.count("weather") == 3
+    words = utterance.words(transcript, utterance.samples)
+    assert [word.text for word in words] == transcript.split()
+    assert all(first.end_s <= second.start_s + 0.02 for first, second in pairwise(words))
+    period_s = len(sound) / OUTPUT_RATE / 3
+    museums = [word.start_s for word in words if "museum" in word.text.lower()]
+    assert museums == pytest.approx([museums[0], museums[0] + period_s, museums[0] + 2 * period_s], abs=0.15)
+
+
+def test_words_have_the_times_at_which_they_were_spoken(recognizer: Recognizer, voice: Voice) -> None:
+    texts = ["The museum opens on Sunday.", "Please call my sister.", "Thank you."]
+    spoken = [resample(synthesize(voice, text), OUTPUT_RATE, RECOGNITION_RATE) for text in texts]
+    pause = np.zeros(RECOGNITION_RATE, np.float32)
+    sound = np.concatenate([one for part in spoken for one in (pause, part)] + [pause])
+    times, position = [], 0
+    for part in spoken:
+        position += len(pause)
+        loud = np.flatnonzero(np.abs(part) > 0.02 * np.abs(part).max())
+        times.append(((position + loud[0]) / RECOGNITION_RATE, (position + loud[-1]) / RECOGNITION_RATE))
+        position += len(part)
+    noise = 0.002 * np.random.default_rng(1).standard_normal(len(sound)).astype(np.float32)
+    for audio in (sound, sound + noise):
+        utterance = Utterance(recognizer)
+        utterance.add(audio)
+        transcript = utterance.final()
+        words = utterance.words(transcript, utterance.samples)
+        assert [word.text for word in words] == transcript.split()
+        assert all(token.logprob <= 0 for word in words for token in word.tokens)
+        ends = [n for n, word in enumerate(words) if word.text[-1] in ".,!?"]
+        starts = [0, *(n + 1 for n in ends[:-1])]
+        aligned = [(words[first].start_s, words[last].end_s) for first, last in zip(starts, ends, strict=True)]
+        assert np.abs(np.array(aligned) - np.array(times)).max() < 0.2, (aligned, times)
 
 
 def test_speech_is_detected_at_the_right_time(voice: Voice) -> None:
