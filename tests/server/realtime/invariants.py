@@ -27,6 +27,7 @@ class Invariants:
         self._item_ids: set[str] = set()
         self._call_ids: set[str] = set()
         self._arguments: dict[str, str] = {}
+        self._cancelled_calls: set[str] = set()
 
     def check(self, event: Mapping[str, Any]) -> None:
         """Check one event against all earlier ones."""
@@ -53,6 +54,7 @@ class Invariants:
         """Check that whatever started has ended."""
         assert not self.open_responses
         assert not self.open_items
+        assert not self._cancelled_calls, "a cancelled call gets an output"
 
     def _check_created(self, response: Mapping[str, Any]) -> None:
         in_conversation = response["conversation_id"] is not None
@@ -85,6 +87,7 @@ class Invariants:
         assert self.open_items.get(item_id) == event["response_id"], "nothing comes after output_item.done"
         if kind == "response.output_item.done":
             assert item_id not in self._open_parts, "content parts end before their item"
+            self._note_cancelled_call(event)
             del self.open_items[item_id]
         elif kind == "response.content_part.added":
             self._open_parts.add(item_id)
@@ -97,8 +100,15 @@ class Invariants:
         else:
             assert item_id in self._open_parts, "text and audio belong to an open content part"
 
+    def _note_cancelled_call(self, event: Mapping[str, Any]) -> None:
+        item, in_conversation = event["item"], self.open_responses[event["response_id"]]
+        if in_conversation and item["type"] == "function_call" and item["status"] == "incomplete":
+            self._cancelled_calls.add(item["call_id"])
+
     def _check_added(self, event: Mapping[str, Any]) -> None:
         item_id = event["item"]["id"]
         assert item_id not in self._item_ids, "item ids are unique"
         assert event["previous_item_id"] is None or event["previous_item_id"] in self._item_ids
         self._item_ids.add(item_id)
+        if event["item"]["type"] == "function_call_output":
+            self._cancelled_calls.discard(event["item"]["call_id"])

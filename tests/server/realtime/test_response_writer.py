@@ -10,8 +10,9 @@ import pytest
 
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 from voice.function_calls import CANCELLED_OUTPUT
-from voice.history import PENDING_OUTPUT
+from voice.history import PENDING_OUTPUT, FunctionCall, FunctionCallOutput
 from voice.language_model import NamedTool
+from voice.turn_machine import Assistant
 
 WEATHER = {
     "type": "function",
@@ -217,6 +218,57 @@ def test_a_slow_function_blocks_nothing_and_its_result_survives_an_interruption(
     assert during[3].content == PENDING_OUTPUT
     assert [message.role for message in after][-3:] == ["assistant", "tool", "user"]
     assert after[-2].content == "Rain."
+
+
+def test_a_result_is_recorded_at_once_while_a_response_is_spoken_and_survives_every_interruption() -> None:
+    def outputs(client: Client) -> list[str]:
+        return [message.content for message in client.language_model.prompts[-1] if message.role == "tool"]
+
+    async def scenario(client: Client) -> None:
+        client.language_model.words = [" word"] * 60
+        calling(client, text_words=40)
+        await client.configure(tools=[WEATHER])
+        await client.speak(1.0, 0.5)
+        await client.speak(2.0, 0.0)
+        assert client.conversation.session.state.assistant is Assistant.RESPONDING  # 4 s of audio are being played
+        await answer(client)
+        assert client.events[-1]["type"] == "conversation.item.done"
+        assert client.conversation.session.history.items[-1].text == "Rain."
+        client.language_model.calls = []
+        await client.speak(1.0, 0.5)  # over the text before the call
+        await client.speak(2.0, 0.0)
+        assert outputs(client) == ["Rain."]
+        await client.speak(1.0, 0.5)  # over the text that speaks the result
+        await client.speak(2.0, 0.0)
+        assert outputs(client) == ["Rain."]
+
+    client = hold_conversation(scenario)
+    check_against_openai(client.events)
+    assert [event["response"]["status"] for event in of_type(client, "response.done")][:2] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("by_voice", [True, False])
+def test_a_call_that_an_interruption_cancels_gets_an_output(by_voice: bool) -> None:
+    async def scenario(client: Client) -> None:
+        client.language_model.seconds_per_word = 0.3
+        calling(client, text_words=2)
+        await client.configure(tools=[WEATHER])
+        await client.speak(1.0, 0.5)
+        await client.speak(1.3, 0.0)
+        assert "response.function_call_arguments.delta" in client.types()
+        assert "response.function_call_arguments.done" not in client.types()
+        if by_voice:
+            await client.speak(1.0, 0.5)
+        else:
+            await client.send("response.cancel")
+        await client.speak(2.0, 0.0)
+
+    client = hold_conversation(scenario)
+    call = next(item for item in client.conversation.session.history.items if isinstance(item, FunctionCall))
+    output = next(item for item in client.conversation.session.history.items if isinstance(item, FunctionCallOutput))
+    assert not call.complete
+    assert (output.call_id, output.text) == (call.call_id, CANCELLED_OUTPUT)
+    check_against_openai(client.events)
 
 
 def test_nothing_is_called_while_the_user_may_still_go_on() -> None:
