@@ -17,7 +17,7 @@ from rich.table import Table
 
 from server.cli.errors import UserError, user_errors
 from server.report.corpus import bounds_ms
-from server.simulator.carriers import CARRIERS
+from server.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
 from server.simulator.errors import ServerUnavailable
 from server.simulator.phone import NetworkConditions, Phone, dial
 from voice.audio.codec import OUTPUT_RATE, Samples
@@ -76,6 +76,7 @@ class CallOutcome:
         gaps: underruns within a response.
         clears: number of clears that arrived.
         marks: number of marks that arrived.
+        functions: functions that the assistant called, each with the time in s since the call was dialed.
         violations: what the carrier would not have accepted.
         received: all audio that arrived.
     """
@@ -87,6 +88,7 @@ class CallOutcome:
     gaps: int = 0
     clears: int = 0
     marks: int = 0
+    functions: list[tuple[float, CalledFunction]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     received: list[Samples] = field(default_factory=list)
 
@@ -94,7 +96,7 @@ class CallOutcome:
 async def place_call(plan: CallPlan) -> CallOutcome:
     """Run one call from dialing to hanging up."""
     outcome = CallOutcome()
-    carrier = CARRIERS[plan.carrier](plan.parameters)
+    carrier = CARRIERS[plan.carrier]({**REPORT_FUNCTIONS, **plan.parameters})
     try:
         dialed_at = time.monotonic()
         async with dial(plan.url, carrier, network=plan.network, abruptly=plan.abruptly) as phone:
@@ -120,6 +122,7 @@ async def place_call(plan: CallPlan) -> CallOutcome:
         outcome.late_ms = 1000 * phone.microphone.max_lateness_s - plan.network.jitter_ms
         outcome.gaps = len(phone.player.gaps)
         outcome.clears, outcome.marks, outcome.violations = phone.clears, phone.marks, phone.violations
+        outcome.functions = [(at - dialed_at, called) for at, called in phone.functions]
         outcome.received = phone.received
     except ServerUnavailable as error:
         outcome.refused = str(error)
@@ -177,7 +180,7 @@ def call(
         network = NetworkConditions(jitter, reorder, loss)
         plan = CallPlan(url, carrier.value, turns, parameters, network, digits, abruptly)
         outcomes = asyncio.run(_place_calls(plan, calls))
-        _print(outcomes)
+        _print(outcomes, _out)
         if out is not None and outcomes[0].received:
             write_wav(out, np.concatenate(outcomes[0].received), CARRIERS[plan.carrier].rate)
     if any(outcome.refused or None in outcome.latencies_ms for outcome in outcomes):
@@ -188,7 +191,7 @@ async def _place_calls(plan: CallPlan, count: int) -> list[CallOutcome]:
     return list(await asyncio.gather(*(place_call(plan) for _ in range(count))))
 
 
-def _print(outcomes: Sequence[CallOutcome]) -> None:
+def _print(outcomes: Sequence[CallOutcome], console: Console) -> None:
     table = Table("call", "greeted", "responses after", "gaps", "clears", "marks", "remarks")
     for number, outcome in enumerate(outcomes, 1):
         latencies = ", ".join("none" if ms is None else f"{ms:.0f} ms" for ms in outcome.latencies_ms)
@@ -197,8 +200,12 @@ def _print(outcomes: Sequence[CallOutcome]) -> None:
         greeted = "" if outcome.greeted_ms is None else f"{outcome.greeted_ms:.0f} ms"
         counts = (str(outcome.gaps), str(outcome.clears), str(outcome.marks))
         table.add_row(str(number), greeted, latencies, *counts, remarks)
-    _out.print(table)
+    console.print(table)
+    for number, outcome in enumerate(outcomes, 1):
+        for at_s, called in outcome.functions:
+            line = f"call {number}, {at_s:.1f} s: {called.name}({called.arguments}) → {called.output}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     latencies_ms = sorted(ms for outcome in outcomes for ms in outcome.latencies_ms if ms is not None)
     if latencies_ms:
         median = float(np.percentile(latencies_ms, 50))
-        _out.print(f"{len(latencies_ms)} responses, p50 {median:.0f} ms, slowest {latencies_ms[-1]:.0f} ms")
+        console.print(f"{len(latencies_ms)} responses, p50 {median:.0f} ms, slowest {latencies_ms[-1]:.0f} ms")

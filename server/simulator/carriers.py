@@ -47,6 +47,19 @@ class HangUp:
     """End the call."""
 
 
+@dataclass(frozen=True)
+class CalledFunction:
+    """The assistant has called a function, with JSON arguments. Only this server reports that, and on request: no
+    carrier knows it."""
+
+    name: str
+    arguments: str
+    output: str
+
+
+REPORT_FUNCTIONS = {"functions": "report"}
+"""The call parameter that asks for it."""
+
 ServerCommand = Play | Mark | Clear | HangUp
 
 
@@ -316,6 +329,16 @@ class AudioSocket(Carrier):
 CARRIERS: dict[str, type[Carrier]] = {
     carrier.name: carrier for carrier in (Twilio, Telnyx, Plivo, Vonage, Exotel, AudioSocket)
 }
+
+
+def parse_called_function(frame: Frame) -> CalledFunction | None:
+    """The function call that a frame reports; None for every other frame."""
+    if not isinstance(frame, str) or "rejoinder.function" not in frame:
+        return None
+    message = _parse_object(frame)
+    if message.get("event") != "rejoinder.function":
+        return None
+    return CalledFunction(*(str(message[name]) for name in ("name", "arguments", "output")))
 
 
 def _parse_object(frame: Frame) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +16,23 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from server.simulator.carriers import Carrier, Clear, Frame, HangUp, Mark, Play, ProtocolViolation
+from server.simulator.carriers import (
+    CalledFunction,
+    Carrier,
+    Clear,
+    Frame,
+    HangUp,
+    Mark,
+    Play,
+    ProtocolViolation,
+    parse_called_function,
+)
 from server.simulator.errors import ServerUnavailable
 from server.simulator.microphone import Microphone
 from server.simulator.player import Player
 from voice.audio.codec import OUTPUT_RATE, Samples, decode, encode
+
+_log = logging.getLogger("rejoinder.simulator")
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -73,6 +86,7 @@ class Phone:
         clears: number of clears that arrived.
         marks: number of marks that arrived.
         utterance: number of the latest utterance.
+        functions: functions that the assistant has called, each with when that was reported (`time.monotonic`).
         violations: what the carrier would not have accepted.
         disconnected: set once the server has ended the call.
         on_event: called with every event: `sound`, `end`, `clear` or `gone`.
@@ -83,6 +97,7 @@ class Phone:
         self.player = Player()
         self.received: list[Samples] = []
         self.clears = self.marks = self.utterance = 0
+        self.functions: list[tuple[float, CalledFunction]] = []
         self.violations: list[str] = []
         self.disconnected = asyncio.Event()
         self.on_event: Callable[[str, Samples], None] = lambda kind, samples: None
@@ -133,6 +148,10 @@ class Phone:
 
     async def _read(self) -> None:
         while (frame := await self._transport.receive()) is not None:
+            if (called := parse_called_function(frame)) is not None:
+                self.functions.append((time.monotonic(), called))
+                _log.info("the assistant called %s(%s) → %s", called.name, called.arguments, called.output)
+                continue
             try:
                 command = self.carrier.parse(frame)
             except ProtocolViolation as error:

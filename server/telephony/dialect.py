@@ -98,6 +98,7 @@ class Dialect(ABC):
         send_ahead_ms: audio sent ahead of playback: how long the network or this machine may stall without a gap.
         chunk_ms: the smallest chunk of audio that the carrier plays well.
         returns_marks: whether the carrier reports how far it has played.
+        has_text_frames: whether there are frames of text.
         encoding: of the audio in both directions; known once the call has started.
         rate: sample rate in Hz of the audio in both directions; known once the call has started.
     """
@@ -106,6 +107,7 @@ class Dialect(ABC):
     send_ahead_ms: ClassVar[int] = 300
     chunk_ms: ClassVar[int] = FRAME_MS
     returns_marks: ClassVar[bool] = True
+    has_text_frames: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.encoding: Encoding = "pcmu"

@@ -45,6 +45,7 @@ class AudioSocket(Dialect):
     name = "audiosocket"
     send_ahead_ms = 60
     returns_marks = False
+    has_text_frames = False
 
     def __init__(self) -> None:
         super().__init__()
