@@ -52,7 +52,8 @@ def build_app(
             "status": "ok",
             "version": version("rejoinder"),
             "model": context.model,
-            "voice": context.speech_models.voice.name,
+            "voice": context.speech_models.voices.default.name,
+            "voices": context.speech_models.voices.names,
             "conversations": len(context.connections),
             "peak_memory_mb": _peak_memory_mb(),
         }

@@ -18,6 +18,7 @@ from voice.clauses import Clause
 from voice.language_model import Effort, Message, Tool, ToolChoice, Truncation
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
+from voice.tts import Voices
 from voice.word_alignment import TokenLogprob, Word
 
 T = TypeVar("T")
@@ -115,16 +116,16 @@ class FakeRecognizer:
 
 
 class FakeVoice:
-    """Synthesizes 100 ms of noise per word."""
+    """Synthesizes 100 ms of noise per word. Records the clauses."""
 
-    name = "fake"
-
-    def __init__(self) -> None:
-        self.failing = False
+    def __init__(self, name: str = "fake") -> None:
+        self.name, self.failing = name, False
+        self.clauses: list[str] = []
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
         if self.failing:
             raise RuntimeError("the voice broke")
+        self.clauses.append(clause.text.strip())
         count = int(len(clause.text.split()) * OUTPUT_RATE // 10 / speed)
         return np.random.default_rng(0).choice((-0.5, 0.5), count).astype(np.float32)
 
@@ -236,5 +237,6 @@ class FakeLanguageModel:
 
 def fake_speech_models(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> SpeechModels:
     """Speech models that need no files."""
-    models = (recognizer or FakeRecognizer(), None, voice or FakeVoice(), ProsodyTurnDetector())
+    voices = Voices([voice or FakeVoice(), FakeVoice("other")])  # type: ignore[list-item]
+    models = (recognizer or FakeRecognizer(), None, voices, ProsodyTurnDetector())
     return SpeechModels(*models, InlineExecutor(), InlineExecutor(), InlineExecutor())  # type: ignore[arg-type]

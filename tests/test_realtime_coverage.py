@@ -129,7 +129,10 @@ SESSION_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audio.output.format": ({"audio": {"output": {"format": {"type": "audio/pcmu"}}}}, "also PCM at 8 and 16 kHz"),
     "audio.output.speed": ({"audio": {"output": {"speed": 1.2}}}, ""),
-    "audio.output.voice": ({"audio": {"output": {"voice": {"id": "v"}}}}, "the server's voice speaks"),
+    "audio.output.voice": (
+        {"audio": {"output": {"voice": {"id": "other"}}}},
+        "one of the server's; OpenAI's names mean the default",
+    ),
 }  # fmt: skip
 """A value for every field of the SDK's session, by the longest prefix of its path, and a note for the table."""
 
@@ -137,7 +140,7 @@ RESPONSE_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "conversation": ({"conversation": "none"}, "`auto`, `none`"),
     "input": ({"input": []}, ""),
     "metadata": ({"metadata": {"a": "b"}}, "echoed"),
-    "audio.output": ({"audio": {"output": {"format": {"type": "audio/pcmu"}, "voice": "v"}}}, ""),
+    "audio.output": ({"audio": {"output": {"format": {"type": "audio/pcmu"}, "voice": "other"}}}, ""),
     **{
         name: SESSION_SAMPLES[name]
         for name in (

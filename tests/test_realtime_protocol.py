@@ -30,6 +30,8 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"audio": {"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}}}},
     {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "high"}}}},
     {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "create_response": False}}}},
+    {"audio": {"output": {"voice": "other"}}},
+    {"audio": {"output": {"voice": "nobody"}}},
     {"max_output_tokens": 2},
     {"max_output_tokens": "inf"},
     {"tool_choice": {"type": "function", "name": "nobody"}},

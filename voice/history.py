@@ -157,6 +157,11 @@ class History:
             raise ValueError(f"item {item_id!r} has {item.audio_ms:.0f} ms of audio, less than {heard_ms:.0f} ms")
         item.heard_ms = heard_ms
 
+    @property
+    def assistant_has_spoken(self) -> bool:
+        """Whether it has audio of the assistant."""
+        return any(isinstance(item, Item) and item.audio_ms > 0 for item in self._items)
+
     def messages(self, instructions: str) -> list[Message]:
         """The prompt for the language model: the instructions, what each side said and the user heard, and the function
         calls with their outputs."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from voice.audio.codec import BadAudio, Samples
 from voice.kokoro_phonemes import SPACE, Accent, phoneme_ids
 from voice.speech_device import CPU, SpeechDevice
-from voice.voice_file import open_session, voice_errors
+from voice.voice_file import Sessions, open_session, voice_errors
 
 MODEL_FILE = "kokoro-v1.0.int8.onnx"
 
@@ -28,6 +28,7 @@ class KokoroSynthesizer:
 
     Args:
         path: the voice's `.bin` file, [510, 1, 256] little-endian float32. The model must be in the same folder.
+        loaded: models that other voices have loaded; this voice shares its own with them.
 
     Raises:
         BadAudio: a file is missing or damaged, or the voice speaks a language that is not supported.
@@ -35,7 +36,7 @@ class KokoroSynthesizer:
 
     sample_rate = 24_000
 
-    def __init__(self, path: Path, threads: int, device: SpeechDevice = CPU) -> None:
+    def __init__(self, path: Path, threads: int, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
         if path.stem[:1] not in _ACCENTS:
             raise BadAudio(
                 f"the Kokoro voice {path.stem} does not speak English: names of American voices begin with a, of "
@@ -44,7 +45,7 @@ class KokoroSynthesizer:
         self._accent = _ACCENTS[path.stem[:1]]
         with voice_errors(path, f"a Kokoro voice is a .bin file with {MODEL_FILE} in the same folder"):
             self._styles = _read_styles(path)
-            self._session = open_session(path.with_name(MODEL_FILE), threads, device)
+            self._session = open_session(path.with_name(MODEL_FILE), threads, device, loaded)
 
     def pronounce(self, text: str, speed: float) -> Samples:
         """[T] float32 at 24 kHz, with silence around it."""

@@ -16,6 +16,7 @@ from voice.instructions import INSTRUCTIONS
 from voice.language_model import Effort, LanguageModel, Message, Tool, ToolChoice, Truncation
 from voice.response import AddItem, Response, ResponseOptions
 from voice.speech_models import SpeechModels
+from voice.tts import DEFAULT_VOICE
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
 
@@ -30,6 +31,7 @@ class SessionSettings:
         detect_turns: whether silence ends a turn; otherwise the client commits turns.
         read_ahead: whether the language model reads along; it need not where nobody will request a response.
         speak: whether responses are spoken; otherwise they are written.
+        voice: name of the voice that speaks.
         speed: speaking rate of the voice, 1 is its own.
         max_tokens: maximum length of a response, None for what the context leaves.
         tools: the functions that a response may call.
@@ -45,6 +47,7 @@ class SessionSettings:
     detect_turns: bool = True
     read_ahead: bool = True
     speak: bool = True
+    voice: str = DEFAULT_VOICE
     speed: float = 1.0
     max_tokens: int | None = None
     tools: tuple[Tool, ...] = ()
@@ -58,6 +61,7 @@ class SessionSettings:
         """The options of a response under these settings."""
         return ResponseOptions(
             self.speak,
+            self.voice,
             self.speed,
             self.max_tokens,
             self.tools,

@@ -23,6 +23,7 @@ from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, HistoryItem, Item, Span, new_id
 from voice.language_model import Effort, LanguageModel, Message, Progress, Tool, ToolChoice
 from voice.speech_models import SpeechModels
+from voice.tts import DEFAULT_VOICE
 from voice.turn_metrics import Stamp, TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
@@ -53,6 +54,7 @@ class ResponseOptions:
 
     Attributes:
         speak: spoken; otherwise written.
+        voice: name of the voice that speaks.
         speed: speaking rate of the voice, 1 is its own.
         max_tokens: maximum length, None for what the context leaves.
         tools: the functions that it may call.
@@ -61,6 +63,7 @@ class ResponseOptions:
     """
 
     speak: bool = True
+    voice: str = DEFAULT_VOICE
     speed: float = 1.0
     max_tokens: int | None = None
     tools: tuple[Tool, ...] = ()
@@ -356,8 +359,9 @@ class Response:
             self.metrics.drafts_dropped += 1
 
     def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
-        loop, models = asyncio.get_running_loop(), self._speech_models
-        return loop.run_in_executor(models.synthesis_executor, models.voice.synthesize, clause, self._options.speed)
+        loop, models, options = asyncio.get_running_loop(), self._speech_models, self._options
+        voice = models.voices.find(options.voice)
+        return loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, options.speed)
 
     async def _synthesize_clauses(self, language_model: LanguageModel, clauses: asyncio.Queue[Clause | None]) -> None:
         first = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from voice.audio.vad import Silero, bundled_silero
 from voice.clauses import Clause
 from voice.prosody import AudioTurnDetector, load_audio_turn_detector
 from voice.speech_device import CPU, SpeechDevice
-from voice.tts import Voice
+from voice.tts import Voices, load_voices
 
 _RECOGNITION_THREADS = 8
 
@@ -31,29 +32,31 @@ class SpeechModels:
 
     recognizer: Recognizer
     silero: Silero
-    voice: Voice
+    voices: Voices
     turn_detector: AudioTurnDetector
     recognition_executor: Executor
     synthesis_executor: Executor
     turn_detection_executor: Executor
 
 
-def load_speech_models(recognizer: Path, voice: Path, device: SpeechDevice = CPU) -> SpeechModels:
+def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU) -> SpeechModels:
     """Load the models and run each once, so that the first user does not wait for the warm-up.
 
     Args:
         recognizer: folder of a CTranslate2 Whisper model.
-        voice: a Piper voice's `.onnx` file.
-        device: where both run. The voice and turn detectors, which are small, run on the CPU.
+        voices: Piper voices' `.onnx` files and Kokoro voices' `.bin` files; the first is the default.
+        device: where recognition and synthesis run. The voice activity and turn detectors, which are small, run on the
+            CPU.
 
     Raises:
         BadAudio: a model cannot be read.
+        ValueError: two voices have the same name.
         SpeechDeviceUnavailable: they cannot run on that device.
     """
     models = SpeechModels(
         Recognizer(recognizer, device=device),
         Silero(bundled_silero()),
-        Voice(voice, device=device),
+        load_voices(voices, device),
         load_audio_turn_detector(),
         ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition"),
         ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis"),
@@ -62,5 +65,6 @@ def load_speech_models(recognizer: Path, voice: Path, device: SpeechDevice = CPU
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
     models.recognition_executor.submit(models.recognizer.transcribe, noise).result()
     models.turn_detection_executor.submit(models.turn_detector.turn_completion, noise).result()
-    models.synthesis_executor.submit(models.voice.synthesize, Clause("Ready to talk.", True)).result()
+    for name in models.voices.names:
+        models.synthesis_executor.submit(models.voices.find(name).synthesize, Clause("Ready to talk.", True)).result()
     return models

@@ -1,8 +1,9 @@
-"""Speech synthesis: one interface to Piper and Kokoro voices. The silence around each clause is trimmed to what a
-listener expects."""
+"""Speech synthesis: one interface to Piper and Kokoro voices, and the voices that a server has. The silence around each
+clause is trimmed to what a listener expects."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +15,24 @@ from voice.clauses import Clause, speakable
 from voice.kokoro_voice import KokoroSynthesizer
 from voice.piper_voice import PiperSynthesizer
 from voice.speech_device import CPU, SpeechDevice
+from voice.voice_file import Sessions
 
 _LEAD_MS = 4.0
 """Silence kept before a clause. Piper adds 20 to 150 ms and Kokoro about 300, which would delay the response."""
 
 _CLAUSE_TAIL_MS, _SENTENCE_TAIL_MS = 40.0, 220.0
 """Silence kept after a clause within a sentence, and after a sentence: the pauses of an unhurried speaker."""
+
+
+OPENAI_VOICES = frozenset("alloy ash ballad coral echo fable nova onyx sage shimmer verse marin cedar".split())
+"""Names that clients of OpenAI send without being told to. They stand for the default voice."""
+
+DEFAULT_VOICE = "default"
+"""Another name of the default voice."""
+
+
+class UnknownVoice(ValueError):
+    """There is no voice of this name."""
 
 
 class _Synthesizer(Protocol):
@@ -38,15 +51,18 @@ class Voice:
         path: a Piper voice's `.onnx` file or a Kokoro voice's `.bin` file.
         threads: CPU threads for one clause.
         device: where it runs.
+        loaded: models that other voices have loaded. Kokoro voices in one folder share theirs.
 
     Raises:
         BadAudio: the voice's files are missing or damaged.
         SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, path: Path, *, threads: int = 2, device: SpeechDevice = CPU) -> None:
+    def __init__(
+        self, path: Path, *, threads: int = 2, device: SpeechDevice = CPU, loaded: Sessions | None = None
+    ) -> None:
         self._synthesizer: _Synthesizer = (
-            KokoroSynthesizer(path, threads, device)
+            KokoroSynthesizer(path, threads, device, loaded)
             if path.suffix == ".bin"
             else PiperSynthesizer(path, threads, device)
         )
@@ -64,3 +80,47 @@ class Voice:
         samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate
         tail = _SENTENCE_TAIL_MS if clause.ends_sentence else _CLAUSE_TAIL_MS
         return resample(trim_silence(samples, rate, lead_ms=_LEAD_MS, tail_ms=tail), rate, OUTPUT_RATE)
+
+
+class Voices:
+    """The voices that conversations choose from. All of them are loaded, and shared.
+
+    Args:
+        voices: at least one; the first is the default.
+
+    Raises:
+        ValueError: two have the same name.
+    """
+
+    def __init__(self, voices: Sequence[Voice]) -> None:
+        self.default = voices[0]
+        self._by_name = {voice.name: voice for voice in voices}
+        if len(self._by_name) < len(voices):
+            names = [voice.name for voice in voices]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"two voices are called {twice!r}: rename the files of one, because clients choose by name"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all voices, the default first."""
+        return tuple(self._by_name)
+
+    def find(self, name: str) -> Voice:
+        """The voice of this name; the default for `default` and OpenAI's names. Raises UnknownVoice."""
+        if name in self._by_name:
+            return self._by_name[name]
+        if name == DEFAULT_VOICE or name in OPENAI_VOICES:
+            return self.default
+        raise UnknownVoice(f"the voice {name!r} does not exist here: this server has {', '.join(self.names)}")
+
+
+def load_voices(paths: Sequence[Path], device: SpeechDevice = CPU) -> Voices:
+    """Load voices; those of one Kokoro model share it.
+
+    Raises:
+        BadAudio, SpeechDeviceUnavailable, ValueError: see `Voice` and `Voices`.
+    """
+    loaded: Sessions = {}
+    return Voices([Voice(path, device=device, loaded=loaded) for path in dict.fromkeys(paths)])

@@ -11,10 +11,25 @@ import onnxruntime
 from voice.audio.codec import BadAudio
 from voice.speech_device import CPU, SpeechDevice, SpeechDeviceUnavailable
 
+Sessions = dict[Path, onnxruntime.InferenceSession]
+"""The ONNX models that are loaded, by their file: voices of one model share it."""
 
-def open_session(path: Path, threads: int, device: SpeechDevice = CPU) -> onnxruntime.InferenceSession:
-    """Load an ONNX model. Raises FileNotFoundError, SpeechDeviceUnavailable, or onnxruntime's own type for each kind of
-    damage."""
+
+def open_session(
+    path: Path, threads: int, device: SpeechDevice = CPU, loaded: Sessions | None = None
+) -> onnxruntime.InferenceSession:
+    """Load an ONNX model.
+
+    Args:
+        loaded: models that need not be loaded again; this one is added.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SpeechDeviceUnavailable: it cannot run on that device.
+        Exception: the file is damaged; onnxruntime has a type of its own for each kind of damage.
+    """
+    if loaded is not None and path in loaded:
+        return loaded[path]
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
     options = onnxruntime.SessionOptions()
@@ -23,6 +38,8 @@ def open_session(path: Path, threads: int, device: SpeechDevice = CPU) -> onnxru
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=device.synthesis_providers())
     device.check_synthesis(session)
+    if loaded is not None:
+        loaded[path] = session
     return session
 
 

@@ -36,7 +36,8 @@ const turns = new Map(); // item id → rejoinder.turn event
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
   const detection = pushToTalk() ? null : { type: "semantic_vad" };
-  return { audio: { input: { format, turn_detection: detection } }, tools: tools.declarations };
+  const output = $("voice").value ? { voice: $("voice").value } : {};
+  return { audio: { input: { format, turn_detection: detection }, output }, tools: tools.declarations };
 }
 
 function pushToTalk() {
@@ -96,11 +97,8 @@ async function start() {
 }
 
 async function stop() {
-  running = responding = false;
-  resetPushToTalk();
-  const [unfinished] = await Promise.all([loudspeaker.clear(), microphone.close()]);
-  for (const { itemId, heardMs } of unfinished) transcript.truncateByTime(itemId, heardMs);
-  realtime.close();
+  running = false;
+  await Promise.all([endSession(), microphone.close()]);
   await loudspeaker.close();
   $("start").textContent = "Start talking";
   $("mute").disabled = true;
@@ -109,12 +107,28 @@ async function stop() {
   phase("off");
 }
 
+/** Disconnect. The transcript keeps what was heard, which the next session gets. */
+async function endSession() {
+  responding = false;
+  resetPushToTalk();
+  for (const { itemId, heardMs } of await loudspeaker.clear()) transcript.truncateByTime(itemId, heardMs);
+  realtime.close();
+}
+
 async function listMicrophones() {
   const selected = $("microphone").value;
   const options = [new Option("System default", "")];
   for (const device of await Microphone.list()) options.push(new Option(device.label || "Microphone", device.deviceId));
   $("microphone").replaceChildren(...options);
   $("microphone").value = selected;
+}
+
+/** Offer the server's voices, if there is a choice. */
+async function listVoices() {
+  const { voices } = await fetch("healthz").then((response) => response.json()).catch(() => ({ voices: [] }));
+  if (voices.length < 2) return;
+  $("voice").replaceChildren(...voices.map((name) => new Option(name)));
+  $("voice").parentElement.hidden = false;
 }
 
 /** Stop playback at once and tell the server how much of the response was heard. */
@@ -275,6 +289,12 @@ $("microphone").onchange = async () => {
     notice(error.message);
   }
 };
+$("voice").onchange = async () => {
+  if (!running) return;
+  await endSession(); // a session that has spoken keeps its voice
+  phase("connecting");
+  realtime.connect();
+};
 $("hold").onpointerdown = (event) => { event.target.setPointerCapture?.(event.pointerId); press(); };
 $("hold").onpointerup = $("hold").onpointercancel = release;
 document.addEventListener("keydown", (event) => {
@@ -293,5 +313,6 @@ document.addEventListener("keyup", (event) => {
 });
 window.addEventListener("blur", release);
 navigator.mediaDevices?.addEventListener("devicechange", listMicrophones);
+listVoices();
 if (!window.isSecureContext) notice(INSECURE_CONTEXT);
 window.rejoinder = { realtime, loudspeaker, tools, transcript }; // for the console and tests

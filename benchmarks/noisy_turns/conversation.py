@@ -18,6 +18,7 @@ from voice.audio.vad import Silero
 from voice.prosody import ProsodyTurnDetector
 from voice.session import Session
 from voice.speech_models import SpeechModels
+from voice.tts import Voices
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ def converse(turn: NoisyTurn, recognizer: Recognizer, silero: Silero, completion
         log: list[tuple[float, events.SessionEvent]] = []
         instant, delayed = InlineExecutor(), DelayedExecutor()
         voice: Any = FakeVoice()
-        models = SpeechModels(recognizer, silero, voice, ProsodyTurnDetector(), delayed, instant, instant)
+        models = SpeechModels(recognizer, silero, Voices([voice]), ProsodyTurnDetector(), delayed, instant, instant)
         session = Session(
             FakeLanguageModel(completion=completion),
             models,

@@ -7,7 +7,7 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from io import BytesIO
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
@@ -24,6 +24,7 @@ from voice.audio.codec import RECOGNITION_RATE, BadAudio
 from voice.clauses import ClauseSplitter
 from voice.recordings import transcribe_recording
 from voice.speech_models import SpeechModels
+from voice.tts import DEFAULT_VOICE, UnknownVoice, Voice
 
 MAX_FILE_BYTES = 25 << 20
 """OpenAI's limit for a recording."""
@@ -37,9 +38,6 @@ MAX_SPEECH_CHARACTERS = 4096
 _TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 
 _IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
-
-OPENAI_VOICES = frozenset("alloy ash ballad coral echo fable nova onyx sage shimmer verse marin cedar default".split())
-"""Names that clients send by default. All of them are the server's voice."""
 
 
 class Transcriptions:
@@ -124,12 +122,18 @@ async def _transcript_events(segments: AsyncIterator[Segment]) -> AsyncIterator[
     yield DONE
 
 
+class VoiceID(StrictModel):
+    """A voice by its name, in the form in which OpenAI's API names custom voices."""
+
+    id: str
+
+
 class SpeechRequest(StrictModel):
     """The body of `/v1/audio/speech`."""
 
     input: str = Field(min_length=1, max_length=MAX_SPEECH_CHARACTERS)
     model: str | None = None
-    voice: str | dict[str, Any] = "default"
+    voice: str | VoiceID = DEFAULT_VOICE
     response_format: SpeechFormat = "mp3"
     speed: float = Field(1.0, ge=0.25, le=4)
     stream_format: Literal["audio", "sse"] = "audio"
@@ -145,25 +149,26 @@ class Speech:
     async def handle(self, request: Request) -> Response:
         """One request. Raises APIError."""
         body = await read_json(request, SpeechRequest)
-        name = self._speech_models.voice.name
-        if body.voice not in OPENAI_VOICES | {name}:
-            raise APIError(400, f"the voice {body.voice!r} does not exist here: this server has {name!r}", "voice")
+        try:
+            voice = self._speech_models.voices.find(body.voice if isinstance(body.voice, str) else body.voice.id)
+        except UnknownVoice as error:
+            raise APIError(400, str(error), "voice") from None
         if body.stream_format == "sse":
-            return await event_stream(self._events(body))
-        return StreamingResponse(self._encoded(body), media_type=SPEECH_FORMATS[body.response_format].media_type)
+            return await event_stream(self._events(body, voice))
+        return StreamingResponse(self._encoded(body, voice), media_type=SPEECH_FORMATS[body.response_format].media_type)
 
-    async def _encoded(self, body: SpeechRequest) -> AsyncIterator[bytes]:
+    async def _encoded(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[bytes]:
         """The audio, in parts."""
         splitter, encoder = ClauseSplitter(), SpeechEncoder(body.response_format, BytesIO())
         loop, models = asyncio.get_running_loop(), self._speech_models
         for clause in [*splitter.push(body.input), *splitter.flush()]:
-            samples = await loop.run_in_executor(models.synthesis_executor, models.voice.synthesize, clause, body.speed)
+            samples = await loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, body.speed)
             if data := encoder.push(samples):
                 yield data
         yield encoder.finish()
 
-    async def _events(self, body: SpeechRequest) -> AsyncIterator[str]:
-        async for data in self._encoded(body):
+    async def _events(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[str]:
+        async for data in self._encoded(body, voice):
             yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
         yield event({"type": "speech.audio.done"})
         yield DONE

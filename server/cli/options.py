@@ -92,11 +92,13 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or 
 def _model_options(
     model: ModelOption = AUTO_MODEL,
     voice: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            "--voice", help="A name from `rejoinder models list`, a Piper .onnx file or a Kokoro voice's .bin file."
+            "--voice",
+            help="A name from `rejoinder models list`, a Piper .onnx file or a Kokoro voice's .bin file. Repeatable: "
+            f"conversations choose, and the first is the default. Without it: {DEFAULT_VOICE}.",
         ),
-    ] = DEFAULT_VOICE,
+    ] = None,
     device: DeviceOption = "auto",
     precision: Annotated[
         Precision | None, typer.Option("--precision", help="Default: int8 on the CPU, bfloat16 on a GPU.")
@@ -165,7 +167,7 @@ def _model_options(
 ) -> ModelOptions:
     return ModelOptions(
         model,
-        voice,
+        tuple(voice or [DEFAULT_VOICE]),
         device,
         precision.value if precision else None,
         temperature,
@@ -209,5 +211,6 @@ def explicit_model_options(context: typer.Context) -> list[str]:
         source = context.get_parameter_source(name)
         if name in names and source is not None and source.name != "DEFAULT":
             value = context.params[name]
-            arguments += [parameter.opts[0], str(value.value if isinstance(value, StrEnum) else value)]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                arguments += [parameter.opts[0], str(one.value if isinstance(one, StrEnum) else one)]
     return arguments

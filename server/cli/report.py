@@ -207,7 +207,8 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
         raise UserError(str(error)) from None
     models = {}
     if settings.url is None:
-        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": model_options.voice}
+        voice = model_options.voices[0]
+        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
     name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
     server += f" over {settings.phone}" if settings.phone else ""

@@ -39,8 +39,8 @@ class ModelOptions:
     """Which models to load, and how they run.
 
     Attributes:
-        model, voice: names in the catalog, or paths; `model` may be a hub reference, or `auto` until `resolve_model`
-            has replaced it.
+        model: a name in the catalog, a path, or a hub reference; `auto` until `resolve_model` has replaced it.
+        voices: names in the catalog, or paths; the first is the default.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: None for the device's default.
         adapter, turn_completion: a file, the bundled one (`auto`) or none.
@@ -52,7 +52,7 @@ class ModelOptions:
     """
 
     model: str = AUTO_MODEL
-    voice: str = DEFAULT_VOICE
+    voices: tuple[str, ...] = (DEFAULT_VOICE,)
     device: str = "auto"
     precision: Precision | None = None
     temperature: float = 0.0
@@ -148,9 +148,9 @@ def load_speech_models(model_options: ModelOptions, console: Console) -> speech_
     device.recognition_options()  # what cannot run is reported before anything is downloaded
     device.synthesis_providers()
     recognizer = locate_model(TRANSCRIPTION_MODEL, console)
-    voice = locate_model(model_options.voice, console, kind="voice")
+    voices = [locate_model(name, console, kind="voice") for name in model_options.voices]
     try:
-        return speech_models.load_speech_models(recognizer, voice, device)
+        return speech_models.load_speech_models(recognizer, voices, device)
     except SpeechDeviceUnavailable:
         raise
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model

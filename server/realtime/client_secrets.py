@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from server.auth import has_api_key
 from server.context import ServerContext
-from server.realtime.configuration import InvalidConfig, default_config, session_object, updated_config
+from server.realtime.configuration import InvalidConfig, check_speech, default_config, session_object, updated_config
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
 from voice.history import new_id
@@ -87,8 +87,10 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
     try:
         wanted = ClientSecretRequest.model_validate_json(body or b"{}")
-        default = default_config(context.model, context.speech_models.voice.name)
+        default = default_config(context.model, context.speech_models.voices.default.name)
         config = updated_config(default, wanted.session)
+        check_speech(config, context.speech_models)
+        config.model = context.model
     except ValidationError as error:
         message, code, param = first_error(error)
         return _error(400, message, code, param)

@@ -26,7 +26,9 @@ from server.realtime.session_config import (
 from server.realtime.validation import first_error
 from voice.language_model import Effort, NamedTool, Tool, ToolChoice, Truncation
 from voice.playback import SessionSettings
+from voice.speech_models import SpeechModels
 from voice.timing import Timing
+from voice.tts import UnknownVoice
 from voice.turn_machine import TurnRules
 
 _EAGERNESS = {
@@ -78,9 +80,24 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     return updated
 
 
+def check_speech(config: SessionConfig, models: SpeechModels) -> None:
+    """Check that the recognizer knows the language, and that the voice exists. Raises InvalidConfig."""
+    transcription, languages = config.audio.input.transcription, models.recognizer.languages
+    if transcription is not None and transcription.language not in languages:
+        raise InvalidConfig(
+            f"the speech recognizer does not know the language {transcription.language!r}: use one of "
+            f"{', '.join(languages)}",
+            param="audio.input.transcription.language",
+        )
+    try:
+        models.voices.find(config.audio.output.voice_name)
+    except UnknownVoice as error:
+        raise InvalidConfig(str(error), param="audio.output.voice") from None
+
+
 def _default_realtime(config: SessionConfig) -> dict[str, Any]:
     """What a transcription session becomes when the client makes a conversation of it."""
-    return default_config(config.model, str(config.audio.output.voice)).model_dump()
+    return default_config(config.model, config.audio.output.voice_name).model_dump()
 
 
 def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfig:
@@ -141,6 +158,7 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         detect_turns=detection is not None,
         read_ahead=config.type == "realtime",
         speak=config.output_modalities == ["audio"],
+        voice=config.audio.output.voice_name,
         speed=config.audio.output.speed,
         max_tokens=None if config.max_output_tokens == "inf" else config.max_output_tokens,
         tools=tools,

@@ -23,6 +23,7 @@ from server.realtime.beta import from_beta, to_beta
 from server.realtime.configuration import (
     InvalidConfig,
     after_output,
+    check_speech,
     default_config,
     response_config,
     session_object,
@@ -107,9 +108,9 @@ class RealtimeConversation:
         if beta:
             send = _beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
-        self._languages = speech_models.recognizer.languages
+        self._speech_models = speech_models
         self._id = new_id("sess")
-        self._config = config if config is not None else default_config(model, speech_models.voice.name)
+        self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
         history = History()
         self._mcp = McpTools(send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools)
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
@@ -213,22 +214,28 @@ class RealtimeConversation:
     async def _update(self, patch: dict[str, Any]) -> None:
         try:
             config = updated_config(self._config, patch)
+            check_speech(config, self._speech_models)
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
         config.model = self._model
-        transcription = config.audio.input.transcription
-        if transcription is not None and transcription.language not in self._languages:
-            raise InvalidEvent(
-                f"the speech recognizer does not know the language {transcription.language!r}: use one of "
-                f"{', '.join(self._languages)}",
-                param="session.audio.input.transcription.language",
-            )
+        self._check_voice_change(config, "session")
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
         self._config = self._writer.config = config
         self._connect_mcp_servers(config)
         self._apply_config()
         self._send(server_event("session.updated", session=self._session_object()))
+
+    def _check_voice_change(self, config: SessionConfig, param: str) -> None:
+        """Check that the assistant does not change its voice after it has spoken."""
+        current, new = (self._speech_models.voices.find(one.audio.output.voice_name) for one in (self._config, config))
+        if new is not current and self.session.history.assistant_has_spoken:
+            raise InvalidEvent(
+                f"the assistant has spoken as {current.name} and cannot become {new.name}: choose the voice before its "
+                "first audio, or open a new session",
+                code="cannot_update_voice",
+                param=f"{param}.audio.output.voice",
+            )
 
     def _apply_config(self) -> None:
         self.session.configure(session_settings(self._config, self._mcp.tools()))
@@ -344,8 +351,11 @@ class RealtimeConversation:
             raise InvalidEvent("a transcription session has no responses", param="type")
         try:
             config = response_config(self._config, params)
+            check_speech(config, self._speech_models)
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"response.{error.param}".rstrip(".")) from None
+        if params.conversation == "auto":
+            self._check_voice_change(config, "response")
         if params.tools:
             await self._check_tools(config, "response")
         items = None if params.input is None else self._read_input(params.input)

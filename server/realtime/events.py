@@ -18,6 +18,7 @@ from server.realtime.session_config import (
     StrictModel,
     ToolChoice,
     Tools,
+    VoiceID,
 )
 
 
@@ -33,7 +34,7 @@ class ResponseAudioOutput(StrictModel):
     """The audio of one response."""
 
     format: OutputAudioFormat | None = None
-    voice: str | dict[str, str] | None = None
+    voice: Annotated[str, Field(max_length=256)] | VoiceID | None = None
 
 
 class ResponseAudioConfig(StrictModel):

@@ -46,7 +46,7 @@ class ResponseWriter:
             "conversation_id": conversation_id,
             "output_modalities": ["audio" if started.spoken else "text"],
             "max_output_tokens": config.max_output_tokens,
-            "audio": {"output": {"format": output.format.model_dump(), "voice": output.voice}},
+            "audio": {"output": {"format": output.format.model_dump(), "voice": output.voice_name}},
             "metadata": metadata,
             "usage": None,
         }

@@ -21,6 +21,7 @@ from pydantic import (
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.instructions import INSTRUCTIONS
 from voice.timing import Timing
+from voice.tts import DEFAULT_VOICE
 
 MAX_TOOLS = 128
 """Functions of one session or response."""
@@ -141,12 +142,23 @@ class AudioConfigInput(StrictModel):
     turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
 
 
+class VoiceID(StrictModel):
+    """A voice by its name, in the form in which the protocol names custom voices."""
+
+    id: str = Field(max_length=256)
+
+
 class AudioConfigOutput(StrictModel):
     """Configuration of the output audio."""
 
     format: OutputAudioFormat = OutputAudioPCM()
-    voice: str | dict[str, str] = "default"
+    voice: Annotated[str, Field(max_length=256)] | VoiceID = DEFAULT_VOICE
     speed: float = Field(1.0, ge=0.25, le=1.5)
+
+    @property
+    def voice_name(self) -> str:
+        """The name of the voice."""
+        return self.voice.id if isinstance(self.voice, VoiceID) else self.voice
 
 
 class AudioConfig(StrictModel):

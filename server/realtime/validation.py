@@ -10,7 +10,8 @@ _TAGS = frozenset(
     [
         "server_vad", "semantic_vad", "input_text", "input_audio", "input_image", "output_text", "output_audio",
         "message", "function_call", "function_call_output", "item_reference", *ENCODINGS,
-        "mcp_approval_response", "function", "mcp", "mode", "int", "str", "constrained-int", "literal['inf']",
+        "mcp_approval_response", "VoiceID", "function", "mcp", "mode", "int", "str", "constrained-int",
+        "constrained-str", "literal['inf']",
     ]
 )  # fmt: skip
 """Pydantic puts the tags of unions into the path of a field, but they are not fields of the event."""

@@ -11,27 +11,33 @@ from voice.audio.codec import OUTPUT_RATE, Encoding, encode
 from voice.audio.resampling import resample
 from voice.clauses import ClauseSplitter
 from voice.speech_models import SpeechModels
+from voice.tts import Voices
 
 _MAX_CACHED = 256
 """Cached sentences: 20 MB at ten seconds each."""
 
-_Key = tuple[str, float, Encoding, int]
+_Key = tuple[str, str, float, Encoding, int]
 
 
 class Announcements:
     """The announcements of all calls.
 
     Args:
-        speech_models: provide the voice.
+        speech_models: provide the voices.
     """
 
     def __init__(self, speech_models: SpeechModels) -> None:
         self._speech_models = speech_models
         self._cache: OrderedDict[_Key, asyncio.Task[bytes]] = OrderedDict()
 
-    async def audio(self, text: str, speed: float, encoding: Encoding, rate: int) -> bytes:
+    @property
+    def voices(self) -> Voices:
+        """The voices that calls choose from."""
+        return self._speech_models.voices
+
+    async def audio(self, text: str, voice: str, speed: float, encoding: Encoding, rate: int) -> bytes:
         """A sentence as audio in a carrier's encoding. An error of the voice is raised to every waiting caller."""
-        key = (text, speed, encoding, rate)
+        key = (text, voice, speed, encoding, rate)
         if key not in self._cache:
             self._cache[key] = asyncio.create_task(self._synthesize(*key))
             while len(self._cache) > _MAX_CACHED:
@@ -43,10 +49,11 @@ class Announcements:
             self._cache.pop(key, None)
             raise
 
-    async def _synthesize(self, text: str, speed: float, encoding: Encoding, rate: int) -> bytes:
+    async def _synthesize(self, text: str, voice: str, speed: float, encoding: Encoding, rate: int) -> bytes:
         splitter, loop, models = ClauseSplitter(), asyncio.get_running_loop(), self._speech_models
+        synthesize = models.voices.find(voice).synthesize
         clauses = [
-            await loop.run_in_executor(models.synthesis_executor, models.voice.synthesize, clause, speed)
+            await loop.run_in_executor(models.synthesis_executor, synthesize, clause, speed)
             for clause in [*splitter.push(text), *splitter.flush()]
         ]
         speech = np.concatenate(clauses) if clauses else np.zeros(0, np.float32)

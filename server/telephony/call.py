@@ -23,6 +23,7 @@ from server.realtime.events import (
     SessionUpdate,
 )
 from server.realtime.items import InputText, MessageItem, OutputText
+from server.telephony.called_functions import CalledFunction, CalledFunctions
 from server.telephony.dialect import (
     FRAME_MS,
     BufferState,
@@ -76,6 +77,7 @@ class Call:
         texts: texts to speak verbatim: pass their audio to `add_announcement`.
         announcement_audio: announcements as sent to the caller, encoded for the carrier, so that the conversation can
             recognize their echo. An empty entry means that the announcement was interrupted.
+        called_functions: functions that have returned, to be taken and emptied.
         end_reason: why the call ended, once it did.
     """
 
@@ -84,6 +86,7 @@ class Call:
         self.client_events: list[ClientEvent] = []
         self.texts: list[str] = []
         self.announcement_audio: list[bytes] = []
+        self.called_functions: list[CalledFunction] = []
         self.end_reason: str | None = None
         self._dialect, self._settings = dialect, settings
         silence = _SILENCE[dialect.encoding]
@@ -98,6 +101,7 @@ class Call:
         self._jitter_buffer = JitterBuffer(silence)
         self._silent_frame = bytes([silence]) * (FRAME_MS * self._bytes_per_ms)
         self._announcements: dict[str, Span] = {}
+        self._functions = CalledFunctions()
         self._pending_texts = self._announcement_count = 0
         self._response_id: str | None = None
         self._dropped_response_id: str | None = None
@@ -115,7 +119,7 @@ class Call:
         turn_detection = {"type": "semantic_vad", "eagerness": self._settings.eagerness}
         audio = {
             "input": {"format": audio_format, "turn_detection": turn_detection},
-            "output": {"format": audio_format, "speed": self._settings.speed},
+            "output": {"format": audio_format, "voice": self._settings.voice, "speed": self._settings.speed},
         }
         session = {
             "type": "realtime",
@@ -128,9 +132,14 @@ class Call:
         self._announce(self._settings.greeting)
 
     @property
-    def announcement_format(self) -> tuple[float, Encoding, int]:
-        """How `texts` are to be spoken: speed, encoding, and Hz."""
-        return self._settings.speed, self._dialect.encoding, self._dialect.rate
+    def announcement_format(self) -> tuple[str, float, Encoding, int]:
+        """How `texts` are to be spoken: voice, speed, encoding, and Hz."""
+        return self._settings.voice, self._settings.speed, self._dialect.encoding, self._dialect.rate
+
+    @property
+    def reports_functions(self) -> bool:
+        """Whether the other side wants to know which functions are called, and its protocol has text frames."""
+        return self._settings.report_functions and self._dialect.has_text_frames
 
     # From the carrier.
 
@@ -201,6 +210,9 @@ class Call:
                 self._playout.end_item()
             case "response.done":
                 self._response_id = None
+            case "conversation.item.done":
+                if (called := self._functions.on_item(fields["item"])) is not None:
+                    self.called_functions.append(called)
             case "input_audio_buffer.speech_started":
                 self._prompts_spoken = 0
                 if not self._hanging_up:

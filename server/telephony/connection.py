@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +15,7 @@ from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.telephony.announcements import Announcements
 from server.telephony.call import Call
+from server.telephony.called_functions import CalledFunction
 from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
 from server.telephony.settings import CallSettings
 from voice.audio.codec import OUTPUT_RATE, decode
@@ -140,7 +143,7 @@ class Connection:
         raise ConnectionError
 
     async def _carry(self, dialect: Dialect, started: CallStarted) -> None:
-        settings, errors = self._settings.with_parameters(started.parameters)
+        settings, errors = self._settings.with_parameters(started.parameters, self._announcements.voices)
         self._name = f"{dialect.name} {started.call_id[:64]!r}"
         _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
         for message in errors:
@@ -204,9 +207,11 @@ class Connection:
             while call.texts:
                 self._start_announcement(call, call.texts.pop(0))
             while call.announcement_audio:
-                _, encoding, rate = call.announcement_format
+                _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
                 conversation.session.announcement_sent(resample(samples, rate, OUTPUT_RATE))
+            while call.called_functions:
+                self._report_function(call, call.called_functions.pop(0))
             for frame in call.frames:
                 try:
                     self._outgoing.put_nowait(frame)
@@ -218,6 +223,11 @@ class Connection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FRAME_MS / 1000):
                     await self._wake.wait()
+
+    def _report_function(self, call: Call, called: CalledFunction) -> None:
+        _log.info("the call %s called %s(%s) → %s", self._name, called.name, called.arguments, called.output)
+        if call.reports_functions:
+            call.frames.append(json.dumps({"event": "rejoinder.function", **asdict(called)}))
 
     async def _feed(self, call: Call, conversation: RealtimeConversation) -> None:
         """Pass the call's client events to the conversation, one at a time."""

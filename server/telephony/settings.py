@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from voice.instructions import INSTRUCTIONS
+from voice.tts import DEFAULT_VOICE, UnknownVoice, Voices
 
 _SPEED_RANGE = (0.25, 1.5)
 """Speeds that the Realtime protocol allows."""
@@ -16,7 +17,7 @@ _EAGERNESS = ("low", "medium", "high", "auto")
 _MAX_GREETING_CHARACTERS = 600
 """Most of a minute of speech."""
 
-PARAMETERS = ("instructions", "persona", "greeting", "speed", "eagerness")
+PARAMETERS = ("instructions", "persona", "greeting", "voice", "speed", "eagerness")
 """Parameters that a carrier may pass with a call. Other parameters belong to the carrier and are ignored."""
 
 
@@ -27,7 +28,9 @@ class CallSettings:
     Attributes:
         greeting: spoken when the call begins; empty to let the caller speak first.
         instructions: for the language model.
+        voice: name of the voice.
         speed: speech rate of the voice, 1 is its normal rate.
+        report_functions: whether function calls are reported to the other side. A simulated phone asks for it.
         eagerness: how soon a turn counts as complete, as in `semantic_vad`.
         silence_prompts: spoken one after another while nobody speaks; then the call ends.
         silence_timeout_s: silence before each prompt.
@@ -39,16 +42,22 @@ class CallSettings:
 
     greeting: str = "Hello! How can I help you?"
     instructions: str = INSTRUCTIONS
+    voice: str = DEFAULT_VOICE
     speed: float = 1.0
     eagerness: str = "auto"
+    report_functions: bool = False
     silence_prompts: tuple[str, ...] = ("Are you still there?", "I cannot hear you. Are you there?")
     silence_timeout_s: float = 12.0
     max_duration_s: float = 3600.0
     silence_farewell: str = "I still cannot hear you, so I will hang up now. Goodbye."
     time_limit_farewell: str = "Our time is up, so I have to hang up now. Goodbye."
 
-    def with_parameters(self, parameters: Mapping[str, str]) -> tuple[CallSettings, list[str]]:
-        """Apply a call's own parameters. Returns the new settings and a message for each invalid parameter."""
+    def with_parameters(self, parameters: Mapping[str, str], voices: Voices) -> tuple[CallSettings, list[str]]:
+        """Apply a call's own parameters. Returns the new settings and a message for each invalid parameter.
+
+        Args:
+            voices: those that the call may choose from.
+        """
         errors: list[str] = []
         changes: dict[str, Any] = {}
         if "greeting" in parameters:
@@ -57,6 +66,11 @@ class CallSettings:
             changes["instructions"] = f"{parameters['persona']} {self.instructions.partition('. ')[2]}"
         if parameters.get("instructions"):
             changes["instructions"] = parameters["instructions"]
+        if "voice" in parameters:
+            try:
+                changes["voice"] = voices.find(parameters["voice"]).name
+            except UnknownVoice as error:
+                errors.append(str(error))
         if "speed" in parameters:
             try:
                 changes["speed"] = float(parameters["speed"])
@@ -72,4 +86,6 @@ class CallSettings:
             else:
                 value = parameters["eagerness"][:20]
                 errors.append(f"eagerness is {value!r}, but must be one of {', '.join(_EAGERNESS)}")
+        if parameters.get("functions") == "report":
+            changes["report_functions"] = True
         return replace(self, **changes), errors

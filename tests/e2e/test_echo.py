@@ -25,7 +25,7 @@ DELAY_S = 0.12
 
 @pytest.fixture(scope="module")
 def speech_models() -> SpeechModels:
-    return load_speech_models(model_path("whisper-base"), model_path("en_US-joe-medium"))
+    return load_speech_models(model_path("whisper-base"), [model_path("en_US-joe-medium")])
 
 
 class Room:
@@ -81,7 +81,7 @@ async def test_the_response_neither_interrupts_itself_nor_appears_in_the_transcr
 
 async def interrupt_a_response(speech_models: SpeechModels, loudness: float) -> None:
     def user(text: str, after: float) -> Samples:
-        return resample(synthesize(speech_models.voice, text, 0.3, after), OUTPUT_RATE, RECOGNITION_RATE)
+        return resample(synthesize(speech_models.voices.default, text, 0.3, after), OUTPUT_RATE, RECOGNITION_RATE)
 
     room = Room(speech_models, loudness)
     await room.speak(user("Please tell me a short story about an animal.", 3.0))

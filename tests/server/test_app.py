@@ -22,6 +22,7 @@ async def test_the_page_and_the_health_check_are_served() -> None:
     assert "default-src 'self'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")
     assert (health.json()["status"], health.json()["model"]) == ("ok", "tiny")
+    assert (health.json()["voice"], health.json()["voices"]) == ("fake", ["fake", "other"])
     assert missing.status_code == 404
 
 

@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from server.cli.main import app
-from server.cli.options import RENAMED_OPTIONS
+from server.cli.options import RENAMED_OPTIONS, explicit_model_options
 
 GROUP: Any = typer.main.get_command(app)
 
@@ -36,6 +36,13 @@ def help_of(path: str) -> str:
 def test_every_command_that_loads_models_has_the_model_options(path: str) -> None:
     for option in ("--model", "--adapter", "--decoding", "--effort", "--max-steps", "--rule", "--blocks-in-flight"):
         assert option in help_of(path)
+
+
+def test_several_voices_can_be_given_and_are_passed_on_to_another_server() -> None:
+    arguments = ["--voice", "kokoro:bf_emma", "--voice", "en_US-joe-medium", "--effort", "low"]
+    context = command_of("report").make_context("report", list(arguments))
+    assert list(context.params["voice"]) == ["kokoro:bf_emma", "en_US-joe-medium"]
+    assert sorted(explicit_model_options(context)) == sorted(arguments)
 
 
 RENAMED = [

@@ -27,8 +27,8 @@ class Client:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
-        models = fake_speech_models(self.recognizer)
-        self.conversation = RealtimeConversation(self.language_model, models, "tiny", self.record)
+        self.speech_models = fake_speech_models(self.recognizer)
+        self.conversation = RealtimeConversation(self.language_model, self.speech_models, "tiny", self.record)
 
     def record(self, event: ServerEvent) -> None:
         self.events.append(json.loads(event.model_dump_json()))

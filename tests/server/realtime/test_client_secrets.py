@@ -36,6 +36,11 @@ async def test_a_secret_opens_a_session_with_its_configuration() -> None:
     [
         ({"session": {"instructions": 1}}, "session.instructions"),
         ({"session": {"colour": 1}}, "session.colour"),
+        ({"session": {"audio": {"output": {"voice": "nobody"}}}}, "session.audio.output.voice"),
+        (
+            {"session": {"audio": {"input": {"transcription": {"language": "xx"}}}}},
+            "session.audio.input.transcription.language",
+        ),
         ({"expires_after": {"seconds": 1}}, "expires_after.seconds"),
         ({"colour": 1}, "colour"),
     ],

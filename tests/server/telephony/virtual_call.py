@@ -10,7 +10,16 @@ import numpy as np
 
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
-from server.simulator.carriers import CARRIERS, Carrier, Clear, HangUp, Mark, Play
+from server.simulator.carriers import (
+    CARRIERS,
+    CalledFunction,
+    Carrier,
+    Clear,
+    HangUp,
+    Mark,
+    Play,
+    parse_called_function,
+)
 from server.telephony.announcements import Announcements
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
@@ -19,19 +28,6 @@ from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models, run_on_virtual_clock
 from voice.audio.codec import decode, encode
-from voice.clauses import Clause
-
-
-class RecordingVoice(FakeVoice):
-    """A fake voice that records the clauses that it synthesized."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clauses: list[str] = []
-
-    def synthesize(self, clause: Clause, speed: float = 1.0) -> Any:
-        self.clauses.append(clause.text.strip())
-        return super().synthesize(clause, speed)
 
 
 class VirtualCaller:
@@ -46,7 +42,7 @@ class VirtualCaller:
     def __init__(self, name: str = "twilio", settings: CallSettings | None = None, **parameters: str) -> None:
         self.carrier: Carrier = CARRIERS[name](parameters)
         self.settings = settings or CallSettings(greeting="")
-        self.language_model, self.voice = FakeLanguageModel(), RecordingVoice()
+        self.language_model, self.voice = FakeLanguageModel(), FakeVoice()
         self.speech_models = fake_speech_models(voice=self.voice)
         self.announcements: Announcements | None = None
         self.events: list[ServerEvent] = []
@@ -54,6 +50,7 @@ class VirtualCaller:
         self.to_server: asyncio.Queue[Frame | None] = asyncio.Queue()
         self.closed: tuple[int, str] | None = None
         self.commands: list[Any] = []
+        self.functions: list[CalledFunction] = []
         self.chunks: list[tuple[float, float, bool]] = []
         self.play_until = 0.0
         self.pending_marks: list[tuple[float, str]] = []
@@ -67,6 +64,9 @@ class VirtualCaller:
 
     async def send(self, frame: Frame) -> None:
         now = asyncio.get_running_loop().time()
+        if (called := parse_called_function(frame)) is not None:
+            self.functions.append(called)
+            return
         command = self.carrier.parse(frame)
         self.commands.append(command)
         match command:
