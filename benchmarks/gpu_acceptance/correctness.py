@@ -20,10 +20,10 @@ from benchmarks.gpu_acceptance.random_models import (
     RandomCheckpoint,
     random_model,
 )
+from benchmarks.gpu_acceptance.runners import new_runner
 from model.decode.draft import NO_DRAFT
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
-from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.engine import Engine
 from model.engine.loader import load_model
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
@@ -116,24 +116,26 @@ def replay_equals_eager(context: Context) -> Mapping[str, Any]:
         raise NotPossibleHere("needs CUDA graphs")
     model = random_model(QWEN_05B, context.device, "bfloat16", 4, source=context.device)
     decoder = model.decoder
-    runner = CUDAGraphRunner(decoder, model.adapter, 4, 1024, 8)
-    cache = decoder.new_cache()
-    decoder.forward(list(range(300)), cache, logits="none")
-    left = []
-    for bucket in (512, runner._capacity):
-        runner._graph(bucket)
-        for launch in (lambda b=bucket: runner._run(b), runner._graph(bucket).replay):
-            runner.attach(cache, 7, NO_DRAFT)
+    runner, slab = new_runner(model, 4, 8, 1024, 2)
+    caches = [slab.new_cache() for _ in range(2)]
+    for n, cache in enumerate(caches):
+        decoder.forward(list(range(300 - 100 * n)), cache, logits="none")
+    for size, bucket in ((1, 512), (2, 512), (2, slab.capacity)):
+        step, left = runner.batch_step(size, 4), []
+        step.capture(bucket, None)
+        for launch in (step.run, step.launch):
+            step.set_members([0, 1][:size])
+            for cache in caches:
+                runner.attach(cache, 7, NO_DRAFT)
             with torch.inference_mode():
-                launch()
-            state = runner._state
-            kept = runner._keys_values[:, :, :, : 300 + runner.num_rows]
-            parts = (state.result, state.drafts, state.copied, state.last, state.past_length, kept)
+                launch(bucket)
+            kept = slab.keys_values[:, :, :size, :, : 300 + runner.rows_each]
+            parts = (step._result, *(part[:size] for part in runner.state.parts), kept)
             left.append([part.clone() for part in parts])
-        eager, replayed = left[-2:]
+        eager, replayed = left
         for number, (one, other) in enumerate(zip(eager, replayed, strict=True)):
             holds(torch.equal(one, other), lambda n=number: f"part {n} of the state differs")
-    return {"rows": runner.num_rows, "buckets": 2}
+    return {"rows of a conversation": runner.rows_each, "steps": 3}
 
 
 def taking_turns(context: Context) -> Mapping[str, Any]:
@@ -163,10 +165,10 @@ async def _taking_turns(engine: Engine) -> list[tuple[str, Answer]]:
 
 
 def equal_blocks(context: Context) -> Mapping[str, Any]:
-    """Text of a block diffusion model on a CPU and on the device."""
+    """Text of a block diffusion model on a CPU, and of forward passes that the device captured."""
     texts = []
-    for device in (CPU, context.device):
-        with running(random_model(TINY_BLOCKS, device, "float32")) as engine:
+    for device, graphs in ((CPU, False), (context.device, True)):
+        with running(random_model(TINY_BLOCKS, device, "float32"), cuda_graphs=graphs) as engine:
             texts.append(ask(engine, QUESTION, 48))
     expect_equal("the text of blocks", texts[1].text, texts[0].text)
     return {"tokens": texts[1].tokens, "steps": texts[1].steps}

@@ -17,6 +17,7 @@ from benchmarks.gpu_acceptance.answers import expect_equal, holds
 from benchmarks.gpu_acceptance.context import Context, NotPossibleHere
 from benchmarks.gpu_acceptance.machine import copy_bandwidth
 from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
+from benchmarks.gpu_acceptance.runners import new_runner
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.draft import Draft
 from model.engine.cuda_graph import CUDAGraphRunner
@@ -24,6 +25,7 @@ from model.engine.loader import LoadedModel
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.operations import Projection
 from model.nn.gpu.torch_operations import TorchOperations
+from model.nn.kv_slab import KeyValueSlab
 
 _DRAFTS, _COPIES = 4, 7
 _ONE_LAYER = replace(TINY, layers=1)
@@ -55,24 +57,28 @@ def _triton(context: Context) -> Any:
 
 
 def equal_texts(context: Context) -> Mapping[str, Any]:
-    """A tiny model in float32, over the border between two parts of the attention."""
+    """Two conversations of a tiny model in float32, over the border between two parts of the attention."""
     config, steps, span = (TINY, 120, 600) if context.on_gpu else (_ONE_LAYER, 3, 300)
     model = random_model(config, context.device, "float32", 2)
     texts = []
     for operations in (_triton(context), None):
-        runner = CUDAGraphRunner(model.decoder, model.adapter, 2, span, 2, operations=operations)
+        runner, slab = new_runner(model, 2, 2, span, 2, operations)
         holds(isinstance(runner._pass, FusedPass) == (operations is not None), lambda: "the kernels were not used")
-        cache = model.decoder.new_cache()
-        model.decoder.forward(list(range(3, 253)), cache, logits="none")
-        runner.attach(cache, 7, Draft((9, 11)))
-        text = [7]
+        runner.warm_up()
+        attachments = []
+        for last in (7, 8):  # each from its own text
+            cache = slab.new_cache()
+            model.decoder.forward(list(range(3, 245 + last)), cache, logits="none")
+            attachments.append(runner.attach(cache, last, Draft((9, 11))))
+        found = {attachment: [last] for attachment, last in zip(attachments, (7, 8), strict=True)}
         for _ in range(steps):
-            committed = runner.step().committed
-            cache.commit([text[-1], *committed[:-1]])
-            text += committed
-        texts.append(text)
-    expect_equal("the text with kernels", texts[0], texts[1])
-    return {"tokens": len(texts[0]), "steps": steps}
+            for attachment, result in runner.step(attachments):
+                text = found[attachment]
+                attachment.cache.commit([text[-1], *result.committed[:-1]])
+                text += result.committed
+        texts.append([*found.values()])
+    expect_equal("the texts with kernels", texts[0], texts[1])
+    return {"tokens": [len(text) for text in texts[0]], "steps": steps}
 
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -119,27 +125,30 @@ def _difference(found: Any, expected: Any) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def _runner(context: Context, config: DecoderConfig, operations: Any) -> tuple[LoadedModel, CUDAGraphRunner, int]:
+def _runner(
+    context: Context, config: DecoderConfig, operations: Any
+) -> tuple[LoadedModel, CUDAGraphRunner, KeyValueSlab, int]:
     """A runner with random keys and values, and how many of them a step sees."""
     precision = "bfloat16" if context.on_gpu else "float32"
     model = random_model(config, context.device, precision, _DRAFTS, source=context.device)
     capacity, past = (4096, 600) if context.on_gpu else (300, 250)
-    runner = CUDAGraphRunner(model.decoder, model.adapter, _DRAFTS, capacity, _COPIES, operations=operations)
-    runner._keys_values.normal_()
-    runner._state.past_length.fill_(past)
-    return model, runner, past
+    runner, slab = new_runner(model, _DRAFTS, _COPIES, capacity, 1, operations)
+    slab.keys_values.normal_()
+    runner.state.past_length.fill_(past)
+    return model, runner, slab, past
 
 
 def agree(context: Context, config: DecoderConfig, compared: list[Comparison]) -> Mapping[str, Any]:
     """One step, every kernel of which is compared with its twin on the same input. `compared` gets the comparison."""
-    model, runner, past = _runner(context, config, None)
-    shape = runner._pass._shape
+    model, runner, _, past = _runner(context, config, None)
+    shape = runner._pass.shape
     comparison = Comparison(_triton(context))
     step = FusedPass(model.decoder, model.adapter, shape, comparison)
     tokens = torch.arange(shape.num_rows, device=context.device)
     positions = past + tokens
     with torch.inference_mode():
-        step.run(model.decoder.embedding(tokens), positions, runner._state.past_length, shape.capacity)
+        lengths, slots = runner.state.past_length[:1], tokens[:1]
+        step.predict(step.states(model.decoder.embedding(tokens), positions, lengths, slots, shape.capacity))
     compared.append(comparison)
     limit = _LIMITS[model.decoder.dtype]
     for kind, error in comparison.errors.items():
@@ -181,22 +190,26 @@ def steps(context: Context, config: DecoderConfig) -> Mapping[str, Any]:
     predicted: list[Tensor] = []
     for label, operations in (("kernels", _triton(context)), ("PyTorch", None)):
         torch.manual_seed(0)
-        _, runner, past = _runner(context, config, operations)
-        state = runner._state
-        bucket = next(size for size in runner._buckets if size >= past + 2 * runner.num_rows)
+        _, runner, slab, past = _runner(context, config, operations)
+        step, state, bucket = runner.batch_step(1, _DRAFTS), runner.state, slab.capacity
 
         def rewind(state: Any = state, past: int = past) -> None:
             state.past_length.fill_(past)
             state.last.fill_(5)
             state.drafts.fill_(6)
             state.copied.fill_(7)
+            state.drafting.fill_(True)
 
         with torch.inference_mode():
             if context.on_gpu:
-                figures[f"{label} ms"] = context.milliseconds(runner._graph(bucket).replay, 50, rewind)
-            else:
-                rewind()
-                runner._run(bucket)
-        predicted.append(torch.cat((state.result, state.drafts)))
+                step.capture(bucket, None)
+            step.set_members([0])
+            if context.on_gpu:
+                figures[f"{label} ms"] = context.milliseconds(lambda s=step, b=bucket: s.launch(b), 50, rewind)
+            rewind()
+            result, copied = step.launch(bucket)
+            if copied is not None:
+                copied.synchronize()
+        predicted.append(torch.cat((result[0], state.drafts[0].cpu())))
     figures["equal numbers"] = float((predicted[0] == predicted[1]).double().mean())
     return figures

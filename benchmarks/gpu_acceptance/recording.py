@@ -54,22 +54,25 @@ class RecordingOperations(TritonOperations):
 
 
 def recorded_pass(
-    config: DecoderConfig, dtype: torch.dtype, drafts: int, copies: int, rank: int, past: int
+    config: DecoderConfig, dtype: torch.dtype, drafts: int, copies: int, rank: int, past: int, batch: int = 1
 ) -> Sequence[Launch]:
     """The launches of the layers and the head over the rows of a step.
 
     Args:
-        past: positions of the cache.
+        past: positions of a slot. There are as many slots as conversations.
+        batch: conversations.
     """
     decoder = meta_decoder(config, dtype)
     adapter = meta_adapter(config, dtype, rank, drafts) if drafts else None
     mask = verification_mask(drafts, copies, drafts).to(META)
-    keys_values = torch.empty(2, config.layers, config.kv_heads, past, config.head_dim, dtype=dtype, device=META)
+    keys_values = torch.empty(2, config.layers, batch, config.kv_heads, past, config.head_dim, dtype=dtype, device=META)
     operations = RecordingOperations()
-    step = FusedPass(decoder, adapter, StepShape(keys_values, mask, drafts + 1 + copies), operations)
-    x = torch.empty(len(mask), config.hidden, dtype=dtype, device=META)
-    positions = torch.empty(len(mask), dtype=torch.long, device=META)
-    step.run(x, positions, torch.empty(1, dtype=torch.long, device=META), past)
+    shape = StepShape(keys_values, mask, drafts + 1 + copies, batch)
+    step = FusedPass(decoder, adapter, shape, operations)
+    x = torch.empty(shape.num_rows, config.hidden, dtype=dtype, device=META)
+    positions = torch.empty(shape.num_rows, dtype=torch.long, device=META)
+    lengths, slots = (torch.empty(batch, dtype=torch.long, device=META) for _ in range(2))
+    step.predict(step.states(x, positions, lengths, slots, past))
     return operations.launches
 
 

@@ -26,7 +26,7 @@ OTHER_KERNELS = 80
 _ATTAINABLE = 0.9
 """Share of the nominal bandwidth that copies attain, 4.3 of 4.8 TB/s on an H200."""
 
-_CARDS = {
+BANDWIDTH = {
     "RTX 3060": 360, "L4": 300, "RTX 4070": 504, "RTX 4090": 1008, "RTX 5090": 1792, "A100 80 GB": 2039,
     "H100 SXM": 3350, "H200": 4800, "B200": 8000,
 }  # fmt: skip
@@ -59,7 +59,7 @@ def step_roofline(config: DecoderConfig, itemsize: int, rank: int, past: int, ot
     Args:
         itemsize: bytes of a weight.
         rank: of the adapter, 0 without one.
-        past: earlier tokens.
+        past: earlier tokens, of all conversations.
         other_nodes: kernels outside of layers and head.
     """
     c, shapes = config, projection_shapes(config).values()
@@ -76,7 +76,7 @@ def step_roofline(config: DecoderConfig, itemsize: int, rank: int, past: int, ot
 
 def main() -> None:
     """Print a row of a table for each card and model."""
-    for name, bandwidth in _CARDS.items():
+    for name, bandwidth in BANDWIDTH.items():
         cells = [f"{name:10}", f"{bandwidth:5}"]
         for config in (QWEN_05B, QWEN_15B):
             step = step_roofline(config, 2, 32, 600, OTHER_KERNELS).milliseconds(bandwidth * _ATTAINABLE)

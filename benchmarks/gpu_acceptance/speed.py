@@ -15,8 +15,8 @@ from benchmarks.gpu_acceptance.counting import CountedOperations
 from benchmarks.gpu_acceptance.machine import copy_bandwidth, graph_node
 from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
 from benchmarks.gpu_acceptance.roofline import step_roofline
+from benchmarks.gpu_acceptance.runners import new_runner
 from model.checkpoint.checkpoint import DecoderConfig
-from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import text_input
 from model.nn.gpu.fused_pass import FusedPass
@@ -48,43 +48,52 @@ def _run(context: Context, config: DecoderConfig) -> None:
         for past in (100, long):
             context.check(
                 f"a step with {drafts} drafts after {past} tokens",
-                lambda d=drafts, p=past: step(context, model, d, p, bandwidth, node_us),
+                lambda d=drafts, p=past: step(context, model, d, p, 1, bandwidth, node_us),
             )
+    for batch, drafts in ((8, 3), (16, 2), (64, 1), (64, 2)) if context.on_gpu else ((4, 2),):
+        context.check(
+            f"a step of {batch} conversations with {drafts} drafts",
+            lambda b=batch, d=drafts: step(context, model, d, 600, b, bandwidth, node_us),
+        )
     for rows in (64, 1024) if context.on_gpu else (64, 256):
         context.check(f"{rows} rows of a prompt", lambda r=rows: prompt(context, model, r))
     context.check("an answer with the host's part", lambda: whole_answer(context, model))
 
 
 def step(
-    context: Context, model: LoadedModel, drafts: int, past: int, bandwidth: float, node_us: float
+    context: Context, model: LoadedModel, drafts: int, past: int, batch: int, bandwidth: float, node_us: float
 ) -> Mapping[str, Any]:
-    """ms of a step as the engine runs it, replayed on a GPU, and the least time by its roofline."""
+    """ms of a step as the engine runs it, replayed on a GPU, and the least time by its roofline.
+
+    Args:
+        batch: conversations.
+    """
     decoder = model.decoder
     capacity = min(4096, decoder.config.context_length)
-    adapter = model.adapter if drafts else None
-    operations = gpu_operations(context.device)
-    runner = CUDAGraphRunner(decoder, adapter, drafts, capacity, _COPIES, operations=operations)
-    runner._keys_values.normal_()
-    bucket = next(size for size in runner._buckets if size >= past + 2 * runner.num_rows)
+    runner, slab = new_runner(model, drafts, _COPIES, capacity, batch, gpu_operations(context.device))
+    slab.keys_values.normal_()
+    needed = past + 2 * runner.rows_each
+    bucket = next(size for size in runner.buckets if size >= needed)
+    batched = runner.batch_step(batch, drafts)
 
     def launch() -> None:
-        if context.on_gpu:
-            runner._graph(bucket).replay()
-        else:
-            runner._run(bucket)
+        batched.launch(bucket)
 
     def rewind() -> None:
-        runner._state.past_length.fill_(past)
+        runner.state.past_length.fill_(past)
 
     rewind()
     with torch.inference_mode():
+        if context.on_gpu:
+            batched.capture(bucket, None)
+        batched.set_members(list(range(batch)))
         took = context.milliseconds(launch, 50 if context.on_gpu else 5, rewind)
         rewind()
         with CountedOperations() as counted:
-            runner._run(bucket)
-    rank = 0 if adapter is None else adapter.layers[0]["q"].a.shape[0]
+            batched.run(bucket)
+    rank = 0 if model.adapter is None or not drafts else model.adapter.layers[0]["q"].a.shape[0]
     fused = isinstance(runner._pass, FusedPass)
-    roofline = step_roofline(decoder.config, decoder.dtype.itemsize, rank, past)
+    roofline = step_roofline(decoder.config, decoder.dtype.itemsize, rank, past * batch)
     nodes = counted.count + roofline.nodes if fused else counted.count
     least = replace(roofline, nodes=nodes).milliseconds(bandwidth, node_us)
     figures = {
@@ -92,11 +101,13 @@ def step(
         "roofline ms": least,
         "bytes alone ms": replace(roofline, nodes=0).milliseconds(bandwidth),
         "kernels of Triton": fused,
-        "rows": runner.num_rows,
+        "rows": batched.num_rows,
         "operations": nodes,
     }
     if drafts == max(_DRAFTS):
         figures |= {f"tokens/s at {accepted} a step": accepted / took * 1e3 for accepted in _ACCEPTED}
+    if batch > 1:
+        figures["tokens/s together without drafts"] = batch / took * 1e3
     if context.on_gpu:
         rewind()
         figures["kernels"] = _kernels(launch)

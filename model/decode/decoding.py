@@ -28,14 +28,14 @@ class DecodingStrategy(Protocol):
     """Decodes one response, and holds its state."""
 
     def next_input(self) -> Any:
-        """The input of the next step: a `ForwardInput`, or a `CUDAGraphRunner` that runs whole steps."""
+        """The input of the next step: a `ForwardInput`, or an `Attachment` whose steps the device takes."""
         ...
 
     def step(self, result: Any) -> StepOutput:
         """Decide what to commit and what remains a draft.
 
         Args:
-            result: the logits [num_outputs, vocabulary] of the forward pass, or the graph runner's result.
+            result: the logits [num_outputs, vocabulary] of the forward pass, or the result of the device's step.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Speculative decoding: builds each step's input from prompt, drafts and n-gram look-up, and keeps what was accepted.
 
-`verify.py` has the rules of a single step. A CUDA graph runner can run whole steps on the device.
+`verify.py` has the rules of a single step. The device can take whole steps (`engine/cuda_graph.py`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 
 
-class DeviceRunner(Protocol):
-    """Runs whole steps of one conversation on the device, including acceptance (`CUDAGraphRunner`)."""
+class DeviceSteps(Protocol):
+    """The steps of a conversation, taken whole on the device, including acceptance (`engine.cuda_graph.Attachment`)."""
 
-    def attach(self, cache: KeyValueCache, last: int, draft: Draft) -> None:
-        """Take over a conversation."""
-        ...
-
-    def fits(self, cache: KeyValueCache) -> bool:
-        """Whether it has room for this conversation's next steps."""
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for the conversation's next steps."""
         ...
 
     def detach(self) -> None:
-        """Write the conversation's keys and values back to its cache."""
+        """Take no more steps. The cache holds what was committed."""
         ...
+
+
+Attach = Callable[[KeyValueCache, int, Draft], DeviceSteps | None]
+"""Lets the device take the steps of a conversation from now on, given its cache, its last token and its drafts. None if
+it cannot."""
 
 
 class AcceptanceObserver(Protocol):
@@ -72,7 +74,7 @@ class SpeculativeDecoder:
         draft_settings: called before each step.
         context: the model's context length.
         observer: receives after each step how many drafts and copied tokens were verified and accepted.
-        device_runner: called before each step; returns the device runner to use, or None.
+        attach: called before each step that the device could take.
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
             under the same constraint.
     """
@@ -85,11 +87,11 @@ class SpeculativeDecoder:
         sampler: Sampler,
         context: int,
         observer: AcceptanceObserver,
-        device_runner: Callable[[], DeviceRunner | None] = lambda: None,
+        attach: Attach = lambda cache, last, draft: None,
         constraint: Constraint | None = None,
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
-        self._observer, self._device_runner = observer, device_runner
+        self._observer, self._attach = observer, attach
         self._constraint = constraint
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
@@ -99,11 +101,11 @@ class SpeculativeDecoder:
         self._ngram_lookup, self._last_token, self._draft = NgramLookup(ids), ids[-1], NO_DRAFT
         uncached = ids[len(cache.tokens) :]
         self._unread = list(uncached) if len(uncached) > 1 else []
-        self._attached: DeviceRunner | None = None
+        self._attached: DeviceSteps | None = None
         self._step = VerificationStep(self._last_token)
 
     def next_input(self) -> Any:
-        """The input of the next step: the rest of the prompt, an attached device runner, or drafts and copied tokens to
+        """The input of the next step: the rest of the prompt, the device's own steps, or drafts and copied tokens to
         verify."""
         if self._unread:
             return replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
@@ -117,7 +119,7 @@ class SpeculativeDecoder:
         return _preceded_by(self._certain, self._step.forward_input(self._cache))
 
     def step(self, result: Any) -> StepOutput:
-        """Accept drafts from the logits of the forward pass. A device runner has done so itself."""
+        """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
         accepted = result if self._attached is not None else self._accept(result)
         accepted = self._clip(accepted)
         if self._unread:
@@ -145,7 +147,7 @@ class SpeculativeDecoder:
         return StepOutput(committed, self._draft)
 
     def close(self) -> None:
-        """Detach the device runner, so that the cache holds all keys and values."""
+        """Take no more steps on the device."""
         if self._attached is not None:
             self._attached.detach()
             self._attached = None
@@ -166,15 +168,13 @@ class SpeculativeDecoder:
             return accepted
         return VerificationResult(accepted.committed[:count], accepted.kept_rows[:count], NO_DRAFT)
 
-    def _attach_if_possible(self) -> DeviceRunner | None:
-        """The attached device runner, after attaching or detaching as needed. None if there is none or it is full."""
+    def _attach_if_possible(self) -> DeviceSteps | None:
+        """The device's own steps, after attaching or detaching as needed. None if it cannot take them."""
         free = self._constraint is None or not self._constraint.active
-        runner = self._device_runner() if free and self._sampler.sampling.temperature == 0 else None
-        if self._attached is not None and (runner is not self._attached or not self._attached.fits(self._cache)):
+        if self._attached is not None and not (free and self._attached.has_room):
             self.close()
-        if self._attached is None and runner is not None and runner.fits(self._cache):
-            runner.attach(self._cache, self._last_token, self._draft)
-            self._attached = runner
+        if self._attached is None and free and self._sampler.sampling.temperature == 0:
+            self._attached = self._attach(self._cache, self._last_token, self._draft)
         return self._attached
 
     def _keep(self, accepted: VerificationResult) -> None:

@@ -23,7 +23,6 @@ from model.decode.output import GenerationOutput, Progress
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import Tool, declaration
-from model.engine.cuda_graph import CUDAGraphRunner
 from model.engine.engine import Engine
 from model.engine.response_form import ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
@@ -97,7 +96,7 @@ class Conversation:
     ) -> None:
         self._engine, self._drafting = engine, drafting
         self._background, self._keep_all_messages = background, keep_all_messages
-        self._cache = engine.model.decoder.new_cache()
+        self._cache = engine.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
         self._retention_ratio = _RETENTION_RATIO
@@ -283,8 +282,19 @@ class Conversation:
         self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
     ) -> Request:
         self.cancel()
-        self._request = self._engine.submit(steps, on_error, on_done, background=self._background)
+        self._request = self._engine.submit(self._using_cache(steps), on_error, on_done, background=self._background)
         return self._request
+
+    def _using_cache(self, steps: RequestSteps) -> RequestSteps:
+        """The same steps. While they run, the cache keeps what it holds."""
+        if self._forked_from is not None:
+            self._cache, self._forked_from = self._forked_from.fork(), None
+        cache = self._cache
+        cache.in_use = True
+        try:
+            yield from steps
+        finally:
+            cache.in_use = False
 
     def _steps(
         self,
@@ -337,7 +347,7 @@ class Conversation:
                 sampler,
                 context,
                 engine.draft_length,
-                self._cuda_graph_runner,
+                partial(engine.attach, drafting=self._drafting),
                 options.form.constraint,
             )
         else:
@@ -377,9 +387,6 @@ class Conversation:
         count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(prefix))
         return min(count, len(ids)) // self._engine.block_size * self._engine.block_size
 
-    def _cuda_graph_runner(self) -> CUDAGraphRunner | None:
-        return self._engine.cuda_graph_runner(self._drafting)
-
     def _draft_settings(self, constraint: Constraint | None) -> DraftSettings:
         constrained = constraint is not None and constraint.active
         return self._engine.drafting(constrained=constrained) if self._drafting else DraftSettings()
@@ -387,8 +394,6 @@ class Conversation:
     def _truncate_to(self, ids: list[int]) -> int:
         """Truncate the cache to what it has in common with `ids`; returns how many tokens remain. With block attention
         the keys are valid for whole blocks only."""
-        if self._forked_from is not None:
-            self._cache, self._forked_from = self._forked_from.fork(), None
         self._engine.prefix_cache.fill(self._cache, ids)
         common = self._cache.truncate_to_common_prefix(ids)
         if self._engine.attention == "block":

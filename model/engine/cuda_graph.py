@@ -1,295 +1,253 @@
-"""A whole step of speculative decoding as one CUDA graph: the layers, verification, and the drafts of the next step are
-computed from what the step before left on the device. The graph is captured once and replayed.
+"""Runs the steps of all conversations that decode greedily, as CUDA graphs: one for each size of a batch, captured once
+and replayed. A conversation joins and leaves without a copy, because its keys and values stay in their slot.
 
-It serves a single conversation that decodes greedily. Shared forward passes, and sampling, go through `Decoder.run`.
-All shapes are fixed: k drafts, c tokens copied from the conversation, and a branch of k noise rows for each outcome of
-the drafts make (k + 1)² + c rows, and there may be padding. The device does the n-gram look-up itself, because the host
-is one step behind. Missing drafts and copies are zeros, which are verified like any others. The host gets one small
-copy per step.
+The host is a step or two behind: steps are launched before the results of earlier ones are read. Sampling, grammars
+and prompts go through `Decoder.run`, between two steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from model.decode.draft import NO_DRAFT, Draft
-from model.decode.ngram import NGRAM_SIZE
-from model.decode.verify import VerificationResult, verification_mask
+from model.decode.draft import Draft
+from model.decode.draft_length import best_num_drafts
+from model.decode.verify import VerificationResult
+from model.engine.batch_step import BatchStep, step_shape
+from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.selection import select_pass
 from model.nn.kv_cache import KeyValueCache
-from model.nn.step_pass import Predictions, StepShape
+from model.nn.kv_slab import KeyValueSlab, SlotCache
+from model.nn.step_pass import StepPass
 
 _SMALLEST_BUCKET = 256
-"""The smallest number of positions that attention covers. There is a graph for each power of two from here on, and one
-for the whole context."""
+"""The smallest number of positions that attention covers, if it cannot read lengths on the device. Then there is a
+graph for each power of two from here on, and one for the whole context."""
 
 _ALIGNMENT = 64
-"""The capacity is a multiple of this many positions, as attention kernels prefer."""
+"""The capacity of a slot is a multiple of this many positions, as attention kernels prefer."""
 
-_CONFIDENCE_UNIT = 1_000_000
-"""Confidence is copied to the host as an integer in these parts, among the token ids."""
+_MAX_COPY_ROWS = 256
+"""Copied tokens are verified in steps of up to this many rows. On an H100 about 295 are the ridge point: above it, each
+row takes time."""
+
+MAX_IN_FLIGHT = 4
+"""Steps that are launched before the result of the first one is read, at most."""
+
+_HOST_S = 1e-3
+"""By estimate what the host needs between two steps: text, queues and scheduling. So many steps are in flight that the
+device does not wait for it."""
+
+_TIMED_PAST, _TIMED_STEPS = 600, 10
+"""Earlier tokens of the conversations with which steps are timed at the start, and how many steps are."""
 
 
-@dataclass
-class _State:
-    """What one step leaves for the next, on the device."""
+def slot_capacity(context: int, max_drafts: int, num_copies: int) -> int:
+    """Positions of a slot for texts of `context` tokens: the last steps of a full one, several of which are in flight,
+    write beyond it."""
+    rows, tokens = (max_drafts + 1) ** 2 + num_copies, max(max_drafts, num_copies) + 1
+    return -(-(context + MAX_IN_FLIGHT * tokens + rows) // _ALIGNMENT) * _ALIGNMENT
 
-    past_length: Tensor
-    last: Tensor
-    drafts: Tensor
-    copied: Tensor
-    history: Tensor
-    """[capacity] int64: every token of the conversation, the last one at `past_length`."""
-    result: Tensor
-    """int64, the only thing that is copied to the host: how many drafts or copied tokens were accepted, whether copied
-    tokens were, the base model's tokens along them (max(k, c) + 1), k drafts, and their confidence in millionths."""
+
+@dataclass(eq=False)
+class Attachment:
+    """A conversation whose steps a runner takes. It is a request's next input while that lasts.
+
+    Attributes:
+        cache: its cache, which is in a slot.
+        drafting: whether drafts are accepted and made.
+        attached: whether it still is.
+        results: of its steps that have ended, in order.
+    """
+
+    runner: CUDAGraphRunner
+    cache: SlotCache
+    drafting: bool
+    attached: bool = True
+    results: deque[VerificationResult] = field(default_factory=deque)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next steps fit into the slot and into the model's positions."""
+        return self.runner.has_room(self.cache)
+
+    def detach(self) -> None:
+        """Take no more steps. The cache holds what was committed."""
+        self.attached = False
 
 
 @dataclass(frozen=True)
 class _PendingStep:
-    """A step that was launched: where its result is copied to, and the event that tells when it is there."""
+    """A step that was launched: for whom, where its result is copied to, and the event that tells when it is there."""
 
+    members: tuple[Attachment, ...]
+    num_drafts: int
     result: Tensor
     copied: torch.cuda.Event | None
 
 
 class CUDAGraphRunner:
-    """Runs the steps of one conversation at a time.
+    """Takes the steps of all attached conversations.
 
     Args:
         decoder: the model.
         adapter: drafts tokens. Without one the model's own mask token does, if it has one.
-        num_drafts: drafts per step.
-        context: tokens that a conversation may span.
+        max_drafts: drafts per step, at most.
+        slab: where the conversations keep their keys and values.
         num_copies: tokens per step that are copied from the conversation.
-        min_rows: a step with fewer rows is padded. A matrix multiplication of another size may use another kernel,
-            which rounds differently, so runners whose texts are to be equal have equally many rows.
         operations: the kernels of its forward pass; plain PyTorch without them.
+        acceptance: how often the first, the first two, … drafts are all accepted, which decides how many are made.
 
     Attributes:
-        num_rows: rows of a step.
+        num_drafts: drafts per conversation, by size of a batch.
+        state: what steps leave for the next ones.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         adapter: Adapter | None,
-        num_drafts: int,
-        context: int,
+        max_drafts: int,
+        slab: KeyValueSlab,
         num_copies: int = 0,
-        min_rows: int = 0,
         operations: Operations | None = None,
+        acceptance: Sequence[float] = (),
     ) -> None:
-        can_draft = adapter is not None or decoder.mask_token is not None
-        self._decoder, self._adapter, self._num_drafts = decoder, adapter, num_drafts if can_draft else 0
-        device, k, c = decoder.device, self._num_drafts, num_copies
-        self._num_copies, self._max_tokens = c, max(k, c) + 1
-        needed_rows = (k + 1) ** 2 + c
-        self.num_rows = max(min_rows, needed_rows)
-        # The last steps of a full context, of which one always runs ahead, write that many rows after it.
-        capacity = -(-(context + 2 * self.num_rows) // _ALIGNMENT) * _ALIGNMENT
-        shape = (2, len(decoder.layers), decoder.config.kv_heads, capacity, decoder.config.head_dim)
-        self._keys_values = torch.zeros(shape, dtype=decoder.dtype, device=device)
-        self._keys, self._values = ([*part] for part in self._keys_values)
-        self._capacity = capacity
-        branches = [r + 1 + s for r in range(k + 1) for s in range(k)]
-        padding = [0] * (self.num_rows - needed_rows)
-        self._offsets = torch.tensor([*range(k + 1), *range(1, c + 1), *branches, *padding], device=device)
-        mask = torch.eye(self.num_rows, dtype=torch.bool)  # no row attends to a padding row but itself
-        mask[:needed_rows, :needed_rows] = verification_mask(k, c, k)
-        step = StepShape(self._keys_values, mask.to(device), k + 1 + c)
-        self._pass = select_pass(decoder, adapter, step, operations)
-        smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, capacity)
-        self._buckets = [*smaller, capacity]
+        self._decoder, self._slab, self._acceptance = decoder, slab, tuple(acceptance)
+        max_drafts = max_drafts if adapter is not None or decoder.mask_token is not None else 0
+        self._adapter = adapter if max_drafts else None
+        self.state = DeviceState(slab.keys_values, max_drafts, num_copies)
+        shape = step_shape(slab.keys_values, max_drafts, num_copies, 1)
+        self.rows_each = shape.rows_each
+        self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations)
+        smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
+        self.buckets = [*smaller, slab.capacity]
+        self.sizes = [*_powers_of_two(1, slab.num_slots), slab.num_slots]
+        self.num_drafts = dict.fromkeys(self.sizes, max_drafts)
+        self._steps: dict[tuple[int, int], BatchStep] = {}
+        self._pending: deque[_PendingStep] = deque()
+        self._in_flight = 2
 
-        def integers(count: int) -> Tensor:
-            return torch.zeros(count, dtype=torch.long, device=device)
+    def attach(self, cache: KeyValueCache, last: int, draft: Draft, *, drafting: bool = True) -> Attachment | None:
+        """Take the steps of a conversation from now on. None if its cache is in no slot, or has no room.
 
-        self._state = _State(
-            past_length=integers(1), last=integers(1), drafts=integers(k), copied=integers(c),
-            history=integers(capacity + self._max_tokens), result=integers(2 + self._max_tokens + 2 * k),
-        )  # fmt: skip
-        self._pending: _PendingStep | None = None
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._pool: Any = None
-        self._cache: KeyValueCache | None = None
-        self._attached_from = 0
+        Args:
+            last: its last committed token, which is not in the cache.
+            draft: its drafts.
+        """
+        if not isinstance(cache, SlotCache):
+            return None
+        cache.reserve(0)  # a slot may have become free
+        if cache.slot is None or not self.has_room(cache):
+            return None
+        self.state.set(cache.slot, [*cache.tokens, last], draft, drafting=drafting)
+        return Attachment(self, cache, drafting)
 
-    def attach(self, cache: KeyValueCache, last: int, draft: Draft) -> None:
-        """Take over a conversation: its keys and values, its last committed token, its drafts."""
-        count = len(cache.tokens)
-        for own, source in zip((*self._keys, *self._values), cache.tensors(), strict=True):
-            own[:, :count] = source[:, :count]
-        drafts = (*draft.tokens[: self._num_drafts], *[0] * (self._num_drafts - len(draft.tokens)))
-        self._state.past_length.fill_(count)
-        self._state.last.fill_(last)
-        self._state.drafts.copy_(torch.tensor(drafts, dtype=torch.long))
-        self._state.history[: count + 1].copy_(torch.tensor([*cache.tokens, last], dtype=torch.long))
-        self._look_up(self._capacity)
-        self._cache, self._attached_from, self._pending = cache, count, None
-        cache.attached_from = count
+    def has_room(self, cache: SlotCache) -> bool:
+        """Whether the next steps fit into a slot and into the model's positions."""
+        ahead = len(cache.tokens) + (self._in_flight - 1) * self.state.max_tokens
+        reach = 1 + max(2 * self.state.max_drafts, self.state.num_copies)
+        fits = ahead + self.state.max_tokens + self.rows_each <= self._slab.capacity
+        return fits and ahead + self.state.max_tokens + reach <= self._decoder.config.context_length
 
-    def detach(self) -> None:
-        """Copy the conversation's keys and values back to its own cache, up to the last committed token."""
-        cache = self._cache
-        if cache is None:
-            return
-        count, start = len(cache.tokens), self._attached_from
-        self._cache = self._pending = cache.attached_from = None
-        try:
-            cache.overwrite(start, count, [own[:, start:count] for own in (*self._keys, *self._values)])
-        except Exception:  # there is no memory for them, so they will be read again
-            cache.truncate(start)
-            raise
+    def step(self, attachments: Sequence[Attachment]) -> list[tuple[Attachment, VerificationResult]]:
+        """The results of the next step, for those conversations for which there is one: a conversation that has just
+        been attached has none before the steps that were launched earlier have ended.
+
+        The caller commits the tokens to the cache. Later steps are already running when this returns, so the device
+        does not wait for the host.
+        """
+        if any(not attachment.results for attachment in attachments):
+            while len(self._pending) < self._in_flight:
+                self._pending.append(self._launch(attachments))
+            self._read(self._pending.popleft())
+        return [(attachment, attachment.results.popleft()) for attachment in attachments if attachment.results]
 
     def warm_up(self) -> None:
-        """Capture every graph, so that no response waits for it. The largest comes first: later ones reuse its
-        memory."""
-        if self._decoder.device.type == "cuda":
-            for bucket in reversed(self._buckets):
-                self._graph(bucket)
+        """Capture every graph, so that no response waits for it, and choose the number of drafts for each size of a
+        batch from the time that the replayed steps take."""
+        if self._decoder.device.type != "cuda":
+            return
+        pool = None
+        for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
+            for drafts in range(self.state.max_drafts, -1, -1):
+                pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
+        self.choose_drafts(self._replay_seconds)
+        chosen = set(self.num_drafts.items())
+        self._steps = {key: step for key, step in self._steps.items() if key in chosen}
+        for step in self._steps.values():
+            for bucket in reversed(self.buckets):
+                pool = step.capture(bucket, pool)
+        seconds = self._replay_seconds(1, self.num_drafts[1])
+        self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_HOST_S / seconds))
 
-    def fits(self, cache: KeyValueCache) -> bool:
-        """Whether two more steps fit into the memory and into the model's positions."""
-        count, max_positions = len(cache.tokens), self._decoder.config.context_length
-        reach = self._max_tokens + max(2 * self._num_drafts, self._num_copies) + 1
-        return count + 2 * self.num_rows <= self._capacity and count + reach <= max_positions
+    def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
+        """Choose the number of drafts for each size of a batch.
+
+        Args:
+            seconds: how long a step takes, by size of a batch and number of drafts.
+        """
+        for size in self.sizes:
+            times = [seconds(size, drafts) for drafts in range(self.state.max_drafts + 1)]
+            self.num_drafts[size] = best_num_drafts(times, self._acceptance)
+        return self.num_drafts
+
+    def batch_step(self, size: int, drafts: int) -> BatchStep:
+        """The step for a batch of this size with this many drafts."""
+        key = (size, drafts)
+        if key not in self._steps:
+            copies = self.state.num_copies if size == 1 or size * self.rows_each <= _MAX_COPY_ROWS else 0
+            step_pass = self._pass.with_shape(step_shape(self._slab.keys_values, drafts, copies, size))
+            self._steps[key] = BatchStep(self._decoder, self._adapter, step_pass, self.state, drafts, copies)
+        return self._steps[key]
+
+    def _launch(self, members: Sequence[Attachment]) -> _PendingStep:
+        """Start a step."""
+        size = next(size for size in self.sizes if len(members) <= size)
+        step = self.batch_step(size, self.num_drafts[size])
+        step.set_members([member.cache.slot for member in members if member.cache.slot is not None])
+        unread = max(len(member.results) for member in members) + len(self._pending)
+        longest = max(len(member.cache.tokens) for member in members)
+        needed = longest + unread * self.state.max_tokens + self.rows_each
+        bucket = next(bucket for bucket in self.buckets if needed <= bucket)
+        result, copied = step.launch(bucket)
+        return _PendingStep(tuple(members), step.num_drafts, result, copied)
+
+    def _read(self, pending: _PendingStep) -> None:
+        """Wait for a step's result. Conversations that have left meanwhile get none."""
+        if pending.copied is not None:
+            pending.copied.synchronize()
+        for member, row in zip(pending.members, pending.result.tolist(), strict=False):
+            if member.attached:
+                result = read_result(row, pending.num_drafts if member.drafting else 0, self.state)
+                member.results.append(result)
 
     @torch.inference_mode()
-    def step(self) -> VerificationResult:
-        """The result of the next step. The caller commits its tokens to the cache; their keys and values stay here. The
-        step after it is already running when this returns, so the device does not wait for the host."""
-        current = self._pending or self._launch(self.num_rows)
-        self._pending = self._launch(2 * self.num_rows)
-        if current.copied is not None:
-            current.copied.synchronize()
-        n, k = self._max_tokens, self._num_drafts
-        accepted, copies_accepted, *tokens = current.result.tolist()
-        base, drafts, confidence = tokens[:n], tokens[n:][:k], tokens[n + k :]
-        draft = Draft(tuple(drafts), None, tuple(part / _CONFIDENCE_UNIT for part in confidence))
-        return VerificationResult(
-            tuple(base[: accepted + 1]), tuple(range(accepted + 1)), NO_DRAFT if copies_accepted else draft
-        )
-
-    def _launch(self, max_new: int) -> _PendingStep:
-        """Start a step, and the copy of its result. It attends to at most `max_new` positions after the committed
-        ones."""
-        assert self._cache is not None
-        needed = len(self._cache.tokens) + max_new
-        bucket = next(size for size in self._buckets if needed <= size)
-        if self._decoder.device.type != "cuda":
-            self._run(bucket)
-            return _PendingStep(self._state.result.clone(), None)
-        self._graph(bucket).replay()
-        result = self._state.result.to("cpu", non_blocking=True)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
-        return _PendingStep(result, copied)
-
-    def _graph(self, bucket: int) -> torch.cuda.CUDAGraph:
-        """The captured step for a bucket. Capturing runs the step, so the state is restored afterwards."""
-        if bucket not in self._graphs:
-            state = self._state
-            parts = (state.past_length, state.last, state.drafts, state.copied, state.history, state.result)
-            saved = [part.clone() for part in parts]
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(2):
-                    self._run(bucket)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                self._run(bucket)
-            self._pool = graph.pool()
-            for part, value in zip(parts, saved, strict=True):
-                part.copy_(value)
-            self._graphs[bucket] = graph
-        return self._graphs[bucket]
-
-    def _run(self, bucket: int) -> None:
-        """The step itself: fixed shapes, and no synchronization with the host."""
-        decoder, state = self._decoder, self._state
-        num_clean = self._num_drafts + 1 + self._num_copies
-        positions = state.past_length + self._offsets
-        placeholders = state.last.expand(self.num_rows - num_clean)
-        x = decoder.embedding(torch.cat((state.last, state.drafts, state.copied, placeholders)))
-        if self._num_drafts:
-            x[num_clean:] = self._mask_embedding()
-        self._accept(self._pass.run(x, positions, state.past_length, bucket))
-        self._look_up(bucket)
-
-    def _accept(self, predictions: Predictions) -> None:
-        """Find how many drafts the base model agrees with, or copied tokens if those are more. Its next token, and the
-        drafts of the branch that saw exactly the accepted ones, go into the state."""
-        state, k, c, best = self._state, self._num_drafts, self._num_copies, predictions.tokens
-        along_drafts, along_copies = best[: k + 1], torch.cat((best[:1], best[k + 1 : k + 1 + c]))
-        accepted_drafts = _accepted_length(state.drafts, along_drafts)
-        accepted_copies = _accepted_length(state.copied, along_copies)
-        use_copies = accepted_copies > accepted_drafts
-        accepted = torch.where(use_copies, accepted_copies, accepted_drafts)
-        base = torch.where(use_copies, _padded(along_copies, self._max_tokens), _padded(along_drafts, self._max_tokens))
-        branch = k + 1 + c + accepted_drafts * k + torch.arange(k, device=best.device)
-        drafts = torch.where(use_copies, 0, best[branch])  # no branch saw the copied tokens
-        confidence = predictions.confidence[branch]
-        state.result.copy_(
-            torch.cat((accepted, use_copies.long(), base, drafts, (confidence * _CONFIDENCE_UNIT).long()))
-        )
-        if c:
-            self._move_copies(use_copies)
-        new = torch.arange(1, self._max_tokens + 1, device=best.device)
-        state.history.index_copy_(0, state.past_length + new, base)
-        state.last.copy_(base[accepted])
-        state.drafts.copy_(drafts)
-        state.past_length.add_(accepted + 1)
-
-    def _move_copies(self, use_copies: Tensor) -> None:
-        """If copied tokens were accepted, move their keys and values to where the drafts' were."""
-        offsets = torch.arange(1, self._num_copies + 1, device=use_copies.device)
-        targets = self._state.past_length + offsets
-        sources = targets + use_copies * self._num_drafts
-        self._keys_values.index_copy_(3, targets, self._keys_values.index_select(3, sources))
-
-    def _look_up(self, bucket: int) -> None:
-        """Copy what followed the newest n-gram's previous occurrence (as `NgramLookup` does on the host)."""
-        state, c = self._state, self._num_copies
-        if not c:
-            return
-        positions = torch.arange(bucket, device=state.past_length.device)
-        start = state.past_length + 1 - NGRAM_SIZE
-        matches = positions < start
-        for n in range(NGRAM_SIZE):
-            newest = state.history[(start + n).clamp(min=0)]
-            matches &= state.history[n : bucket + n] == newest
-        previous = torch.where(matches, positions, -1).amax(0, keepdim=True)
-        following = previous + NGRAM_SIZE + torch.arange(c, device=positions.device)
-        following = following.clamp(max=len(state.history) - 1)
-        valid = (previous >= 0) & (following <= state.past_length)
-        state.copied.copy_(torch.where(valid, state.history[following], 0))
-
-    def _mask_embedding(self) -> Tensor:
-        """The embedding of noise rows."""
-        if self._adapter is not None:
-            return self._adapter.mask
-        return self._decoder.embedding(torch.full_like(self._state.last, self._decoder.mask_token or 0))
-
-
-def _accepted_length(candidates: Tensor, best: Tensor) -> Tensor:
-    """How many candidate tokens, from the first, are what the rows before them predict: [1]."""
-    return (candidates == best[: len(candidates)]).long().cumprod(0).sum(0, keepdim=True)
+    def _replay_seconds(self, size: int, drafts: int) -> float:
+        """How long a replayed step takes, with conversations of a usual length. Leaves the slots empty."""
+        step, state = self.batch_step(size, drafts), self.state
+        past = min(_TIMED_PAST, self._slab.capacity - _TIMED_STEPS * 2 * state.max_tokens - self.rows_each)
+        step.set_members(list(range(size)))
+        state.past_length[:size] = max(0, past)
+        times = []
+        for _ in range(_TIMED_STEPS):
+            began = time.perf_counter()
+            step.launch(self._slab.capacity)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        for part in state.parts:
+            part.zero_()
+        return sorted(times)[len(times) // 2]
 
 
 def _powers_of_two(smallest: int, end: int) -> list[int]:
     """The powers of two from `smallest`, which is one, up to but not including `end`."""
     return [1 << n for n in range(smallest.bit_length() - 1, (end - 1).bit_length())]
-
-
-def _padded(tokens: Tensor, length: int) -> Tensor:
-    return torch.nn.functional.pad(tokens, (0, length - len(tokens)))

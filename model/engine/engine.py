@@ -25,14 +25,17 @@ from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
 from model.decode.verify import VerificationResult, VerificationStep
-from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.captured_blocks import MAX_REPLAYS, CapturedBlocks
+from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
 from model.nn.cuda import device_failed
-from model.nn.forward_batch import ForwardInput, ForwardInterrupted, prefill_chunk
+from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted, prefill_chunk
 from model.nn.gpu.selection import gpu_operations
 from model.nn.gpu.tiling import fitting_rows
+from model.nn.kv_cache import KeyValueCache
+from model.nn.kv_slab import KeyValueSlab, affordable_slots, slot_bytes
 
 T = TypeVar("T")
 
@@ -48,9 +51,12 @@ DecodingMode = Literal["verified", "blocks"]
 _MAX_COPIED = 8
 """Maximum tokens copied from the conversation at a time (n-gram look-up)."""
 
-_MAX_ROWS = {"cpu": 64, "cuda": 295}
+_MAX_ROWS = {"cpu": 64, "cuda": GPU_PREFILL_CHUNK}
 """Maximum rows of a forward pass, not counting one prompt chunk. On a CPU that many take about three times as long as
-a single row. On an H100 it is the ridge point: above it, reading the weights no longer takes longest."""
+a single row. On a GPU it is mostly prompts, which are read between two steps of the attached conversations."""
+
+_MAX_SLOTS = {"cpu": 8, "cuda": 64}
+"""Conversations whose keys and values lie in the slab. Those of the 0.5B take 3.4 GB."""
 
 _MAX_DRAFTS = 8
 """Maximum drafts of a branch, whatever a configuration says: (8 + 1)² rows."""
@@ -86,8 +92,8 @@ class Engine:
         decoding: `verified` (drafts are verified: the base model's own output) or `blocks` (blocks are denoised and not
             verified); what the model was made for when not given.
         denoising_schedule: how blocks are denoised where a request does not say.
-        cuda_graphs: whether a conversation that is alone runs whole steps on the device, with `CUDAGraphRunner`; on a
-            GPU when not given.
+        cuda_graphs: whether conversations run whole steps on the device, with `CUDAGraphRunner`; on a GPU when not
+            given.
 
     Attributes:
         diffusion: how blocks are denoised, or None when drafts are verified.
@@ -116,10 +122,11 @@ class Engine:
         self._requested_mode = decoding
         self._active_generations = 1
         self._step_count = 0
-        self._single_request = False
         self._current_request: Request | None = None
         self._cuda_graphs = cuda_graphs
-        self._cuda_graph_runners: dict[bool, CUDAGraphRunner] = {}
+        self._slab: KeyValueSlab | None = None
+        self._runner: CUDAGraphRunner | None = None
+        self._blocks: CapturedBlocks | None = None
         self.failure: Future[DeviceFailed] = Future()
         self._device = torch.device("cpu")
         self.drafts_with_grammar = False
@@ -214,9 +221,13 @@ class Engine:
         if self._current_request is not None:
             self._current_request.last_progress_step = self._step_count
 
-    def cuda_graph_runner(self, drafting: bool) -> CUDAGraphRunner | None:
-        """Runs whole steps on the device, for a conversation that has the engine to itself; None for any other."""
-        return self._cuda_graph_runners.get(drafting) if self._single_request else None
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for a conversation: on a GPU in a slot of the slab, so that it can be attached."""
+        return self.model.decoder.new_cache() if self._slab is None else self._slab.new_cache()
+
+    def attach(self, cache: KeyValueCache, last: int, draft: Draft, *, drafting: bool) -> Attachment | None:
+        """Let the device take whole steps of a conversation: see `CUDAGraphRunner.attach`. None if it cannot."""
+        return None if self._runner is None else self._runner.attach(cache, last, draft, drafting=drafting)
 
     def _run(self, load: Callable[[], LoadedModel], context: int) -> None:
         try:
@@ -252,11 +263,9 @@ class Engine:
             if self._closing:
                 self._end_all(RuntimeError("the engine was closed"))
                 return
-            self._single_request = len(self._active) == 1
             for request in arrived:
                 if not self._end_if_cancelled(request):
                     self._advance(request, None)
-            self._single_request = len(self._active) == 1
             if any(not request.background for request in self._active):
                 self._last_spoken = time.monotonic()
             ready = ready_requests(self._active, time.monotonic(), self._last_spoken)
@@ -278,18 +287,29 @@ class Engine:
         self.draft_length = _warm_up(model)
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"
-        if self.diffusion is None and not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
-            capacity, drafts = min(context, model.decoder.config.context_length), _max_drafts(model)
-            adapter = model.adapter if drafts else None
-            operations = gpu_operations(self._device)
-            copies = _MAX_COPIED if operations is None else fitting_rows((drafts + 1) ** 2, _MAX_COPIED)
-            drafted = CUDAGraphRunner(model.decoder, adapter, drafts, capacity, copies, operations=operations)
-            undrafted = CUDAGraphRunner(
-                model.decoder, None, 0, capacity, min_rows=drafted.num_rows, operations=operations
-            )
-            self._cuda_graph_runners = {True: drafted, False: undrafted}
-            for runner in self._cuda_graph_runners.values():
-                runner.warm_up()
+        if not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
+            self._start_graphs(model, min(context, model.decoder.config.context_length))
+
+    def _start_graphs(self, model: LoadedModel, context: int) -> None:
+        """Make room for conversations, and capture their steps."""
+        decoder, drafts, operations = model.decoder, _max_drafts(model), gpu_operations(self._device)
+        copies = _MAX_COPIED if operations is None else fitting_rows((drafts + 1) ** 2, _MAX_COPIED)
+        capacity, slots = slot_capacity(context, drafts, copies), _MAX_SLOTS[self._device.type]
+        if self._device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self._device)
+            slots = affordable_slots(slot_bytes(decoder.config, decoder.dtype.itemsize, capacity), free, slots)
+            _log.info("room for %d conversations in GPU memory", slots)
+        self._slab = KeyValueSlab(decoder.config, decoder.dtype, self._device, slots, capacity)
+        if self.diffusion is not None:
+            adapter = model.adapter if decoder.config.diffusion is None else None
+            self._blocks = CapturedBlocks(decoder, adapter, self.diffusion, self._slab, operations)
+            self._blocks.warm_up()
+            return
+        self._runner = CUDAGraphRunner(
+            decoder, model.adapter, drafts, self._slab, copies, operations,
+            model.adapter.acceptance if model.adapter else (),
+        )  # fmt: skip
+        self._runner.warm_up()
 
     def _select(self, ready: list[Request]) -> list[Request]:
         self._active_generations = max(1, sum(request.is_generating for request in ready))
@@ -306,11 +326,16 @@ class Engine:
         inputs = [(request, request.next_input) for request in chosen]
         background = all(request.background for request in chosen)
         model.decoder.interruption = self._speaker_waits if background else None
-        runners = [(request, runner) for request, runner in inputs if isinstance(runner, CUDAGraphRunner)]
+        attached = {steps: request for request, steps in inputs if isinstance(steps, Attachment)}
         others = [(request, rows) for request, rows in inputs if isinstance(rows, ForwardInput)]
         results: list[tuple[Request, Tensor | VerificationResult]] = []
         try:
-            results += [(request, runner.step()) for request, runner in runners]
+            if attached and self._runner is not None:
+                results += [(attached[steps], result) for steps, result in self._runner.step([*attached])]
+            if self._blocks is not None and len(others) <= MAX_REPLAYS:
+                replayed = [(request, self._blocks.run(rows)) for request, rows in others if request.is_generating]
+                results += [(request, logits) for request, logits in replayed if logits is not None]
+                others = [(request, rows) for request, rows in others if all(request is not r for r, _ in results)]
             if others:
                 start = time.perf_counter()
                 logits = model.decoder.run([rows for _, rows in others], model.adapter)

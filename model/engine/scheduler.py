@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.cuda_graph import Attachment
 from model.nn.forward_batch import ForwardInput
 
 BACKGROUND_DELAY_S = 0.5
 """How long background requests wait after a speaker's request. The words of a speaker are read ahead about twice a
 second, so while somebody speaks, the background waits."""
 
-RequestSteps = Generator[ForwardInput | CUDAGraphRunner, Any, None]
+RequestSteps = Generator[ForwardInput | Attachment, Any, None]
 """The steps of a request. It yields its input for the next forward pass and is sent the logits (or hidden states), or
-yields a CUDA graph runner and is sent the result of the runner's step."""
+yields an attachment and is sent the result of the step that a CUDA graph runner takes for it."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Request:
     on_error: Callable[[Exception], None]
     on_done: Callable[[], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
-    next_input: ForwardInput | CUDAGraphRunner | None = None
+    next_input: ForwardInput | Attachment | None = None
     last_progress_step: int = 0
     """Number of the forward pass in which it last committed tokens or read a prompt chunk. Before that: the number of
     the last forward pass before it arrived."""
@@ -42,12 +42,9 @@ class Request:
 
     @property
     def num_rows(self) -> int:
-        """Rows that it needs in the next forward pass."""
-        if self.next_input is None:
-            return 0
-        if isinstance(self.next_input, CUDAGraphRunner):
-            return self.next_input.num_rows
-        return len(self.next_input.tokens)
+        """Rows that it needs in the next forward pass. None if it is attached: the steps of all attached conversations
+        are a forward pass of their own."""
+        return len(self.next_input.tokens) if isinstance(self.next_input, ForwardInput) else 0
 
     @property
     def is_prefill(self) -> bool:
@@ -56,9 +53,9 @@ class Request:
 
     @property
     def is_generating(self) -> bool:
-        """Whether its next forward pass generates tokens."""
-        if self.next_input is None or isinstance(self.next_input, CUDAGraphRunner):
-            return self.next_input is not None
+        """Whether it generates tokens in the next forward pass, which it shares with others unless it is attached."""
+        if not isinstance(self.next_input, ForwardInput):
+            return False
         return not self.next_input.is_prefill and not self.next_input.return_hidden_states
 
 
@@ -89,7 +86,8 @@ def schedule(requests: Sequence[Request], max_rows: int) -> list[Request]:
 
     Requests that do not prefill are taken as long as they fit, the one with the oldest progress first. One prompt chunk
     is added, or as many as fit, the one that has waited longest first. So prompts delay the next tokens of another
-    request by at most one forward pass, however long the prompts are and however many arrive.
+    request by at most one forward pass, however long the prompts are and however many arrive. Attached conversations
+    always take part.
 
     Args:
         max_rows: rows of a forward pass. A single request, and a single prompt chunk, may be larger.

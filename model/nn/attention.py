@@ -53,16 +53,16 @@ def denoising_mask(text: Tensor, sizes: Sequence[int], inside: Literal["causal",
 
 
 def static_cache_mask(past: Tensor, new: Tensor, length: int) -> Tensor:
-    """Mask over a static cache of `length` keys, `past` cached tokens followed by the new rows: [rows, length] bool.
-    If `past` is on the device, this needs no synchronization with the host.
+    """Masks over static caches of `length` keys, each of which holds cached tokens followed by the new rows:
+    [texts, rows, length] bool. If `past` is on the device, this needs no synchronization with the host.
 
     Args:
-        past: [1] int64.
+        past: [texts] int64, the number of cached tokens.
         new: [rows, rows] bool, which new rows each row attends to.
     """
-    index = torch.arange(length, device=new.device) - past
+    index = torch.arange(length, device=new.device) - past[:, None]
     attends_to_new = new[:, index.clamp(0, len(new) - 1)] & (index >= 0) & (index < len(new))
-    return attends_to_new | (index < 0)
+    return attends_to_new.transpose(0, 1) | (index < 0)[:, None]
 
 
 def additive_mask(mask: Tensor, group: int, dtype: torch.dtype) -> Tensor:

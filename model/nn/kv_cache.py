@@ -18,14 +18,13 @@ class KeyValueCache:
 
     Attributes:
         tokens: the ids whose keys and values are held, in order. `len(tokens)` is the position of the next one.
-        attached_from: while the cache is attached to a CUDA graph runner, the first position whose keys and values
-            only the runner holds; otherwise None.
+        in_use: whether a request of its conversation is active.
         device: where they are.
     """
 
     def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.tokens: list[int] = []
-        self.attached_from: int | None = None
+        self.in_use = False
         self._config, self._dtype, self.device = config, dtype, device
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
@@ -82,17 +81,6 @@ class KeyValueCache:
         """The keys of all layers, then the values of all layers: [kv_heads, capacity, head_dim] each."""
         return [*self._keys, *self._values]
 
-    @torch.inference_mode()
-    def overwrite(self, start: int, end: int, tensors: Sequence[Tensor]) -> None:
-        """Set the keys and values of positions `start` to `end` to ones computed elsewhere, in the order of
-        `tensors()`."""
-        if end > self._capacity:
-            tokens, self.tokens = self.tokens, self.tokens[:start]
-            self.reserve(end - start)
-            self.tokens = tokens
-        for own, new in zip(self.tensors(), tensors, strict=True):
-            own[:, start:end] = new
-
     def truncate(self, length: int) -> None:
         """Discard every token from position `length` on."""
         del self.tokens[length:]
@@ -126,9 +114,9 @@ class KeyValueCache:
 
     @torch.inference_mode()
     def copy_from(self, other: KeyValueCache) -> None:
-        """Replace the contents with those of `other`, up to what an attached CUDA graph runner holds of them."""
+        """Replace the contents with those of `other`."""
         self.truncate(0)
-        tokens = other.tokens[: other.attached_from]
+        tokens = list(other.tokens)
         count = len(tokens)
         self.reserve(count)
         for own, new in zip(self.tensors(), other.tensors(), strict=True):

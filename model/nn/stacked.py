@@ -24,7 +24,6 @@ class StackedAdapter:
 
     Args:
         layers: the base layers, with float weights.
-        noise: the rows that go through the adapter.
 
     Attributes:
         layers: the base layers, with the A matrices stacked below their weights.
@@ -33,19 +32,18 @@ class StackedAdapter:
         ValueError: the weights are int8.
     """
 
-    def __init__(self, layers: Sequence[Layer], adapter: Adapter, noise: slice) -> None:
+    def __init__(self, layers: Sequence[Layer], adapter: Adapter) -> None:
         groups = [adapter.fused(number) for number in range(len(layers))]
         self.layers = [_stacked_layer(layer, group) for layer, group in zip(layers, groups, strict=True)]
-        self._noise = noise
         self._b = [{names: _block_diagonal(low.b) for names, low in group.items()} for group in groups]
 
-    def hook(self, layer: int) -> AdapterHook:
-        """The hook for `Decoder.run_layer`, for a layer of `layers`."""
+    def hook(self, layer: int, noise: slice) -> AdapterHook:
+        """The hook for `Decoder.run_layer`, for a layer of `layers`, whose rows `noise` go through the adapter."""
 
         def add_delta(out: Tensor, names: str, x: Tensor) -> Tensor:
             b = self._b[layer][names]
             base, low = out.split_with_sizes(b.shape, dim=-1)
-            base[self._noise].addmm_(low[self._noise], b.T)
+            base[noise].addmm_(low[noise], b.T)
             return base
 
         return add_delta

@@ -3,19 +3,21 @@ can quietly double them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from benchmarks.gpu_acceptance.counting import CountedOperations
-from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY_BLOCKS
+from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, TINY_BLOCKS, random_model
 from benchmarks.gpu_acceptance.roofline import OTHER_KERNELS, Roofline, step_roofline
 from model.checkpoint.checkpoint import DecoderConfig
 
 pytest.importorskip("triton")
 
 from benchmarks.gpu_acceptance.recording import RecordingOperations, meta_adapter, meta_decoder, recorded_pass
+from benchmarks.gpu_acceptance.runners import new_runner
 from model.engine import cuda_graph
-from model.engine.cuda_graph import CUDAGraphRunner
 from model.nn.gpu.fused_pass import FusedPass
 
 PAST = 640
@@ -32,7 +34,7 @@ def test_a_step_starts_six_kernels_a_layer_and_reads_every_weight_once(config: D
         if launch.name in ("project", "gate_up"):
             read[launch.name] += sum(part.nbytes for part in launch.arguments[1:6] if part is not None)
         elif launch.name == "rotate_and_store":
-            read[launch.name] += 0 if launch.arguments[6] is None else launch.arguments[6].nbytes
+            read[launch.name] += 0 if launch.arguments[7] is None else launch.arguments[7].nbytes
         elif launch.name == "attend" or launch.name == "predict_tile":
             read[launch.name] += sum(part.nbytes for part in launch.arguments[1:3])
     assert sum(read.values()) == expected.num_bytes, read
@@ -40,14 +42,19 @@ def test_a_step_starts_six_kernels_a_layer_and_reads_every_weight_once(config: D
     assert config.hidden < 100 or activations < 0.35 * expected.num_bytes
 
 
-def test_the_kernels_of_a_whole_step_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("batch", "drafts"), [(1, 4), (64, 2)])
+def test_the_kernels_of_a_whole_step_are_counted(monkeypatch: pytest.MonkeyPatch, batch: int, drafts: int) -> None:
     """Those outside of layers and head: embedding, acceptance, look-up and copies."""
     operations = RecordingOperations()
     monkeypatch.setattr(cuda_graph, "select_pass", FusedPass)
     decoder = meta_decoder(QWEN_05B, torch.bfloat16)
-    runner = CUDAGraphRunner(decoder, meta_adapter(QWEN_05B, torch.bfloat16, 32, 4), 4, 1024, 7, operations=operations)
+    model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder)
+    model = replace(model, adapter=meta_adapter(QWEN_05B, torch.bfloat16, 32, 4))
+    runner, slab = new_runner(model, 4, 7, 1024, 64, operations)
+    runner.batch_step(batch, drafts).run(slab.capacity)  # what is made once is not counted
+    operations.launches.clear()
     with torch.inference_mode(), CountedOperations() as others:
-        runner._run(runner._capacity)
+        runner.batch_step(batch, drafts).run(slab.capacity)
     assert len(operations.launches) == 6 * 24 + 2
     assert others.count <= OTHER_KERNELS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from model.nn.adapter import Adapter
@@ -19,27 +21,44 @@ class FusedPass:
 
     reads_length = True
 
-    def __init__(self, decoder: Decoder, adapter: Adapter | None, shape: StepShape, operations: Operations) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        adapter: Adapter | None,
+        shape: StepShape,
+        operations: Operations,
+        layers: Sequence[StepLayer] | None = None,
+    ) -> None:
         config = decoder.config
-        self._decoder, self._shape, self._operations = decoder, shape, operations
-        self._keys, self._values = ([*part] for part in shape.keys_values)
+        self._decoder, self.shape, self._operations = decoder, shape, operations
         heads = (config.heads * config.head_dim, config.kv_heads * config.head_dim, config.kv_heads * config.head_dim)
-        self.layers = [
+        self.layers = layers or [
             StepLayer.of(layer, heads, None if adapter is None else adapter.fused(number))
             for number, layer in enumerate(decoder.layers)
         ]
 
-    def run(self, x: Tensor, positions: Tensor, past_length: Tensor, bucket: int) -> Predictions:
+    def with_shape(self, shape: StepShape) -> FusedPass:
+        return FusedPass(self._decoder, None, shape, self._operations, self.layers)
+
+    def states(self, x: Tensor, positions: Tensor, past_length: Tensor, slots: Tensor, bucket: int) -> Tensor:
         """`bucket` has no effect."""
-        decoder, do, shape = self._decoder, self._operations, self._shape
-        first, eps = shape.num_clean, decoder.config.norm_eps
-        for layer, keys, values in zip(self.layers, self._keys, self._values, strict=True):
+        decoder, do, shape = self._decoder, self._operations, self.shape
+        first, eps = shape.first_draft, decoder.config.norm_eps
+        places = shape.places(past_length, slots)
+        for number, layer in enumerate(self.layers):
+            keys, values = shape.keys_values[:, number]
             fused = do.project(x, layer.query_key_value, first, norm=layer.attention_norm, eps=eps)
-            query = do.rotate_and_store(
-                fused, positions, past_length, decoder.rotary, layer.head_norm, eps, keys, values
-            )
-            attended = do.attend(query, keys, values, past_length, shape.attention_mask)
+            query = do.rotate_and_store(fused, positions, places, decoder.rotary, layer.head_norm, eps, keys, values)
+            attended = do.attend(query, keys, values, past_length, slots, shape)
             x = do.project(attended, layer.output, first, residual=x)
             inner = do.gate_up(x, layer.mlp_norm, layer.gate_up, first, eps)
             x = do.project(inner, layer.down, first, residual=x)
-        return Predictions(*do.predict(x, decoder.norm, decoder.head_weight, eps, decoder.mask_token))
+        return x
+
+    def predict(self, states: Tensor) -> Predictions:
+        decoder = self._decoder
+        return Predictions(
+            *self._operations.predict(
+                states, decoder.norm, decoder.head_weight, decoder.config.norm_eps, decoder.mask_token
+            )
+        )

@@ -80,18 +80,19 @@ def project(
     NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, ADAPTER: tl.constexpr, SPLITS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, RANK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS).
+    """out = norm(x) Wᵀ + bias + adapter + residual. Grid: (tiles of COLUMNS columns, SPLITS, tiles of ROWS rows).
 
     A tile belongs to one projection of a fused group, which end at `end_0`, `end_1` and `columns`. Each program sums
     x Aᵀ by itself: A is small and stays in the GPU's cache, and another kernel would cost more than reading it again.
     """
     tile, split = tl.program_id(0), tl.program_id(1)
-    m, n = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
+    local = tl.arange(0, ROWS)
+    m, n = tl.program_id(2) * ROWS + local, tile * COLUMNS + tl.arange(0, COLUMNS)
     r = tl.arange(0, RANK)
     own_a = a
     if ADAPTER:
-        number = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
-        own_a = a + number * rank * depth
+        group = (tile * COLUMNS >= end_0).to(tl.int32) + (tile * COLUMNS >= end_1).to(tl.int32)
+        own_a = a + group * rank * depth
     total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
     share = tl.cdiv(tl.cdiv(depth, DEPTH), SPLITS) * DEPTH
@@ -111,10 +112,11 @@ def project(
         )  # fmt: skip
     else:
         size: tl.constexpr = ROWS * (COLUMNS + RANK + 1)
-        first = partials + tile * SPLITS * size
-        in_total = m[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        in_low = ROWS * COLUMNS + m[:, None] * RANK + r[None, :]
-        in_squares = ROWS * (COLUMNS + RANK) + m
+        number = tl.program_id(2) * tl.num_programs(0) + tile
+        first = partials + number * SPLITS * size
+        in_total = local[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+        in_low = ROWS * COLUMNS + local[:, None] * RANK + r[None, :]
+        in_squares = ROWS * (COLUMNS + RANK) + local
         own = first + split * size
         tl.store(own + in_total, total)
         if ADAPTER:
@@ -122,7 +124,7 @@ def project(
         if NORM:
             tl.store(own + in_squares, squares)
         tl.debug_barrier()  # all threads have stored before one of them tells the other programs
-        if tl.atomic_add(counters + tile, 1, sem="acq_rel") == SPLITS - 1:
+        if tl.atomic_add(counters + number, 1, sem="acq_rel") == SPLITS - 1:
             total, low = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
             squares = tl.zeros((ROWS,), tl.float32)
             for other in range(SPLITS):
@@ -136,7 +138,7 @@ def project(
                 total, low, squares, bias, b, residual, out, m, n, rows, first_draft, columns, depth, rank, eps,
                 NORM, BIAS, RESIDUAL, ADAPTER, RANK, PRECISE,
             )  # fmt: skip
-            tl.store(counters + tile, 0)  # for the next kernel
+            tl.store(counters + number, 0)  # for the next kernel
 
 
 @triton.jit
@@ -145,10 +147,10 @@ def gate_up(
     BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     RANK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """out = silu(norm(x) Wᵍᵀ) · norm(x) Wᵘᵀ, with bias and adapter inside. Grid: (tiles of COLUMNS columns,). The
-    gate's weights are the first `columns` rows, those of up the rest; likewise bias, A and B."""
+    """out = silu(norm(x) Wᵍᵀ) · norm(x) Wᵘᵀ, with bias and adapter inside. Grid: (tiles of COLUMNS columns, tiles
+    of ROWS rows). The gate's weights are the first `columns` rows, those of up the rest; likewise bias, A and B."""
     tile = tl.program_id(0)
-    m, n, r = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
+    m, n, r = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, RANK)
     gate, up = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     low_gate, low_up = tl.zeros((ROWS, RANK), tl.float32), tl.zeros((ROWS, RANK), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
@@ -178,14 +180,14 @@ def gate_up(
 
 @triton.jit
 def rotate_and_store(
-    fused, positions, past_length, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
+    fused, positions, slots, cells, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
     HEAD_NORM: tl.constexpr, QUERY_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Normalizes and rotates queries and keys, and writes keys and values to the cache, `past_length` on. Grid: (heads
-    of queries, keys and values,). The first half of `sin` is negated."""
+    """Normalizes and rotates queries and keys, and writes keys and values to the slots. Grid: (heads of queries, keys
+    and values, tiles of ROWS rows). The first half of `sin` is negated."""
     head = tl.program_id(0)
-    m, d = tl.arange(0, ROWS), tl.arange(0, HALF)
+    m, d = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, HALF)
     half: tl.constexpr = HEAD_DIM // 2
     inside = (m[:, None] < rows) & (d[None, :] < half)
     start = fused + m[:, None] * ((HEADS + 2 * KV_HEADS) * HEAD_DIM) + head * HEAD_DIM + d[None, :]
@@ -205,7 +207,8 @@ def rotate_and_store(
         second += first * tl.load(sin + half + angle, mask=inside, other=0.0).to(tl.float32)
         first = rotated
     kind = query.dtype.element_ty
-    past = tl.load(past_length)
+    slot = tl.load(slots + m, mask=m < rows, other=0)
+    cell = tl.load(cells + m, mask=m < rows, other=0)
     if head < HEADS:
         if QUERY_SCALE:
             scale = tl.load(query_scale + tl.load(positions + m, mask=m < rows, other=0)).to(tl.float32)[:, None]
@@ -215,46 +218,52 @@ def rotate_and_store(
         tl.store(place, first.to(kind), mask=inside)
         tl.store(place + half, second.to(kind), mask=inside)
     elif head < HEADS + KV_HEADS:
-        place = keys + ((head - HEADS) * capacity + past + m[:, None]) * HEAD_DIM + d[None, :]
+        place = keys + ((slot * KV_HEADS + head - HEADS) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
         tl.store(place, first.to(kind), mask=inside)
         tl.store(place + half, second.to(kind), mask=inside)
     else:
-        place = values + ((head - HEADS - KV_HEADS) * capacity + past + m[:, None]) * HEAD_DIM + d[None, :]
+        own = head - HEADS - KV_HEADS
+        place = values + ((slot * KV_HEADS + own) * capacity + cell)[:, None] * HEAD_DIM + d[None, :]
         tl.store(place, first.to(kind), mask=inside)
         tl.store(place + half, second.to(kind), mask=inside)
 
 
 @triton.jit
 def attend(
-    query, keys, values, past_length, new, out, partials, counters, rows, capacity, max_splits, scale,
+    query, keys, values, past_length, slots, new, out, partials, counters, rows, clean, capacity, max_splits, scale,
     HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, SPLIT: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """Attention of the rows of one query head over SPLIT positions of the cache. Grid: (heads, max_splits).
+    """Attention of a conversation's rows of one query head over SPLIT positions of its slot. Grid: (heads, max_splits,
+    conversations).
 
     Reads on the device how many positions there are; programs after them end at once. Parts begin at fixed positions,
     so a row's result does not depend on how many rows follow it. The last program of a head that arrives merges its
     parts (flash-decoding). All rows attend to the first `past_length` positions; `new` says which rows attend to which.
+    The step has the `clean` first rows of each conversation first, and then the others.
     """
-    head, split = tl.program_id(0), tl.program_id(1)
-    past = tl.load(past_length)
+    head, split, conversation = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    past, slot = tl.load(past_length + conversation), tl.load(slots + conversation)
     end = past + rows
     if split * SPLIT < end:
         m, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
         inside = (m[:, None] < rows) & (d[None, :] < HEAD_DIM)
-        place = (m[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
+        first_draft = tl.num_programs(2) * clean + conversation * (rows - clean) - clean
+        row = m + tl.where(m < clean, conversation * clean, first_draft)
+        place = (row[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
         queries = tl.load(query + place, mask=inside, other=0.0)
-        own_keys = keys + (head // GROUP) * capacity * HEAD_DIM
-        own_values = values + (head // GROUP) * capacity * HEAD_DIM
+        own_head = slot * (HEADS // GROUP) + head // GROUP
+        own_keys = keys + own_head * capacity * HEAD_DIM
+        own_values = values + own_head * capacity * HEAD_DIM
         highest = tl.full((ROWS,), float("-inf"), tl.float32)
         weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
         for start in range(split * SPLIT, min(split * SPLIT + SPLIT, end), KEYS):
             n = start + tl.arange(0, KEYS)
             tile = _columns_of(own_keys, n, d, HEAD_DIM, end, HEAD_DIM)
             scores = _dot(queries, tile, tl.zeros((ROWS, KEYS), tl.float32), PRECISE) * scale
-            row = n - past
-            own = (m[:, None] < rows) & (row[None, :] >= 0) & (row[None, :] < rows)
-            attended = tl.load(new + m[:, None] * rows + row[None, :], mask=own, other=0)
+            other = n - past
+            own = (m[:, None] < rows) & (other[None, :] >= 0) & (other[None, :] < rows)
+            attended = tl.load(new + m[:, None] * rows + other[None, :], mask=own, other=0)
             scores = tl.where((n < past)[None, :] | (attended != 0), scores, float("-inf"))
             higher = tl.maximum(highest, tl.max(scores, 1))
             finite = tl.where(higher == float("-inf"), 0.0, higher)
@@ -271,18 +280,19 @@ def attend(
             tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
         else:
             size: tl.constexpr = ROWS * (WIDTH + 2)
-            first = partials + head * max_splits * size
+            number = conversation * HEADS + head
+            first = partials + number * max_splits * size
             in_total = m[:, None] * WIDTH + d[None, :]
             own_part = first + split * size
             tl.store(own_part + in_total, total)
             tl.store(own_part + ROWS * WIDTH + m, highest)
             tl.store(own_part + ROWS * (WIDTH + 1) + m, weight)
             tl.debug_barrier()
-            if tl.atomic_add(counters + head, 1, sem="acq_rel") == count - 1:
+            if tl.atomic_add(counters + number, 1, sem="acq_rel") == count - 1:
                 highest = tl.full((ROWS,), float("-inf"), tl.float32)
                 weight, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
-                for other in range(count):
-                    part = first + other * size
+                for piece in range(count):
+                    part = first + piece * size
                     part_highest = tl.load(part + ROWS * WIDTH + m, cache_modifier=".cg")
                     higher = tl.maximum(highest, part_highest)
                     finite = tl.where(higher == float("-inf"), 0.0, higher)
@@ -293,7 +303,7 @@ def attend(
                     total = total * fade[:, None] + part_total * share[:, None]
                     highest = higher
                 tl.store(out + place, (total / weight[:, None]).to(kind), mask=inside)
-                tl.store(counters + head, 0)
+                tl.store(counters + number, 0)
 
 
 @triton.jit
@@ -301,10 +311,10 @@ def predict_tile(
     x, norm, weight, best, token, weights, rows, columns, depth, eps, excluded,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, ROWS] each.
-    Grid: (tiles,). No logit is stored. `excluded` is a token that is never predicted."""
-    tile = tl.program_id(0)
-    m, n = tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
+    """The largest logit of each row among COLUMNS tokens, its token, and Σ exp(logit - largest): [tiles, padded rows]
+    each. Grid: (tiles, tiles of ROWS rows). No logit is stored. `excluded` is a token that is never predicted."""
+    tile, padded = tl.program_id(0), tl.num_programs(1) * ROWS
+    m, n = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tile * COLUMNS + tl.arange(0, COLUMNS)
     total, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(0, depth, DEPTH):
         k = start + tl.arange(0, DEPTH)
@@ -316,17 +326,17 @@ def predict_tile(
     logits = tl.where((n < columns) & (n != excluded), logits, float("-inf"))
     highest = tl.max(logits, 1)
     finite = tl.where(highest == float("-inf"), 0.0, highest)
-    tl.store(best + tile * ROWS + m, highest)
-    tl.store(token + tile * ROWS + m, tile * COLUMNS + tl.argmax(logits, 1))
-    tl.store(weights + tile * ROWS + m, tl.sum(tl.exp(logits - finite[:, None]), 1))
+    tl.store(best + tile * padded + m, highest)
+    tl.store(token + tile * padded + m, tile * COLUMNS + tl.argmax(logits, 1))
+    tl.store(weights + tile * padded + m, tl.sum(tl.exp(logits - finite[:, None]), 1))
 
 
 @triton.jit
-def predict_merge(best, token, weights, tokens, confidence, tiles, ROWS: tl.constexpr, TILES: tl.constexpr):
+def predict_merge(best, token, weights, tokens, confidence, tiles, padded, TILES: tl.constexpr):
     """The most likely token of a row over all tiles, and its probability. Grid: (rows,)."""
     row, tile = tl.program_id(0), tl.arange(0, TILES)
     inside = tile < tiles
-    place = tile * ROWS + row
+    place = tile * padded + row
     part = tl.load(best + place, mask=inside, other=float("-inf"))
     highest = tl.max(part, 0)
     candidates = tl.load(token + place, mask=inside & (part == highest), other=2147483647)

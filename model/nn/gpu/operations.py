@@ -17,6 +17,7 @@ from model.nn.adapter import FusedLowRank
 from model.nn.layer import Layer
 from model.nn.linear import FloatLinear, Linear
 from model.nn.rotary import RotaryEmbedding
+from model.nn.step_pass import RowPlaces, StepShape
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Operations(Protocol):
         self,
         fused: Tensor,
         positions: Tensor,
-        past_length: Tensor,
+        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
@@ -145,22 +146,26 @@ class Operations(Protocol):
         Args:
             fused: [rows, (heads + 2 × kv_heads) × head_dim].
             positions: [rows] int64.
-            past_length: [1] int64; row r is written to position `past_length` + r.
+            places: where each row is written.
             rotary: the rotations of all positions.
             head_norm: [heads + kv_heads, head_dim].
-            keys, values: [kv_heads, capacity, head_dim], contiguous.
+            keys, values: [slots, kv_heads, capacity, head_dim], contiguous.
 
         Returns:
             The queries [rows, heads, head_dim].
         """
         ...
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
-        """Grouped-query attention over the first `past_length` + rows positions of a cache.
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
+    ) -> Tensor:
+        """Grouped-query attention of each conversation over its first `past_length` + `shape.rows_each` positions.
 
         Args:
             query: [rows, heads, head_dim].
-            new: [rows, rows] bool, which of the step's rows each row attends to. All attend to everything before them.
+            past_length, slots: [batch] int64.
+            shape: the order of the rows, and which of its conversation's rows each attends to. All attend to everything
+                before them.
 
         Returns:
             [rows, heads × head_dim].

@@ -57,24 +57,27 @@ def select_pass(decoder: Decoder, adapter: Adapter | None, shape: StepShape, ope
 
 @torch.inference_mode()
 def _difference(decoder: Decoder, shape: StepShape, one: StepPass, other: StepPass) -> float:
-    """The relative difference of what two passes compute for a step of random tokens. Leaves the cache empty."""
-    past = min(_CHECKED_TOKENS, shape.capacity - shape.num_rows, decoder.config.context_length - shape.num_rows)
-    draw = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, decoder.config.vocab_size, (shape.num_rows,), generator=draw).to(decoder.device)
-    earlier = torch.randn(shape.keys_values[:, :, :, :past].shape, generator=draw).to(shape.keys_values)
-    positions = torch.arange(past, past + shape.num_rows, device=decoder.device)
-    past_length = torch.tensor([past], device=decoder.device)
+    """The relative difference of what two passes compute for a step of random tokens. Leaves the slots empty."""
+    keys_values, rows = shape.keys_values, shape.rows_each
+    past = min(_CHECKED_TOKENS, shape.capacity - rows, decoder.config.context_length - rows)
+    draw, device = torch.Generator().manual_seed(0), decoder.device
+    tokens = torch.randint(0, decoder.config.vocab_size, (shape.num_rows,), generator=draw).to(device)
+    slots = torch.arange(shape.batch, device=device)
+    past_length = torch.full_like(slots, past)
+    earlier = torch.randn(keys_values[:, :, : shape.batch, :, :past].shape, generator=draw).to(keys_values)
+    positions = shape.places(past_length, slots).cells
 
     def run(step: StepPass) -> tuple[Predictions, Tensor]:
-        shape.keys_values.zero_()
-        shape.keys_values[:, :, :, :past] = earlier
-        predictions = step.run(decoder.embedding(tokens), positions, past_length, shape.capacity)
-        return predictions, shape.keys_values[:, :, :, past : past + shape.num_rows].float().clone()
+        keys_values.zero_()
+        keys_values[:, :, : shape.batch, :, :past] = earlier
+        states = step.states(decoder.embedding(tokens), positions, past_length, slots, shape.capacity)
+        written = keys_values[:, :, : shape.batch, :, past : past + rows].float().clone()
+        return step.predict(states), written
 
     try:
         (predicted, written), (expected, expected_written) = run(one), run(other)
     finally:
-        shape.keys_values.zero_()
+        keys_values.zero_()
     error = (written - expected_written).norm() / expected_written.norm()
     farthest = (predicted.confidence - expected.confidence).abs().max()
     found = float(torch.maximum(error, farthest))

@@ -69,20 +69,14 @@ class Tiling:
 
 
 def padded_rows(rows: int) -> int:
-    """Rows of a step as tensor cores take them: a power of two, at least 16.
-
-    Raises:
-        UnsupportedShape: more than 128.
-    """
-    padded = max(16, 1 << (rows - 1).bit_length())
-    if padded > 128:
-        raise UnsupportedShape(f"the kernels run up to 128 rows, not {rows}")
-    return padded
+    """Rows of a tile as tensor cores take them: a power of two, at least 16. A step of more than 128 rows has several
+    tiles of rows, which read the weights from the GPU's cache after the first of them."""
+    return min(128, max(16, 1 << (rows - 1).bit_length()))
 
 
 def fitting_rows(rows: int, most: int) -> int:
     """How many more rows, up to `most`, fit beside `rows` without making the tile larger; `most` if none does."""
-    return min(most, padded_rows(rows) - rows) or most
+    return min(most, max(0, padded_rows(rows) - rows)) or most
 
 
 def padded_rank(rank: int) -> int:

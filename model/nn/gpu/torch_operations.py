@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from model.nn.attention import additive_mask, attend, static_cache_mask
+from model.nn.attention import additive_mask, batched_attend, static_cache_mask
 from model.nn.gpu.operations import Projection
 from model.nn.rotary import RotaryEmbedding, rotate
+from model.nn.step_pass import RowPlaces, StepShape
 
 
 class TorchOperations:
@@ -40,14 +41,14 @@ class TorchOperations:
         self,
         fused: Tensor,
         positions: Tensor,
-        past_length: Tensor,
+        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        rows, (kv_heads, _, head_dim) = len(fused), keys.shape
+        rows, (_, kv_heads, _, head_dim) = len(fused), keys.shape
         split = fused.view(rows, -1, head_dim)
         query_key, value = split[:, :-kv_heads].float(), split[:, -kv_heads:]
         if head_norm is not None:
@@ -57,15 +58,17 @@ class TorchOperations:
         query, key = rotated[:, :-kv_heads], rotated[:, -kv_heads:]
         if at.query_scale is not None:
             query = query * at.query_scale.float()
-        slots = past_length + torch.arange(rows, device=fused.device)
-        keys.index_copy_(1, slots, key.to(keys.dtype).transpose(0, 1))
-        values.index_copy_(1, slots, value.transpose(0, 1))
+        keys[places.slots, :, places.cells] = key.to(keys.dtype)
+        values[places.slots, :, places.cells] = value
         return query.to(fused.dtype)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
-        mask = static_cache_mask(past_length, new, keys.shape[1])
-        added = additive_mask(mask, query.shape[1] // len(keys), torch.float32)
-        return attend(query.float(), keys.float(), values.float(), added).to(query.dtype)
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
+    ) -> Tensor:
+        mask = static_cache_mask(past_length, shape.attention_mask, keys.shape[2])
+        added = additive_mask(mask, query.shape[1] // keys.shape[1], torch.float32)
+        out = batched_attend(query[shape.order].float(), keys[slots].float(), values[slots].float(), added)
+        return out.flatten(0, 1)[shape.inverse_order].to(query.dtype)
 
     def predict(
         self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None

@@ -25,11 +25,12 @@ from model.nn.gpu.tiling import (
     padded_rows,
 )
 from model.nn.rotary import RotaryEmbedding
+from model.nn.step_pass import RowPlaces, StepShape
 
 INTERPRETED = not isinstance(kernels.project, triton.JITFunction)
 """Whether the kernels run in Triton's interpreter."""
 
-_MAX_TILES = 4096
+_MAX_TILES = 16_384
 """Tiles or heads of a kernel whose parts are added up."""
 
 
@@ -56,15 +57,16 @@ class TritonOperations:
         weight, p = projection.weight, projection
         (rows, depth), columns = x.shape, len(weight)
         tiling, padded, rank = Tiling.of(p.sizes, depth), padded_rows(rows), padded_rank(p.rank)
-        tiles = triton.cdiv(columns, tiling.columns)
-        if tiles > _MAX_TILES:
-            raise UnsupportedShape(f"a projection of {columns} columns has too many tiles")
+        tiles, row_tiles = triton.cdiv(columns, tiling.columns), triton.cdiv(rows, padded)
+        if tiles * row_tiles > _MAX_TILES:
+            raise UnsupportedShape(f"a projection of {columns} columns for {rows} rows has too many tiles")
         out, partials = x.new_empty(rows, columns), None
         if tiling.splits > 1:
-            partials = x.new_empty(tiles * tiling.splits * padded * (tiling.columns + rank + 1), dtype=torch.float32)
+            size = tiles * row_tiles * tiling.splits * padded * (tiling.columns + rank + 1)
+            partials = x.new_empty(size, dtype=torch.float32)
         ends = [sum(p.sizes[: n + 1]) for n in range(len(p.sizes))] + [columns] * 2
         self.launch(
-            kernels.project, (tiles, tiling.splits),
+            kernels.project, (tiles, tiling.splits, row_tiles),
             x, norm, weight, p.bias, p.a, p.b, residual, out, partials, self._counters,
             rows, first_draft, columns, depth, p.rank, ends[0], ends[1], eps,
             NORM=norm is not None, BIAS=p.bias is not None, RESIDUAL=residual is not None, ADAPTER=p.a is not None,
@@ -78,7 +80,7 @@ class TritonOperations:
         tiling, padded = Tiling.of((columns,), depth, splittable=False), padded_rows(rows)
         out = x.new_empty(rows, columns)
         self.launch(
-            kernels.gate_up, (triton.cdiv(columns, tiling.columns),),
+            kernels.gate_up, (triton.cdiv(columns, tiling.columns), triton.cdiv(rows, padded)),
             x, norm, p.weight, p.bias, p.a, p.b, out, rows, first_draft, columns, depth, p.rank, eps,
             BIAS=p.bias is not None, ADAPTER=p.a is not None, ROWS=padded, COLUMNS=tiling.columns,
             DEPTH=depth_step(padded, x.itemsize), RANK=padded_rank(p.rank), PRECISE=_precise(x), num_stages=3,
@@ -89,34 +91,38 @@ class TritonOperations:
         self,
         fused: Tensor,
         positions: Tensor,
-        past_length: Tensor,
+        places: RowPlaces,
         rotary: RotaryEmbedding,
         head_norm: Tensor | None,
         eps: float,
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        rows, (kv_heads, capacity, head_dim) = len(fused), keys.shape
+        rows, (_, kv_heads, capacity, head_dim) = len(fused), keys.shape
         heads = fused.shape[1] // head_dim - 2 * kv_heads
-        query = fused.new_empty(rows, heads, head_dim)
+        query, padded = fused.new_empty(rows, heads, head_dim), padded_rows(rows)
         self.launch(
-            kernels.rotate_and_store, (heads + 2 * kv_heads,),
-            fused, positions, past_length, rotary.cos, rotary.sin, rotary.query_scale, head_norm, query, keys, values,
-            rows, capacity, eps,
+            kernels.rotate_and_store, (heads + 2 * kv_heads, triton.cdiv(rows, padded)),
+            fused, positions, places.slots, places.cells, rotary.cos, rotary.sin, rotary.query_scale, head_norm, query,
+            keys, values, rows, capacity, eps,
             HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HALF=triton.next_power_of_2(head_dim // 2),
-            ROWS=padded_rows(rows), HEAD_NORM=head_norm is not None, QUERY_SCALE=rotary.query_scale is not None,
+            ROWS=padded, HEAD_NORM=head_norm is not None, QUERY_SCALE=rotary.query_scale is not None,
         )  # fmt: skip
         return query
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
-        (rows, heads, head_dim), (kv_heads, capacity, _) = query.shape, keys.shape
-        padded, width, splits = padded_rows(rows), padded_rank(head_dim), triton.cdiv(capacity, POSITIONS)
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
+    ) -> Tensor:
+        (rows, heads, head_dim), (_, kv_heads, capacity, _) = query.shape, keys.shape
+        padded, width, splits = padded_rows(shape.rows_each), padded_rank(head_dim), triton.cdiv(capacity, POSITIONS)
+        if shape.rows_each > padded or heads * shape.batch > _MAX_TILES:
+            raise UnsupportedShape(f"attention runs up to {padded} rows of a conversation, not {shape.rows_each}")
         out = query.new_empty(rows, heads * head_dim)
-        partials = query.new_empty(heads * splits * padded * (width + 2), dtype=torch.float32)
+        partials = query.new_empty(shape.batch * heads * splits * padded * (width + 2), dtype=torch.float32)
         self.launch(
-            kernels.attend, (heads, splits),
-            query, keys, values, past_length, new.view(torch.uint8), out, partials, self._counters,
-            rows, capacity, splits, head_dim**-0.5,
+            kernels.attend, (heads, splits, shape.batch),
+            query, keys, values, past_length, slots, shape.attention_mask.view(torch.uint8), out, partials,
+            self._counters, shape.rows_each, shape.num_clean, capacity, splits, head_dim**-0.5,
             HEADS=heads, GROUP=heads // kv_heads, HEAD_DIM=head_dim, WIDTH=width, ROWS=padded,
             KEYS=KEYS, SPLIT=POSITIONS, PRECISE=_precise(query), num_stages=2,
         )  # fmt: skip
@@ -126,18 +132,18 @@ class TritonOperations:
         self, x: Tensor, norm: Tensor, weight: Tensor, eps: float, excluded: int | None
     ) -> tuple[Tensor, Tensor]:
         (rows, depth), columns, padded = x.shape, len(weight), padded_rows(len(x))
-        tiles = triton.cdiv(columns, HEAD_COLUMNS)
-        best, weights = (x.new_empty(tiles, padded, dtype=torch.float32) for _ in range(2))
-        token = x.new_empty(tiles, padded, dtype=torch.int32)
+        tiles, row_tiles = triton.cdiv(columns, HEAD_COLUMNS), triton.cdiv(rows, padded)
+        best, weights = (x.new_empty(tiles, row_tiles * padded, dtype=torch.float32) for _ in range(2))
+        token = x.new_empty(tiles, row_tiles * padded, dtype=torch.int32)
         self.launch(
-            kernels.predict_tile, (tiles,),
+            kernels.predict_tile, (tiles, row_tiles),
             x, norm, weight, best, token, weights, rows, columns, depth, eps, -1 if excluded is None else excluded,
             ROWS=padded, COLUMNS=HEAD_COLUMNS, DEPTH=depth_step(padded, x.itemsize), PRECISE=_precise(x), num_stages=4,
         )  # fmt: skip
         tokens, confidence = x.new_empty(rows, dtype=torch.long), x.new_empty(rows, dtype=torch.float32)
         self.launch(
             kernels.predict_merge, (rows,),
-            best, token, weights, tokens, confidence, tiles, ROWS=padded, TILES=triton.next_power_of_2(tiles),
+            best, token, weights, tokens, confidence, tiles, row_tiles * padded, TILES=triton.next_power_of_2(tiles),
         )  # fmt: skip
         return tokens, confidence
 

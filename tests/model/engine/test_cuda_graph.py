@@ -1,4 +1,5 @@
-"""CUDA graph steps look up copies as the host does, and commit what decoding one token at a time would.
+"""CUDA graph steps look up copies as the host does, and commit what decoding one token at a time would, for any number
+of conversations.
 
 No GPU is needed: on a CPU the runner runs the same steps without capturing them. On torch's `meta` device, which
 computes only shapes, it must never wait for the host: that device has no values to read.
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,31 +24,45 @@ from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
+from model.engine import engine as engine_module
 from model.engine.conversation import Conversation
-from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.engine.engine import Engine
 from model.engine.loader import load_model
-from model.nn.adapter import random_adapter
+from model.nn.adapter import Adapter, random_adapter
 from model.nn.decoder import Decoder
-from tests.model.dialogues import SYSTEM, collect_progress, committed_text
+from model.nn.forward_batch import ForwardInput
+from model.nn.kv_slab import KeyValueSlab, SlotCache
+from tests.model.dialogues import SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.model.tiny_families import save_tiny_family
 
 META = torch.device("meta")
 
 
+def new_runner(
+    decoder: Decoder, adapter: Adapter | None, num_drafts: int, context: int, num_copies: int = 0, num_slots: int = 2
+) -> CUDAGraphRunner:
+    capacity = slot_capacity(context, num_drafts, num_copies)
+    slab = KeyValueSlab(decoder.config, decoder.dtype, decoder.device, num_slots, capacity)
+    return CUDAGraphRunner(decoder, adapter, num_drafts, slab, num_copies)
+
+
 @pytest.fixture(scope="module")
 def runner(tiny_qwen2: Path) -> CUDAGraphRunner:
-    return CUDAGraphRunner(Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32"), None, 0, 100, 4)
+    return new_runner(Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32"), None, 0, 100, 4)
 
 
-@given(tokens=st.lists(st.integers(1, 3), min_size=1, max_size=60))
-def test_the_device_copies_what_the_host_would_look_up(runner: CUDAGraphRunner, tokens: list[int]) -> None:
-    runner._state.past_length.fill_(len(tokens) - 1)
-    runner._state.history.zero_()
-    runner._state.history[: len(tokens)].copy_(torch.tensor(tokens))
-    runner._look_up(128)
-    expected = NgramLookup(tokens).find(4)
-    assert runner._state.copied.tolist() == [*expected, *[0] * (4 - len(expected))]
+@given(texts=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=60), min_size=1, max_size=2))
+def test_the_device_copies_what_the_host_would_look_up(runner: CUDAGraphRunner, texts: list[list[int]]) -> None:
+    state = runner.state
+    state.history.zero_()
+    for slot, tokens in enumerate(texts):
+        state.past_length[slot] = len(tokens) - 1
+        state.history[slot, : len(tokens)].copy_(torch.tensor(tokens))
+    state.look_up(torch.arange(len(texts)), 100)
+    for slot, tokens in enumerate(texts):
+        expected = NgramLookup(tokens).find(4)
+        assert state.copied[slot].tolist() == [*expected, *[0] * (4 - len(expected))]
 
 
 @pytest.mark.parametrize("num_drafts", [0, 2])
@@ -108,37 +125,102 @@ async def test_cuda_graph_steps_commit_the_same_text(varied_qwen2: Path, engine:
         with_runner.close()
 
 
-@pytest.mark.parametrize("num_drafts", [0, 2])
-def test_steps_with_and_without_drafts_have_equally_many_rows(varied_qwen2: Path, num_drafts: int) -> None:
-    """With other sizes a GPU may choose other kernels, which round differently, and so other tokens."""
+@pytest.fixture
+def crowd(varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """An engine with three slots, whose number of drafts depends on how many conversations share a step."""
+    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 3)
     base = load_model(varied_qwen2, device="cpu", precision="float32")
-    adapter = random_adapter(base.decoder.config, 4, num_drafts, seed=0) if num_drafts else None
+    adapter = random_adapter(base.decoder.config, 4, 3, seed=3)
     engine = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
-    try:
-        rows = engine.call(lambda _: {runner.num_rows for runner in engine._cuda_graph_runners.values()})
-        assert rows == {(num_drafts + 1) ** 2 + 8}
-    finally:
-        engine.close()
+    assert engine._runner is not None and list(engine._runner.num_drafts) == [1, 2, 3]
+    engine._runner.choose_drafts(lambda size, drafts: 1 + (drafts > 4 - size) * 100)
+    assert [*engine._runner.num_drafts.values()] == [3, 2, 1]
+    yield engine
+    engine.close()
 
 
-@pytest.mark.parametrize("num_drafts", [0, 2])
-def test_padding_rows_change_nothing_that_a_step_leaves(tiny_qwen2: Path, num_drafts: int) -> None:
-    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32")
-    adapter = random_adapter(decoder.config, 4, 2, seed=0)
-    texts: list[list[int]] = []
-    for min_rows in (0, 20):
-        cache = decoder.new_cache()
-        decoder.forward(list(range(1, 30)), cache, logits="none")
-        runner = CUDAGraphRunner(decoder, adapter, num_drafts, 200, 3, min_rows)
-        assert runner.num_rows == max(min_rows, (num_drafts + 1) ** 2 + 3)
-        runner.attach(cache, 40, Draft((7, 9)[:num_drafts]))
-        text = [40]
-        for _ in range(8):
-            committed = runner.step().committed
-            cache.commit([text[-1], *committed[:-1]])
-            text += committed
-        texts.append(text)
-    assert texts[0] == texts[1]
+async def test_conversations_that_come_and_go_get_the_text_that_they_get_alone(crowd: Engine, engine: Engine) -> None:
+    """Some leave early, some do not draft, and five do not fit into three slots at a time."""
+    draw = random.Random(1)
+    words = ["hello to you", "the capital of France", "Paris is hello", "you is the capital", "to France"]
+    lengths = [40, 12, 60, 25, 33]
+    expected = {
+        word: committed_text(
+            await collect_progress(Conversation(engine), SYSTEM, TextMessage("user", word), max_tokens=length)
+        )
+        for word, length in zip(words, lengths, strict=True)
+    }
+
+    async def ask(conversation: Conversation, word: str, length: int, leaves_after: int | None) -> str:
+        text = ""
+        async for progress in conversation.reply([SYSTEM, TextMessage("user", word)], max_tokens=length):
+            text += progress.committed
+            if progress.step == leaves_after:
+                break
+        return text
+
+    conversations = [Conversation(crowd, drafting=n != 2) for n in range(5)]
+    for _ in range(4):
+        turns = [*zip(words, lengths, strict=True)]
+        draw.shuffle(turns)
+        leaving = [draw.choice((None, None, 2, 6)) for _ in turns]
+        texts = await at_the_same_time(
+            crowd,
+            *(ask(one, *turn, left) for one, turn, left in zip(conversations, turns, leaving, strict=True)),
+        )
+        for (word, _), left, text in zip(turns, leaving, texts, strict=True):
+            assert text == expected[word] if left is None else expected[word].startswith(text)
+
+
+async def test_conversations_share_the_steps_of_the_device(crowd: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward passes of the host read prompts only, one chunk of each conversation."""
+    runner, batches, host_rows = crowd._runner, list[int](), list[int]()
+    assert runner is not None
+    step, run = runner.step, crowd.model.decoder.run
+
+    def spy_step(attachments: list[object]) -> object:
+        batches.append(len(attachments))
+        return step(attachments)  # type: ignore[arg-type]
+
+    def spy_run(batch: list[ForwardInput], adapter: Adapter | None) -> list[torch.Tensor]:
+        host_rows.append(sum(not rows.is_prefill for rows in batch))
+        return run(batch, adapter)
+
+    monkeypatch.setattr(runner, "step", spy_step)
+    monkeypatch.setattr(crowd.model.decoder, "run", spy_run)
+    turns = [TextMessage("user", word) for word in ("hello", "Paris", "France")]
+    await at_the_same_time(
+        crowd, *(collect_progress(Conversation(crowd), SYSTEM, turn, max_tokens=30) for turn in turns)
+    )
+    assert batches.count(3) >= 10
+    assert not any(host_rows)
+
+
+async def test_no_keys_are_copied_when_a_conversation_joins_or_leaves(
+    crowd: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation, turns = Conversation(crowd), [SYSTEM, TextMessage("user", "hello to you")]
+    first = committed_text(await collect_progress(conversation, *turns, max_tokens=20))
+    cache = conversation._cache
+    assert isinstance(cache, SlotCache) and cache.slot is not None
+    slot = cache.slot
+    monkeypatch.setattr(SlotCache, "_move_in", lambda self: pytest.fail("a conversation was copied"))
+    monkeypatch.setattr(SlotCache, "copy_from", lambda self, other: pytest.fail("a conversation was copied"))
+    turns += [TextMessage("assistant", first), TextMessage("user", "Paris")]
+    assert (await collect_progress(conversation, *turns, max_tokens=20))[0].cached_tokens > 20
+    assert cache.slot == slot
+    keys = crowd._slab.keys_values[0, 0, slot] if crowd._slab else None
+    assert keys is not None and cache.tensors()[0].data_ptr() == keys.data_ptr()
+
+
+async def test_the_idle_conversation_used_longest_ago_loses_its_slot(crowd: Engine) -> None:
+    conversations, turn = [Conversation(crowd) for _ in range(4)], TextMessage("user", "hello to you")
+    for conversation in conversations:
+        await collect_progress(conversation, SYSTEM, turn, max_tokens=10)
+    assert [conversation.cached_tokens > 0 for conversation in conversations] == [False, True, True, True]
+    again = await collect_progress(conversations[0], SYSTEM, turn, max_tokens=10)
+    fresh = await collect_progress(Conversation(crowd), SYSTEM, turn, max_tokens=10)
+    assert committed_text(again) == committed_text(fresh)
 
 
 async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the_runner_holds(
@@ -165,30 +247,61 @@ async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the
 def test_the_largest_bucket_is_the_context_and_what_its_last_steps_write(tiny_qwen2: Path, context: int) -> None:
     """Rounding up to a power of two would double the memory of a context of 4,096."""
     decoder = Decoder(open_checkpoint(tiny_qwen2), META, "bfloat16")
-    runner = CUDAGraphRunner(decoder, None, 0, context, 8)
-    assert context + 2 * runner.num_rows <= runner._capacity < context + 2 * runner.num_rows + 64
-    assert runner._buckets[-1] == runner._capacity and runner._buckets == sorted(set(runner._buckets))
-    cache = decoder.new_cache()
+    runner = new_runner(decoder, None, 0, context, 8)
+    capacity = runner._slab.capacity
+    assert context + 4 * 9 + 9 <= capacity < context + 4 * 9 + 9 + 64
+    assert runner.buckets[-1] == capacity and runner.buckets == sorted(set(runner.buckets))
+    cache = runner._slab.new_cache()
     decoder.forward([1] * (context - 20), cache, logits="none")
-    runner.attach(cache, 1, NO_DRAFT)
     cache.commit([1] * 20)
-    assert runner.fits(cache) == (context < decoder.config.context_length)
-    runner._run(runner._capacity)
-    assert runner._keys_values.shape[3] == runner._capacity
+    assert runner.has_room(cache) == (context < decoder.config.context_length)
+    runner.batch_step(1, 0).run(capacity)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("num_drafts", "num_copies"), [(0, 0), (0, 8), (1, 0), (4, 8)])
-def test_a_step_never_waits_for_the_host(tiny_qwen2: Path, num_drafts: int, num_copies: int) -> None:
+def test_a_step_never_waits_for_the_host(tiny_qwen2: Path, num_drafts: int, num_copies: int, batch: int) -> None:
     """A CUDA graph cannot capture a step that waits for the host."""
     decoder = Decoder(open_checkpoint(tiny_qwen2), META, "bfloat16")
     adapter = random_adapter(decoder.config, 4, 3, seed=0).to(META, torch.bfloat16) if num_drafts else None
-    runner = CUDAGraphRunner(decoder, adapter, num_drafts, 200, num_copies)
-    runner._run(256)
-    assert runner._state.result.shape == (2 + max(num_drafts, num_copies) + 1 + 2 * num_drafts,)
+    step = new_runner(decoder, adapter, num_drafts, 200, num_copies, 4).batch_step(batch, num_drafts)
+    step.run(256)
+    assert step._result.shape == (batch, 2 + max(num_drafts, num_copies) + 1 + 2 * num_drafts)
 
 
 def test_a_model_with_its_own_mask_token_drafts_without_an_adapter(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, "i-dlm")
-    runner = CUDAGraphRunner(Decoder(open_checkpoint(folder), META, "bfloat16"), None, 2, 200)
-    runner._run(256)
-    assert runner._state.result.shape == (2 + 3 + 4,)
+    step = new_runner(Decoder(open_checkpoint(folder), META, "bfloat16"), None, 2, 200).batch_step(2, 2)
+    step.run(256)
+    assert step._result.shape == (2, 2 + 3 + 4)
+
+
+def test_a_conversation_that_has_just_joined_has_no_result_of_steps_launched_before(tiny_qwen2: Path) -> None:
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32")
+    runner = new_runner(decoder, None, 0, 200)
+    attachments = []
+    for last in (40, 41):
+        cache = runner._slab.new_cache()
+        decoder.forward(list(range(1, 30)), cache, logits="none")
+        attachment = runner.attach(cache, last, NO_DRAFT)
+        assert attachment is not None
+        attachments.append(attachment)
+        found = runner.step(attachments)
+        assert [one for one, _ in found] == attachments[:1]
+        cache.commit([last])
+    attachments[0].detach()
+    assert [one for one, _ in runner.step(attachments[1:])] == attachments[1:]
+
+
+def test_drafts_that_were_not_made_are_not_reported(varied_qwen2: Path) -> None:
+    """The state has room for three; a step with one leaves the rest empty."""
+    decoder = Decoder(open_checkpoint(varied_qwen2), torch.device("cpu"), "float32")
+    runner = new_runner(decoder, random_adapter(decoder.config, 4, 3, seed=0), 3, 200)
+    runner.num_drafts[1] = 1
+    cache = runner._slab.new_cache()
+    decoder.forward(list(range(1, 30)), cache, logits="none")
+    attachment = runner.attach(cache, 40, Draft((7, 9, 11)))
+    assert attachment is not None
+    ((_, result),) = runner.step([attachment])
+    assert len(result.draft.tokens) == len(result.draft.confidence) == 1
+    assert runner.state.drafts[0, 1:].tolist() == [0, 0]

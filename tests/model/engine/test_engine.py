@@ -20,6 +20,7 @@ from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
+from model.nn.kv_slab import SlotCache
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.real_time import HANG_S
 
@@ -124,7 +125,7 @@ async def test_a_forward_pass_that_ran_out_of_memory_releases_its_tensors_before
 async def test_running_out_of_memory_between_forward_passes_fails_only_that_request(
     varied_qwen2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fork, a shared prefix and a CUDA graph runner's detach copy keys within the request itself."""
+    """A fork and a shared prefix copy keys within the request itself, and a conversation takes a slot in it."""
     engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"), cuda_graphs=True)
 
     def out_of_memory(*_: object) -> None:
@@ -133,10 +134,10 @@ async def test_running_out_of_memory_between_forward_passes_fails_only_that_requ
     try:
         conversation = Conversation(engine)
         await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
-        for method in ("copy_from", "overwrite"):
-            failing = conversation.fork() if method == "copy_from" else conversation
+        for method in ("copy_from", "_move_in"):
+            failing = conversation.fork() if method == "copy_from" else Conversation(engine)
             with monkeypatch.context() as patch:
-                patch.setattr(KeyValueCache, method, out_of_memory)
+                patch.setattr(KeyValueCache if method == "copy_from" else SlotCache, method, out_of_memory)
                 expected = "the GPU ran out of memory for this request; other requests continue"
                 with pytest.raises(RuntimeError, match=expected):
                     await collect_progress(failing, SYSTEM, HELLO)

@@ -38,11 +38,13 @@ def test_static_cache_mask_covers_cached_tokens_and_the_given_new_rows(
     rows: int, past: int, spare: int, seed: int
 ) -> None:
     new = torch.rand(rows, rows, generator=torch.Generator().manual_seed(seed)) < 0.5
-    mask = static_cache_mask(torch.tensor([past]), new, past + rows + spare)
-    for row in range(rows):
-        for key in range(past + rows + spare):
-            expected = key < past or (key - past < rows and bool(new[row, key - past]))
-            assert bool(mask[row, key]) == expected
+    lengths = [past, max(0, past - 3)]
+    masks = static_cache_mask(torch.tensor(lengths), new, past + rows + spare)
+    for mask, length in zip(masks, lengths, strict=True):
+        for row in range(rows):
+            for key in range(past + rows + spare):
+                expected = key < length or (key - length < rows and bool(new[row, key - length]))
+                assert bool(mask[row, key]) == expected
 
 
 @given(rows=st.integers(1, 20), past=st.integers(0, 20), size=st.integers(1, 7))

@@ -27,7 +27,7 @@ def test_every_projection_gets_its_own_delta_in_noise_rows_only(tiny_qwen2: Path
     decoder = Decoder(open_checkpoint(tiny_qwen2), CPU, "float32")
     adapter = random_adapter(decoder.config, 4, 3, seed=0)
     before = [{n: linear.weight.clone() for n, linear in _projections(layer).items()} for layer in decoder.layers]
-    stacked = StackedAdapter(decoder.layers, adapter, NOISE)
+    stacked = StackedAdapter(decoder.layers, adapter)
     for number, (base, layer) in enumerate(zip(decoder.layers, stacked.layers, strict=True)):
         gated = GatedAdapter(adapter, NOISE).hook(number)
         for names, linear in _projections(base).items():
@@ -35,7 +35,7 @@ def test_every_projection_gets_its_own_delta_in_noise_rows_only(tiny_qwen2: Path
             x = torch.randn(7, linear.weight.shape[1])
             with torch.inference_mode():
                 expected = gated(linear(x), names, x)
-                found = stacked.hook(number)(_projections(layer)[names](x), names, x)
+                found = stacked.hook(number, NOISE)(_projections(layer)[names](x), names, x)
                 torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
                 assert not torch.equal(found[NOISE], linear(x)[NOISE])
                 torch.testing.assert_close(found[:2], linear(x)[:2], atol=1e-6, rtol=1e-6)
@@ -43,7 +43,7 @@ def test_every_projection_gets_its_own_delta_in_noise_rows_only(tiny_qwen2: Path
 
 def test_the_base_weights_become_views_of_the_stacked_ones(tiny_qwen2: Path) -> None:
     decoder = Decoder(open_checkpoint(tiny_qwen2), CPU, "float32")
-    stacked = StackedAdapter(decoder.layers, random_adapter(decoder.config, 4, 3, seed=0), NOISE)
+    stacked = StackedAdapter(decoder.layers, random_adapter(decoder.config, 4, 3, seed=0))
     for base, layer in zip(decoder.layers, stacked.layers, strict=True):
         for names, linear in _projections(base).items():
             assert linear.weight.data_ptr() == _projections(layer)[names].weight.data_ptr()
@@ -52,4 +52,4 @@ def test_the_base_weights_become_views_of_the_stacked_ones(tiny_qwen2: Path) -> 
 def test_int8_weights_cannot_be_stacked(tiny_qwen2: Path) -> None:
     decoder = Decoder(open_checkpoint(tiny_qwen2), CPU, "int8")
     with pytest.raises(ValueError, match="load them as bfloat16 or float32"):
-        StackedAdapter(decoder.layers, random_adapter(decoder.config, 4, 3, seed=0), NOISE)
+        StackedAdapter(decoder.layers, random_adapter(decoder.config, 4, 3, seed=0))

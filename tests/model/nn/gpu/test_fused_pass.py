@@ -10,12 +10,13 @@ from tokenizers import Tokenizer
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import Draft
-from model.engine.cuda_graph import CUDAGraphRunner
+from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.nn.adapter import random_adapter
 from model.nn.decoder import Decoder
 from model.nn.gpu.fused_pass import FusedPass
 from model.nn.gpu.operations import Operations
 from model.nn.gpu.torch_operations import TorchOperations
+from model.nn.kv_slab import KeyValueSlab
 from tests.conftest import save_tiny_checkpoint
 from tests.model.dialogues import with_doubled_weights
 from tests.model.tiny_families import save_tiny_family
@@ -26,15 +27,18 @@ CPU = torch.device("cpu")
 def _text(decoder: Decoder, operations: Operations | None, past: int, steps: int, *, drafts: int = 2) -> list[int]:
     """What the steps of a conversation commit after `past` tokens."""
     adapter = random_adapter(decoder.config, 4, drafts, seed=1)
-    runner = CUDAGraphRunner(decoder, adapter, drafts, 300, 2, operations=operations)
+    slab = KeyValueSlab(decoder.config, decoder.dtype, CPU, 2, slot_capacity(300, drafts, 2))
+    runner = CUDAGraphRunner(decoder, adapter, drafts, slab, 2, operations)
     assert isinstance(runner._pass, FusedPass) == (operations is not None)
-    cache = decoder.new_cache()
+    cache = slab.new_cache()
     prompt = torch.randint(1, 290, (past,), generator=torch.Generator().manual_seed(2)).tolist()
     decoder.forward(prompt, cache, logits="none")
-    runner.attach(cache, 40, Draft((7, 9)[:drafts]))
+    attachment = runner.attach(cache, 40, Draft((7, 9)[:drafts]))
+    assert attachment is not None
     text = [40]
     for _ in range(steps):
-        committed = runner.step().committed
+        ((_, result),) = runner.step([attachment])
+        committed = result.committed
         cache.commit([text[-1], *committed[:-1]])
         text += committed
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ CPU = torch.device("cpu")
 class WrongAttention(TorchOperations):
     """Attends to the wrong rows."""
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, new: Tensor) -> Tensor:
-        return super().attend(query, keys, values, past_length, new.T)
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
+    ) -> Tensor:
+        wrong = replace(shape, attention_mask=shape.attention_mask.T)
+        return super().attend(query, keys, values, past_length, slots, wrong)
 
 
 class NotANumber(TorchOperations):
@@ -44,7 +48,7 @@ class DoesNotCompile(TorchOperations):
 def _selected(path: Path, operations: Operations | None) -> StepPass:
     decoder = Decoder(open_checkpoint(path), CPU, "float32")
     config = decoder.config
-    cache = torch.zeros(2, config.layers, config.kv_heads, 320, config.head_dim)
+    cache = torch.zeros(2, config.layers, 2, config.kv_heads, 320, config.head_dim)
     shape = StepShape(cache, verification_mask(2, 0, 2), 3)
     selected = select_pass(decoder, random_adapter(config, 4, 2, seed=0), shape, operations)
     assert not cache.any()

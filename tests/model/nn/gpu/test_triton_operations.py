@@ -13,6 +13,7 @@ from model.nn.gpu.operations import Projection
 from model.nn.gpu.tiling import POSITIONS, UnsupportedShape, padded_rows
 from model.nn.gpu.torch_operations import TorchOperations
 from model.nn.rotary import RotaryEmbedding
+from model.nn.step_pass import RowPlaces, StepShape
 
 pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
 
@@ -109,20 +110,23 @@ def test_heads_are_rotated_and_stored(
 ) -> None:
     rows, heads, kv_heads, capacity = 5, 4, 2, 64
     fused = _normal(draw, dtype, rows, (heads + 2 * kv_heads) * head_dim)
-    positions, past_length = torch.tensor([40, 41, 42, 41, 42]), torch.tensor([40])
+    positions, cells = torch.tensor([40, 41, 42, 41, 42]), torch.tensor([40, 41, 42, 3, 4])
+    places = RowPlaces(torch.tensor([1, 1, 1, 2, 2]), cells)
     tables = (_normal(draw, dtype, 50, 1, head_dim) for _ in range(2))
     rotary = RotaryEmbedding(*tables, _normal(draw, dtype, 50, 1, 1) if scaled else None)
     head_norm = _normal(draw, dtype, heads + kv_heads, head_dim) if normed else None
-    before = _normal(draw, dtype, 2, kv_heads, capacity, head_dim)
+    before = _normal(draw, dtype, 2, 3, kv_heads, capacity, head_dim)
     caches = [before.clone(), before.clone()]
     queries = [
-        do.rotate_and_store(fused, positions, past_length, rotary, head_norm, EPS, *cache)
+        do.rotate_and_store(fused, positions, places, rotary, head_norm, EPS, *cache)
         for do, cache in zip((kernels, TWIN), caches, strict=True)
     ]
     _assert_close(*queries)
     _assert_close(*caches)
-    assert torch.equal(caches[0][:, :, :40], before[:, :, :40])
-    assert torch.equal(caches[0][:, :, 45:], before[:, :, 45:])
+    written = torch.zeros(3, capacity, dtype=torch.bool)
+    written[places.slots, places.cells] = True
+    kept = ~written[:, None, :, None].expand_as(before)
+    assert torch.equal(caches[0][kept], before[kept]) and not torch.equal(caches[0][~kept], before[~kept])
 
 
 BORDERS = [0, 1, POSITIONS - 10, POSITIONS - 9, POSITIONS - 1, POSITIONS, 2 * POSITIONS - 8, 2 * POSITIONS + 65]
@@ -135,12 +139,15 @@ BORDERS = [0, 1, POSITIONS - 10, POSITIONS - 9, POSITIONS - 1, POSITIONS, 2 * PO
 def test_attention_reads_its_length_on_the_device(
     kernels: TritonOperations, draw: torch.Generator, dtype: torch.dtype, past: int
 ) -> None:
-    new, head_dim = verification_mask(2, 0, 2), 16 if past % 2 else 24
-    query = _normal(draw, dtype, len(new), 2, head_dim)
-    keys, values = (_normal(draw, dtype, 1, 640, head_dim) for _ in range(2))
-    keys[:, past + len(new) :] = torch.nan  # nothing there may be used
-    found = kernels.attend(query, keys, values, torch.tensor([past]), new)
-    expected = TWIN.attend(query, keys.nan_to_num(), values, torch.tensor([past]), new)
+    head_dim = 16 if past % 2 else 24
+    keys, values = keys_values = _normal(draw, dtype, 2, 2, 1, 640, head_dim)
+    shape = StepShape(keys_values[:, None], verification_mask(2, 0, 2), 3)
+    query = _normal(draw, dtype, shape.num_rows, 2, head_dim)
+    past_length, slots = torch.tensor([past]), torch.tensor([1])
+    keys[0] = torch.nan  # nothing there may be used
+    keys[1, :, past + shape.num_rows :] = torch.nan
+    found = kernels.attend(query, keys, values, past_length, slots, shape)
+    expected = TWIN.attend(query, keys.nan_to_num(), values, past_length, slots, shape)
     _assert_close(found, expected)
     assert not kernels._counters.any()
 
@@ -149,12 +156,44 @@ def test_a_row_gets_the_same_attention_whatever_follows_it(kernels: TritonOperat
     """So a token that is verified as a draft is chosen as it would be alone, to the last bit."""
     past, rows = POSITIONS - 2, 5
     query = _normal(draw, torch.float32, rows, 2, 16)
-    keys, values = (_normal(draw, torch.float32, 1, 2 * POSITIONS, 16) for _ in range(2))
-    causal = torch.ones(rows, rows, dtype=torch.bool).tril_()
-    together = kernels.attend(query, keys, values, torch.tensor([past]), causal)
+    keys, values = keys_values = _normal(draw, torch.float32, 2, 1, 1, 2 * POSITIONS, 16)
+    causal, slots = torch.ones(rows, rows, dtype=torch.bool).tril_(), torch.tensor([0])
+    shapes = [StepShape(keys_values[:, None], causal[:n, :n], n) for n in (rows, 1)]
+    together = kernels.attend(query, keys, values, torch.tensor([past]), slots, shapes[0])
     for row in range(rows):
-        alone = kernels.attend(query[row : row + 1], keys, values, torch.tensor([past + row]), causal[:1, :1])
+        alone = kernels.attend(query[row : row + 1], keys, values, torch.tensor([past + row]), slots, shapes[1])
         assert torch.equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_conversation_of_a_batch_attends_to_its_own_slot(
+    kernels: TritonOperations, draw: torch.Generator, dtype: torch.dtype
+) -> None:
+    """Two of them are nobody's, in the last slot. Clean rows of all come first."""
+    keys, values = keys_values = _normal(draw, dtype, 2, 4, 2, 320, 16)
+    shape = StepShape(keys_values[:, None], verification_mask(1, 1, 1), 3, 4)
+    past_length, slots = torch.tensor([300, 17, 0, 0]), torch.tensor([2, 0, 3, 3])
+    query = _normal(draw, dtype, shape.num_rows, 4, 16)
+    found = kernels.attend(query, keys, values, past_length, slots, shape)
+    _assert_close(found, TWIN.attend(query, keys, values, past_length, slots, shape))
+    one = StepShape(keys_values[:, None], verification_mask(1, 1, 1), 3)
+    for n in range(2):
+        alone = kernels.attend(query[shape.order[n]], keys, values, past_length[n : n + 1], slots[n : n + 1], one)
+        _assert_close(found[shape.order[n]], alone)
+    assert not kernels._counters.any()
+
+
+def test_more_rows_than_a_tile_has_are_computed_in_several(kernels: TritonOperations, draw: torch.Generator) -> None:
+    x, norm = _normal(draw, torch.float32, 150, 32), torch.ones(32)
+    projection = _projection(draw, torch.float32, (48,), 1100, 4, True)
+    deep = _normal(draw, torch.float32, 150, 1100)
+    _assert_close(*(do.project(deep, projection, 140, residual=None) for do in (kernels, TWIN)))
+    gated = _projection(draw, torch.float32, (16, 16), 32, 4, False)
+    _assert_close(*(do.gate_up(x, norm, gated, 140, EPS) for do in (kernels, TWIN)))
+    weight = _normal(draw, torch.float32, 70, 32)
+    found, expected = (do.predict(x, norm, weight, EPS, None) for do in (kernels, TWIN))
+    assert torch.equal(found[0], expected[0])
+    torch.testing.assert_close(found[1], expected[1], atol=1e-4, rtol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -173,7 +212,12 @@ def test_the_most_likely_token_and_its_probability(
     torch.testing.assert_close(found[1], expected[1], atol=1e-4 if dtype == torch.float32 else 1e-2, rtol=1e-2)
 
 
-def test_more_rows_than_a_tile_has_are_not_supported() -> None:
-    assert [padded_rows(rows) for rows in (1, 16, 17, 33, 128)] == [16, 16, 32, 64, 128]
-    with pytest.raises(UnsupportedShape, match="up to 128 rows, not 129"):
-        padded_rows(129)
+def test_a_conversation_with_more_rows_than_a_tile_has_is_not_supported(
+    kernels: TritonOperations, draw: torch.Generator
+) -> None:
+    assert [padded_rows(rows) for rows in (1, 16, 17, 33, 128, 129)] == [16, 16, 32, 64, 128, 128]
+    keys, values = keys_values = _normal(draw, torch.float32, 2, 1, 1, 256, 16)
+    shape = StepShape(keys_values[:, None], torch.ones(129, 129, dtype=torch.bool), 129)
+    query, zero = _normal(draw, torch.float32, 129, 2, 16), torch.tensor([0])
+    with pytest.raises(UnsupportedShape, match="up to 128 rows of a conversation, not 129"):
+        kernels.attend(query, keys, values, zero, zero, shape)

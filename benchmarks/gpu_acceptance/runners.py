@@ -1,0 +1,23 @@
+"""CUDA graph runners for stages that compare or time their steps."""
+
+from __future__ import annotations
+
+from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
+from model.engine.loader import LoadedModel
+from model.nn.gpu.operations import Operations
+from model.nn.kv_slab import KeyValueSlab
+
+
+def new_runner(
+    model: LoadedModel,
+    drafts: int,
+    copies: int,
+    context: int,
+    num_slots: int = 1,
+    operations: Operations | None = None,
+) -> tuple[CUDAGraphRunner, KeyValueSlab]:
+    """A runner that has captured nothing yet, and the slots of its conversations."""
+    decoder = model.decoder
+    capacity = slot_capacity(context, drafts, copies)
+    slab = KeyValueSlab(decoder.config, decoder.dtype, decoder.device, num_slots, capacity)
+    return CUDAGraphRunner(decoder, model.adapter, drafts, slab, copies, operations), slab

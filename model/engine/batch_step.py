@@ -1,0 +1,126 @@
+"""A step of speculative decoding for a batch of conversations as one CUDA graph: the layers, verification, and the
+drafts of the next step are computed from what the step before left on the device.
+
+All shapes are fixed: for each conversation k drafts, c tokens copied from its text, and a branch of k noise rows for
+each outcome of the drafts make (k + 1)² + c rows. The device does the n-gram look-up itself: the host is behind.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.decode.verify import verification_mask
+from model.engine.captured import CapturedFunction
+from model.engine.device_state import DeviceState
+from model.nn.adapter import Adapter
+from model.nn.decoder import Decoder
+from model.nn.step_pass import StepPass, StepShape
+
+
+def step_shape(keys_values: Tensor, num_drafts: int, num_copies: int, batch: int) -> StepShape:
+    """The rows of a step."""
+    mask = verification_mask(num_drafts, num_copies, num_drafts).to(keys_values.device)
+    return StepShape(keys_values, mask, num_drafts + 1 + num_copies, batch)
+
+
+class BatchStep:
+    """The step for a number of conversations with a number of drafts.
+
+    Args:
+        step_pass: runs the layers and the head; its shape is `step_shape`.
+        num_drafts, num_copies: drafts and copied tokens per conversation.
+
+    Attributes:
+        batch: conversations.
+        num_drafts: drafts per conversation.
+        slots: [batch] int64, the slots of the conversations. The last slot, which is nobody's, fills up the batch.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        adapter: Adapter | None,
+        step_pass: StepPass,
+        state: DeviceState,
+        num_drafts: int,
+        num_copies: int,
+    ) -> None:
+        self._decoder, self._adapter, self._pass, self._state = decoder, adapter, step_pass, state
+        shape, k, c, device = step_pass.shape, num_drafts, num_copies, decoder.device
+        self.batch, self.num_drafts, self._num_copies = shape.batch, num_drafts, num_copies
+        nobody = shape.keys_values.shape[2] - 1
+        self.slots = torch.full((self.batch,), nobody, dtype=torch.long, device=device)
+        self._members: list[int] = []
+        self._clean_offsets = torch.tensor([*range(k + 1), *range(1, c + 1)], device=device)
+        branches = [r + 1 + s for r in range(k + 1) for s in range(k)]
+        self._noise_offsets = torch.tensor(branches, dtype=torch.long, device=device)
+        self._result = torch.zeros(
+            self.batch, 2 + state.max_tokens + 2 * state.max_drafts, dtype=torch.long, device=device
+        )
+        self._functions: dict[int, CapturedFunction] = {}
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a step."""
+        return self._pass.shape.num_rows
+
+    def set_members(self, slots: list[int]) -> None:
+        """Choose the conversations of the next steps, at most `batch`."""
+        if slots != self._members:
+            nobody = self._state.last.shape[0] - 1
+            padded = [*slots, *[nobody] * (self.batch - len(slots))]
+            self.slots.copy_(torch.tensor(padded))
+            self._members = list(slots)
+
+    @torch.inference_mode()
+    def launch(self, bucket: int) -> tuple[Tensor, torch.cuda.Event | None]:
+        """Start the step, and the copy of its result to the host: see `DeviceState.accept`. The event tells when it is
+        there.
+
+        Args:
+            bucket: the number of positions that attention covers, if it does not read the lengths on the device.
+        """
+        self._captured(bucket)()
+        if self._decoder.device.type != "cuda":
+            return self._result.clone(), None
+        result = self._result.to("cpu", non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        return result, copied
+
+    def capture(self, bucket: int, pool: Any) -> Any:
+        """Capture the graph for a bucket: see `CapturedFunction.capture`. The step runs on nobody's slot."""
+        self.set_members([])
+        return self._captured(bucket).capture(pool)
+
+    def _captured(self, bucket: int) -> CapturedFunction:
+        if bucket not in self._functions:
+            self._functions[bucket] = CapturedFunction(partial(self.run, bucket), self._decoder.device)
+        return self._functions[bucket]
+
+    def run(self, bucket: int) -> None:
+        """The step itself: fixed shapes, and no synchronization with the host."""
+        decoder, state, slots, k = self._decoder, self._state, self.slots, self.num_drafts
+        past, last = state.past_length[slots], state.last[slots][:, None]
+        clean = torch.cat((last, state.drafts[slots, :k], state.copied[slots, : self._num_copies]), 1)
+        tokens = torch.cat((clean.flatten(), last.expand(-1, len(self._noise_offsets)).flatten()))
+        positions = torch.cat(
+            ((past[:, None] + self._clean_offsets).flatten(), (past[:, None] + self._noise_offsets).flatten())
+        )
+        x = decoder.embedding(tokens)
+        if k:
+            x[clean.numel() :] = self._mask_embedding()
+        predictions = self._pass.predict(self._pass.states(x, positions, past, slots, bucket))
+        result = state.accept(slots, past, clean[:, 1:], predictions.tokens, predictions.confidence, k)
+        self._result.copy_(result)
+        state.look_up(slots, bucket)
+
+    def _mask_embedding(self) -> Tensor:
+        """The embedding of noise rows."""
+        if self._adapter is not None:
+            return self._adapter.mask
+        return self._decoder.embedding(torch.full_like(self.slots[:1], self._decoder.mask_token or 0))

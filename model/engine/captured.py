@@ -1,0 +1,58 @@
+"""A function of fixed shapes as a CUDA graph. Where there is no GPU it is called instead of replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_WARM_UP_RUNS = 2
+"""Calls before capturing, in which libraries choose their kernels and allocate workspaces, which a capture cannot."""
+
+
+class CapturedFunction:
+    """Runs a function that reads and writes the same tensors each time and never waits for the host.
+
+    Args:
+        function: may be called on any device.
+        device: where its tensors are.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+        self._function, self._on_gpu = function, device.type == "cuda"
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @torch.inference_mode()
+    def capture(self, pool: Any = None) -> Any:
+        """Capture the function, unless that was done. This runs it.
+
+        Args:
+            pool: memory that graphs share, which are not replayed at the same time; None for new memory.
+
+        Returns:
+            The pool, None without a GPU.
+        """
+        if not self._on_gpu:
+            return None
+        if self._graph is None:
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UP_RUNS):
+                    self._function()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                self._function()
+            self._graph = graph
+        return self._graph.pool()
+
+    @torch.inference_mode()
+    def __call__(self) -> None:
+        """Run it. On a GPU it must have been captured, and has not ended when this returns."""
+        if self._on_gpu:
+            assert self._graph is not None
+            self._graph.replay()
+        else:
+            self._function()
