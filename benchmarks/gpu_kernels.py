@@ -1,6 +1,6 @@
 """Compiles the GPU's kernels without a GPU, and prints what each needs of a multiprocessor.
 
-    python -m benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 90 100]
+    python -m benchmarks.gpu_kernels [--model 0.5b|1.5b] [--targets 80 90 100] [--batches 1 64]
 
 For the shapes of a model with its adapter, as a step launches them. A kernel that needs more shared memory than a
 target has does not run there; registers that do not fit lie on a stack in memory, which makes it slow. Exits with 1 if
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,10 @@ _POINTERS = {
 
 _OPTIONS = ("num_warps", "num_stages")
 
-_DRAFTS, _COPIES, _RANK, _CAPACITY = 4, 7, 32, 4224
+_STEPS = {1: (4, 7), 64: (1, 0)}
+"""Drafts and copied tokens of the steps that are compiled, by number of conversations."""
+
+_RANK, _CAPACITY = 32, 4224
 
 
 @dataclass(frozen=True)
@@ -66,26 +69,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_kernels", description="Compile the GPU's kernels.")
     parser.add_argument("--model", choices=_MODELS, help="shapes of this model only")
     parser.add_argument("--targets", type=int, nargs="+", default=[80, 90, 100], help="compute capability × 10")
+    parser.add_argument("--batches", type=int, nargs="+", choices=_STEPS, default=[*_STEPS], help="conversations")
     arguments = parser.parse_args()
     models = [arguments.model] if arguments.model else list(_MODELS)
     failed = 0
     print(f"triton {triton.__version__}")
     for model in models:
-        for launch in _distinct(model):
+        for launch in _distinct(model, arguments.batches):
             for target in arguments.targets:
                 failed += not _report(model, launch, target)
     return 1 if failed else 0
 
 
-def _distinct(model: str) -> Iterator[Launch]:
-    """The launches of a model's step that differ in their kernel or its constants."""
-    launches = recorded_pass(_MODELS[model], torch.bfloat16, _DRAFTS, _COPIES, _RANK, _CAPACITY)
+def _distinct(model: str, batches: Sequence[int]) -> Iterator[Launch]:
+    """The launches of a model's steps that differ in their kernel or its constants."""
     seen = set()
-    for launch in launches:
-        key = (launch.name, str(_source(launch).constants))
-        if key not in seen:
-            seen.add(key)
-            yield launch
+    for batch in batches:
+        drafts, copies = _STEPS[batch]
+        for launch in recorded_pass(_MODELS[model], torch.bfloat16, drafts, copies, _RANK, _CAPACITY, batch):
+            key = (launch.name, str(_source(launch).constants))
+            if key not in seen:
+                seen.add(key)
+                yield launch
 
 
 def _report(model: str, launch: Launch, target: int) -> bool:
@@ -125,15 +130,15 @@ def _source(launch: Launch) -> ASTSource:
     values |= {name: value for name, value in launch.constants.items() if name not in _OPTIONS}
     for index, name in enumerate(names):
         value, place = values[name], (index,)
-        aligned = False
+        aligned, specialized = False, not launch.kernel.params[index].do_not_specialize
         if isinstance(value, torch.Tensor):
             signature[name], aligned = _POINTERS[value.dtype], True
-        elif name in launch.constants or value is None or (isinstance(value, int) and value == 1):
+        elif name in launch.constants or value is None or (specialized and isinstance(value, int) and value == 1):
             signature[name], constants[place] = "constexpr", value
         elif isinstance(value, float):
             signature[name] = "fp32"
         else:
-            signature[name], aligned = "i32", value % 16 == 0
+            signature[name], aligned = "i32", specialized and value % 16 == 0
         if aligned:
             attributes[place] = [["tt.divisibility", 16]]
     return ASTSource(launch.kernel, signature, constants, attributes)

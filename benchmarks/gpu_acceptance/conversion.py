@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.gpu_acceptance.answers import holds
 from benchmarks.gpu_acceptance.context import Context, NotPossibleHere
-from benchmarks.gpu_acceptance.random_models import QWEN_05B, TINY, random_model
+from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
 from model.checkpoint.checkpoint import DecoderConfig
 from model.convert import train_adapter
 from model.convert.batch_generation import Prompt, generate
@@ -39,15 +39,18 @@ def run(context: Context) -> None:
     context.check("the loss falls", lambda: loss_falls(model, corpus, whole))
     context.check("an interrupted training continues equally", lambda: resumes(model, corpus, whole))
     context.check("training steps of the 0.5B", lambda: real_shape(context, QWEN_05B))
+    context.check("training steps of the 1.5B", lambda: real_shape(context, QWEN_15B))
 
 
-def generated_corpus(model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int) -> Corpus:
+def generated_corpus(
+    model: LoadedModel, count: int, prompt_tokens: int, new_tokens: int, batch_size: int = 16
+) -> Corpus:
     """Texts that the model continued from random tokens."""
     draw = torch.Generator().manual_seed(1)
     high = model.decoder.config.vocab_size - 8
     prompts = [tuple(torch.randint(0, high, (prompt_tokens,), generator=draw).tolist()) for _ in range(count)]
     batch = [Prompt(prompt, new_tokens) for prompt in prompts]
-    outputs = generate(model.decoder, batch, frozenset(), batch_size=16, seed=1)
+    outputs = generate(model.decoder, batch, frozenset(), batch_size=batch_size, seed=1)
     spans = ((prompt_tokens, prompt_tokens + new_tokens),)
     texts = [TrainingText((*prompt, *new), spans, "chat") for prompt, new in zip(prompts, outputs, strict=True)]
     return Corpus(tuple(texts), "random", {})
@@ -97,7 +100,7 @@ def real_shape(context: Context, config: DecoderConfig) -> Mapping[str, Any]:
         raise NotPossibleHere("takes a GPU")
     model = random_model(config, context.device, "bfloat16", source=context.device)
     began = time.perf_counter()
-    corpus = generated_corpus(model, 96, 60, 120)
+    corpus = generated_corpus(model, 384, 60, 120, 384)  # as many at a time as `convert data` generates
     generated_s = time.perf_counter() - began
     times: list[float] = []
     torch.cuda.reset_peak_memory_stats()
@@ -110,5 +113,5 @@ def real_shape(context: Context, config: DecoderConfig) -> Mapping[str, Any]:
     return {
         "s a step": mean(each),
         "peak GB": torch.cuda.max_memory_allocated() / 1e9,
-        "generated tokens/s": 96 * 120 / generated_s,
+        "generated tokens/s": 384 * 120 / generated_s,
     }

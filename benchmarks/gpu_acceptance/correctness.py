@@ -47,6 +47,7 @@ def run(context: Context) -> None:
         context.check(f"text with {drafts} drafts equals a CPU's", lambda d=drafts: equal_texts(context, d))
     context.check("a replayed step equals an eager one", lambda: replay_equals_eager(context))
     context.check("conversations attach, leave, fork and are cancelled", lambda: taking_turns(context))
+    context.check("a crowd gets the texts that each gets alone", lambda: crowd_texts(context))
     context.check("blocks are denoised as on a CPU", lambda: equal_blocks(context))
     context.check("sampling repeats itself by seed", lambda: sampled(context))
     context.check("texts in bfloat16 with and without drafts", lambda: divergence(context))
@@ -162,6 +163,23 @@ async def _taking_turns(engine: Engine) -> list[tuple[str, Answer]]:
     results += [("one", await staying), ("two", await forked), ("three", await answer(conversation, "three", 40))]
     await asyncio.gather(left, return_exceptions=True)
     return results
+
+
+def crowd_texts(context: Context) -> Mapping[str, Any]:
+    """Answers of different lengths, in steps for all of them, in float32."""
+    count, most = (40, 120) if context.on_gpu else (6, 30)
+    questions = {f"Question number {n}?": most - n % 7 * (most // 10) for n in range(count)}
+    with running(random_model(TINY, context.device, "float32", 2), cuda_graphs=True) as engine:
+        alone = {question: ask(engine, question, tokens) for question, tokens in questions.items()}
+
+        async def ask_all() -> list[Answer]:
+            return await asyncio.gather(
+                *(answer(Conversation(engine), question, tokens) for question, tokens in questions.items())
+            )
+
+        for question, together in zip(questions, asyncio.run(ask_all()), strict=True):
+            expect_equal(f"the answer to {question!r}", together.text, alone[question].text)
+    return {"conversations": count}
 
 
 def equal_blocks(context: Context) -> Mapping[str, Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from model.checkpoint.gguf import BadModelFile
 from model.convert import prompts as prompt_texts
 from model.convert.batch_generation import Prompt, generate
 from model.convert.corpus import Corpus, TrainingText, is_looping
+from model.convert.corpus_state import CorpusState
 from model.engine.loader import LoadedModel
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -34,6 +34,10 @@ _MAX_RESPONSE_TOKENS = {"json": 128, "tool": 96, "list": 128}
 
 _MAX_SAME_RESPONSE = 3
 """A response that was given more often than this ("I'm sorry, …") teaches nothing more."""
+
+
+class GenerationStopped(Exception):
+    """Text was not generated to the end. What there is was saved, if there was a file for it."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +83,24 @@ def generate_corpus(
     *,
     forbidden: Iterable[str],
     on_progress: ProgressCallback = lambda *_: None,
+    state_file: Path | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Corpus:
     """Generate text until there are `config.response_tokens` response tokens.
 
     Args:
         base: sha256 of the model's weights.
         forbidden: user messages that must not occur: the prompts of the evaluation.
+        state_file: saves what was generated after each round, some thousand tokens, and goes on from there if the file
+            exists.
+        is_over: asked after each round; if so, generation stops.
 
     Raises:
-        BadModelFile: a file in `config.own_conversations` cannot be read.
+        GenerationStopped: `is_over` was true.
+        BadModelFile: a file in `config.own_conversations` cannot be read, or `state_file` is damaged or belongs to
+            other settings.
     """
-    return _CorpusGenerator(model, base, config, forbidden, on_progress).run()
+    return _CorpusGenerator(model, base, config, forbidden, on_progress).run(state_file, is_over)
 
 
 class _CorpusGenerator:
@@ -102,38 +113,44 @@ class _CorpusGenerator:
         on_progress: ProgressCallback,
     ) -> None:
         self._model, self._base, self._config, self._on_progress = model, base, config, on_progress
-        self._random = random.Random(config.seed)
-        self._used_messages = {_normalized(message) for message in forbidden}
-        self._response_counts: Counter[tuple[int, ...]] = Counter()
-        self._texts: list[TrainingText] = []
-        self._num_response_tokens = self._num_looping = 0
-        self._num_batches = 0
-        self._tokens_by_kind: Counter[str] = Counter()
+        self._state = CorpusState(random.Random(config.seed))
+        self._state.used_messages = {_normalized(message) for message in forbidden}
 
-    def run(self) -> Corpus:
+    def run(self, state_file: Path | None, is_over: Callable[[], bool]) -> Corpus:
         config = self._config
-        if config.own_conversations is not None:
+        # Whatever changes the text. Where it is generated, and how many texts at a time, may change.
+        purpose = {**asdict(config), "own_conversations": str(config.own_conversations), "base": self._base}
+        del purpose["batch_size"]
+        saved = None if state_file is None else CorpusState.load(state_file, purpose)
+        if saved is not None:
+            self._state = saved
+        elif config.own_conversations is not None:
             own = [*_read_conversations(config.own_conversations, self._system_prompts())]
             self._respond(own, "responding to your own conversations")
         rounds_without_text = 0
-        while self._num_response_tokens < config.response_tokens:
-            tokens_before = self._num_response_tokens
+        while self._state.num_response_tokens < config.response_tokens:
+            tokens_before = self._state.num_response_tokens
             conversations = self._invent()
             continued = self._respond(conversations, "responding")
             candidates = [text for text in continued if text.kind in ("chat", "list", "numbers")]
-            follow_ups = self._follow_up(self._random.sample(candidates, len(candidates) // 3))
+            follow_ups = self._follow_up(self._state.random.sample(candidates, len(candidates) // 3))
             self._respond(follow_ups, "responding to follow-ups")
-            rounds_without_text = rounds_without_text + 1 if self._num_response_tokens == tokens_before else 0
+            rounds_without_text = rounds_without_text + 1 if self._state.num_response_tokens == tokens_before else 0
             if rounds_without_text == len(config.shares):
                 raise BadModelFile("this model generates no new text, so it cannot be trained on its own text")
-        self._random.shuffle(self._texts)
+            if state_file is not None:
+                self._state.save(state_file, purpose)
+            if is_over() and self._state.num_response_tokens < config.response_tokens:
+                raise GenerationStopped
+        texts = [*self._state.texts]
+        self._state.random.shuffle(texts)
         about = {
-            "texts": str(len(self._texts)),
-            "answer_tokens": str(self._num_response_tokens),
-            "looped_and_left_out": str(self._num_looping),
+            "texts": str(len(texts)),
+            "answer_tokens": str(self._state.num_response_tokens),
+            "looped_and_left_out": str(self._state.num_looping),
             "seed": str(config.seed),
         }
-        return Corpus(tuple(self._texts), self._base, about)
+        return Corpus(tuple(texts), self._base, about)
 
     def _system_prompts(self) -> tuple[str, ...]:
         # The assistant will run with its own instructions, so half of all texts have them.
@@ -143,14 +160,14 @@ class _CorpusGenerator:
     def _invent(self) -> list[_Conversation]:
         """New conversations up to the first response, of the kinds that are furthest below their share."""
         shares = self._config.shares
-        kinds = sorted(shares, key=lambda kind: self._tokens_by_kind[kind] / shares[kind])
+        kinds = sorted(shares, key=lambda kind: self._state.tokens_by_kind[kind] / shares[kind])
         conversations: list[_Conversation] = []
         for kind in kinds[: max(1, (len(shares) + 1) // 2)]:
-            self._tokens_by_kind[kind] += 1  # so that a kind that yields nothing does not come first every time
-            topics = self._random.sample(prompt_texts.TOPICS, self._config.batch_size // 2)
+            self._state.tokens_by_kind[kind] += 1  # so that a kind that yields nothing does not come first every time
+            topics = self._state.random.sample(prompt_texts.TOPICS, self._config.batch_size // 2)
             invent = getattr(self, f"_invent_{kind}", lambda topics, kind=kind: self._invent_plain(kind, topics))
             conversations += invent(topics)
-        self._random.shuffle(conversations)
+        self._state.random.shuffle(conversations)
         return conversations
 
     def _invent_plain(self, kind: str, topics: Sequence[str]) -> list[_Conversation]:
@@ -159,12 +176,12 @@ class _CorpusGenerator:
         return [self._new_conversation(kind, line) for text in lists for line in self._new_lines(text)]
 
     def _invent_json(self, topics: Sequence[str]) -> list[_Conversation]:
-        messages = [self._random.choice(prompt_texts.JSON_TURNS).format(topic=topic) for topic in topics]
+        messages = [self._state.random.choice(prompt_texts.JSON_TURNS).format(topic=topic) for topic in topics]
         return [self._new_conversation("json", message) for message in messages if self._is_new(message)]
 
     def _invent_tool(self, topics: Sequence[str]) -> list[_Conversation]:
-        tool_sets = [self._random.choice(prompt_texts.TOOL_SETS) for _ in topics]
-        requests = [prompt_texts.TOOL_REQUESTS.format(does=self._random.choice(tools)[0]) for tools in tool_sets]
+        tool_sets = [self._state.random.choice(prompt_texts.TOOL_SETS) for _ in topics]
+        requests = [prompt_texts.TOOL_REQUESTS.format(does=self._state.random.choice(tools)[0]) for tools in tool_sets]
         lists = self._ask_model(requests, "inventing tool")
         return [
             self._new_conversation("tool", line, tuple(tool for _, tool in tools))
@@ -184,8 +201,8 @@ class _CorpusGenerator:
         ]
 
     def _new_conversation(self, kind: str, message: str, tools: tuple[dict[str, Any], ...] = ()) -> _Conversation:
-        system_prompt = self._random.choice(self._system_prompts())
-        if kind in ("json", "list") and self._random.random() < 0.5:
+        system_prompt = self._state.random.choice(self._system_prompts())
+        if kind in ("json", "list") and self._state.random.random() < 0.5:
             system_prompt = "You are a helpful assistant."
         return _Conversation(kind, (TextMessage("system", system_prompt), TextMessage("user", message)), tools)
 
@@ -203,9 +220,9 @@ class _CorpusGenerator:
 
     def _is_new(self, message: str) -> bool:
         normalized = _normalized(message)
-        if normalized in self._used_messages:
+        if normalized in self._state.used_messages:
             return False
-        self._used_messages.add(normalized)
+        self._state.used_messages.add(normalized)
         return True
 
     def _respond(self, conversations: Sequence[_Conversation], activity: str) -> list[_Conversation]:
@@ -217,25 +234,25 @@ class _CorpusGenerator:
             ids = conversation.ids or self._encoded(conversation)
             if len(ids) + 160 > MAX_TEXT_TOKENS:
                 continue
-            temperature = 0.7 if self._random.random() < config.sampled_share else 0.0
+            temperature = 0.7 if self._state.random.random() < config.sampled_share else 0.0
             prompts.append(Prompt(ids, _MAX_RESPONSE_TOKENS.get(conversation.kind, 80), temperature))
             prompted.append(conversation)
         continued = []
         for conversation, prompt, response in zip(prompted, prompts, self._generate(prompts, activity), strict=True):
-            self._response_counts[tuple(response)] += 1
+            self._state.response_counts[tuple(response)] += 1
             if is_looping(response):
-                self._num_looping += 1
+                self._state.num_looping += 1
                 continue
-            if len(response) < 4 or self._response_counts[tuple(response)] > _MAX_SAME_RESPONSE:
+            if len(response) < 4 or self._state.response_counts[tuple(response)] > _MAX_SAME_RESPONSE:
                 continue
             span = (len(prompt.tokens), len(prompt.tokens) + len(response))
             spans, ids = (*conversation.spans, span), (*prompt.tokens, *response)
             if conversation.spans:  # a continued conversation replaces its shorter version
                 shorter = conversation.ids[: conversation.spans[-1][1]]
-                self._texts = [text for text in self._texts if text.tokens != shorter]
-            self._texts.append(TrainingText(ids, spans, conversation.kind))
-            self._num_response_tokens += len(response)
-            self._tokens_by_kind[conversation.kind] += len(response)
+                self._state.texts = [text for text in self._state.texts if text.tokens != shorter]
+            self._state.texts.append(TrainingText(ids, spans, conversation.kind))
+            self._state.num_response_tokens += len(response)
+            self._state.tokens_by_kind[conversation.kind] += len(response)
             if response[-1] in model.stop_tokens:
                 message = TextMessage("assistant", model.tokenizer.decode(response))
                 messages = (*conversation.messages, message)
@@ -274,18 +291,19 @@ class _CorpusGenerator:
         return tuple(self._model.template.encode(list(conversation.messages), tools=conversation.tools))
 
     def _generate(self, prompts: Sequence[Prompt], activity: str) -> list[list[int]]:
-        self._num_batches += 1
+        self._state.num_batches += 1
         config = self._config
 
         def on_progress(done: int) -> None:
-            self._on_progress(f"{activity} ({len(prompts)} texts)", self._num_response_tokens, config.response_tokens)
+            tokens = self._state.num_response_tokens
+            self._on_progress(f"{activity} ({len(prompts)} texts)", tokens, config.response_tokens)
 
         return generate(
             self._model.decoder,
             prompts,
             self._model.stop_tokens,
             batch_size=config.batch_size,
-            seed=config.seed * 1_000_003 + self._num_batches,
+            seed=config.seed * 1_000_003 + self._state.num_batches,
             on_progress=on_progress,
         )
 

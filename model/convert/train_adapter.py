@@ -124,6 +124,7 @@ def train(
     base_bytes: int = 0,
     on_progress: Callable[[TrainingProgress], None] = lambda progress: None,
     probe_every: float | None = 300.0,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Adapter:
     """Train an adapter, or continue the training in `folder`.
 
@@ -133,11 +134,15 @@ def train(
         model: the base model, with float weights.
         base_bytes: size of the model's file, by which a bundled adapter is found.
         probe_every: seconds between two evaluations on held-out text; None for one evaluation at the end.
+        is_over: asked before each step; if so, the training is saved and stops.
+
+    Returns:
+        The adapter, as far as it is trained.
 
     Raises:
         BadModelFile: the folder contains a different training, or the corpus is too small.
     """
-    return _Training(model, corpus, config, folder, base_bytes).run(on_progress, probe_every)
+    return _Training(model, corpus, config, folder, base_bytes).run(on_progress, probe_every, is_over)
 
 
 class _Training:
@@ -172,12 +177,17 @@ class _Training:
         folder.mkdir(parents=True, exist_ok=True)
         self._resume()
 
-    def run(self, on_progress: Callable[[TrainingProgress], None], probe_every: float | None) -> Adapter:
+    def run(
+        self,
+        on_progress: Callable[[TrainingProgress], None],
+        probe_every: float | None,
+        is_over: Callable[[], bool],
+    ) -> Adapter:
         saved_s = self._seconds
         probed_s = -math.inf
         log = (self._folder / "log.jsonl").open("a", encoding="utf-8")
         with log:
-            while self._done() < 1:
+            while self._done() < 1 and not is_over():
                 started, tokens_before = time.monotonic(), self._noise_tokens
                 loss, variation = self._train_step()
                 self._seconds += time.monotonic() - started

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model.decode.verify import verification_mask
-from model.engine.captured import CapturedFunction
+from model.engine.captured import CapturedFunction, can_capture
 from model.engine.device_state import DeviceState
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
@@ -85,9 +85,9 @@ class BatchStep:
             bucket: the number of positions that attention covers, if it does not read the lengths on the device.
         """
         self._captured(bucket)()
-        if self._decoder.device.type != "cuda":
-            return self._result.clone(), None
-        result = self._result.to("cpu", non_blocking=True)
+        result = self._result.to("cpu", non_blocking=True, copy=True)
+        if not can_capture(self._decoder.device):
+            return result, None
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()
         return result, copied

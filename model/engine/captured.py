@@ -11,6 +11,11 @@ _WARM_UP_RUNS = 2
 """Calls before capturing, in which libraries choose their kernels and allocate workspaces, which a capture cannot."""
 
 
+def can_capture(device: torch.device) -> bool:
+    """Whether functions on a device are captured."""
+    return device.type == "cuda"
+
+
 class CapturedFunction:
     """Runs a function that reads and writes the same tensors each time and never waits for the host.
 
@@ -20,7 +25,7 @@ class CapturedFunction:
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
-        self._function, self._on_gpu = function, device.type == "cuda"
+        self._function, self._on_gpu = function, can_capture(device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @torch.inference_mode()

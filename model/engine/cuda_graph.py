@@ -19,6 +19,7 @@ from model.decode.draft import Draft
 from model.decode.draft_length import best_num_drafts
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
+from model.engine.captured import can_capture
 from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
@@ -108,6 +109,7 @@ class CUDAGraphRunner:
 
     Attributes:
         num_drafts: drafts per conversation, by size of a batch.
+        step_seconds: how long a replayed step takes, by size of a batch; empty where nothing is replayed.
         state: what steps leave for the next ones.
     """
 
@@ -126,12 +128,14 @@ class CUDAGraphRunner:
         self._adapter = adapter if max_drafts else None
         self.state = DeviceState(slab.keys_values, max_drafts, num_copies)
         shape = step_shape(slab.keys_values, max_drafts, num_copies, 1)
+        largest = step_shape(slab.keys_values, min(1, max_drafts), 0, slab.num_slots)
         self.rows_each = shape.rows_each
-        self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations)
+        self._pass: StepPass = select_pass(decoder, self._adapter, shape, operations, [largest])
         smaller = [] if self._pass.reads_length else _powers_of_two(_SMALLEST_BUCKET, slab.capacity)
         self.buckets = [*smaller, slab.capacity]
         self.sizes = [*_powers_of_two(1, slab.num_slots), slab.num_slots]
         self.num_drafts = dict.fromkeys(self.sizes, max_drafts)
+        self.step_seconds: dict[int, float] = {}
         self._steps: dict[tuple[int, int], BatchStep] = {}
         self._pending: deque[_PendingStep] = deque()
         self._in_flight = 2
@@ -174,20 +178,21 @@ class CUDAGraphRunner:
     def warm_up(self) -> None:
         """Capture every graph, so that no response waits for it, and choose the number of drafts for each size of a
         batch from the time that the replayed steps take."""
-        if self._decoder.device.type != "cuda":
+        if not can_capture(self._decoder.device):
             return
         pool = None
         for size in reversed(self.sizes):  # the largest comes first: later ones reuse its memory
             for drafts in range(self.state.max_drafts, -1, -1):
                 pool = self.batch_step(size, drafts).capture(self._slab.capacity, pool)
-        self.choose_drafts(self._replay_seconds)
+        times = {key: self._replay_seconds(*key) for key in self._steps}
+        self.choose_drafts(lambda size, drafts: times[size, drafts])
         chosen = set(self.num_drafts.items())
         self._steps = {key: step for key, step in self._steps.items() if key in chosen}
         for step in self._steps.values():
             for bucket in reversed(self.buckets):
                 pool = step.capture(bucket, pool)
-        seconds = self._replay_seconds(1, self.num_drafts[1])
-        self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_HOST_S / seconds))
+        self.step_seconds = {size: times[size, drafts] for size, drafts in self.num_drafts.items()}
+        self._in_flight = min(MAX_IN_FLIGHT, 2 + int(_HOST_S / self.step_seconds[1]))
 
     def choose_drafts(self, seconds: Callable[[int, int], float]) -> Mapping[int, int]:
         """Choose the number of drafts for each size of a batch.

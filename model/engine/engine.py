@@ -221,6 +221,13 @@ class Engine:
         if self._current_request is not None:
             self._current_request.last_progress_step = self._step_count
 
+    @property
+    def replayed_steps(self) -> dict[int, tuple[int, float]]:
+        """Drafts of a conversation and seconds of a replayed step, by the number of conversations that share it. Empty
+        where nothing is replayed."""
+        runner = self._runner
+        return {} if runner is None else {n: (runner.num_drafts[n], s) for n, s in runner.step_seconds.items()}
+
     def new_cache(self) -> KeyValueCache:
         """An empty cache for a conversation: on a GPU in a slot of the slab, so that it can be attached."""
         return self.model.decoder.new_cache() if self._slab is None else self._slab.new_cache()

@@ -85,6 +85,7 @@ class Figures:
         ms_by_drafts: time of a forward pass with this many drafts, as decoding runs it: clean rows, and for each
             outcome a branch of noise rows that pass through the adapter; (drafts + 1)² rows. 0 drafts is one token per
             forward pass: the same measurement as one row of text. Measured without a CUDA graph, too.
+        replayed_ms: time of a step as a CUDA graph, by the number of conversations that share it; empty on a CPU.
         gigabytes_per_second: weights that are read when decoding one token per forward pass; compare with
             `memory_gigabytes_per_second`, what the memory can deliver.
         product_teraflops_per_second: of the largest matrix multiplication; compare with `teraflops_per_second`, of the
@@ -106,6 +107,7 @@ class Figures:
     drafts: int
     ms_by_rows: dict[int, float]
     ms_by_drafts: dict[int, float]
+    replayed_ms: dict[int, float]
     weight_bytes: int
     gigabytes_per_second: float
     memory_gigabytes_per_second: float
@@ -152,7 +154,7 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
         ms_by_rows, ms_by_drafts = engine.call(
             partial(_time_forward_passes, max_drafts=len(engine.draft_length.acceptance))
         )
-        weight_bytes, rows = decoder.nbytes, ROWS[-1]
+        weight_bytes, rows, replayed = decoder.nbytes, ROWS[-1], engine.replayed_steps
         return Figures(
             model=model_options.model,
             device=_device_name(decoder.device),
@@ -164,9 +166,10 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
             llama_cpp_tokens_per_second=round(statistics.median(llama_speeds), 1) if llama_speeds else None,
             first_clause_ms=round(1000 * statistics.median(r.clauses[0] for r in drafted), 1),
             identical_to_autoregressive=f"{sum(a.text == b.text for a, b in pairs)} of {len(pairs)}",
-            drafts=engine.draft_length.num_drafts(),
+            drafts=replayed[1][0] if replayed else engine.draft_length.num_drafts(),
             ms_by_rows=ms_by_rows,
             ms_by_drafts=ms_by_drafts,
+            replayed_ms={count: round(1000 * seconds, 3) for count, (_, seconds) in replayed.items()},
             weight_bytes=weight_bytes,
             gigabytes_per_second=round(
                 weight_bytes * statistics.median(r.steps / r.seconds for r in undrafted) / 1e9, 1
@@ -187,7 +190,7 @@ def show(figures: Figures, console: Console) -> None:
     """Print the figures as tables."""
     table = Table("figure", "value", title=f"{figures.model}, {figures.precision} on {figures.device}")
     for name, value in asdict(figures).items():
-        if name not in ("model", "device", "precision", "ms_by_rows", "ms_by_drafts", "crowds"):
+        if name not in ("model", "device", "precision", "ms_by_rows", "ms_by_drafts", "replayed_ms", "crowds"):
             shown = "not compared" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
             table.add_row(name.replace("_", " "), shown)
     single_row_ms = figures.ms_by_rows[1]
@@ -199,6 +202,8 @@ def show(figures: Figures, console: Console) -> None:
             rows, noise = num_rows(drafts), drafts * (drafts + 1)
             name = f"ms for a forward pass of {drafts} {'draft' if drafts == 1 else 'drafts'}"
             table.add_row(f"{name}, {rows} rows, {noise} of them noise rows", f"{ms} ({ms / single_row_ms:.2f}×)")
+    for count, ms in figures.replayed_ms.items():
+        table.add_row(f"ms of a replayed step for {count} {'conversation' if count == 1 else 'conversations'}", str(ms))
     console.print(table)
     if figures.crowds:
         concurrency = Table("conversations", "total tokens/s", "first clause, p95 ms", "between clauses, p95 ms")

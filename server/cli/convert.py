@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +17,7 @@ from rich.table import Table
 
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, generate_corpus
+from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import weights_checksum, weights_size
@@ -32,10 +35,15 @@ convert_app = typer.Typer(
 _out = Console()
 _err = Console(stderr=True)
 
+StopAfterOption = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
+]
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
 ]
 _FOLDER = Path("conversion")
+_PARTIAL_TEXT = "text.partial.json"
 _MODEL = QWEN_05B.name
 
 
@@ -49,11 +57,13 @@ def data(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed generates the same text on the same device.")] = 1,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Texts generated in parallel.")] = None,
+    stop_after: StopAfterOption = None,
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Generate training text with the model itself."""
+    """Generate training text with the model itself. If interrupted, run the command again to resume."""
     with user_errors():
+        is_over = _over_after(stop_after)
         loaded, path = _load(model, device)
         batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
         config = CorpusConfig(
@@ -61,18 +71,25 @@ def data(
         )
         folder.mkdir(parents=True, exist_ok=True)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
-        with Progress(*columns, console=_err) as progress:
-            task = progress.add_task("starting", total=tokens)
-            corpus = generate_corpus(
-                loaded,
-                weights_checksum(path),
-                config,
-                forbidden=[prompt.text for prompt in evaluation_prompts()],
-                on_progress=lambda phase, done, total: progress.update(
-                    task, description=phase, completed=min(done, total)
-                ),
-            )
+        try:
+            with Progress(*columns, console=_err) as progress:
+                task = progress.add_task("starting", total=tokens)
+                corpus = generate_corpus(
+                    loaded,
+                    weights_checksum(path),
+                    config,
+                    forbidden=[prompt.text for prompt in evaluation_prompts()],
+                    on_progress=lambda phase, done, total: progress.update(
+                        task, description=phase, completed=min(done, total)
+                    ),
+                    state_file=folder / _PARTIAL_TEXT,
+                    is_over=is_over,
+                )
+        except GenerationStopped:
+            _print_stopped(stop_after)
+            return
         corpus.save(folder / "text.safetensors")
+        (folder / _PARTIAL_TEXT).unlink(missing_ok=True)
     _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
 
 
@@ -89,6 +106,7 @@ def train_command(
     rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter's low-rank updates.")] = 32,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 12,
     positions_per_text: Annotated[int, typer.Option(min=8, help="Draft positions per text and step.")] = 96,
+    stop_after: StopAfterOption = None,
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
@@ -96,6 +114,7 @@ def train_command(
     if minutes is not None and steps is not None:
         raise typer.BadParameter("give either --minutes or --steps")
     with user_errors():
+        is_over = _over_after(stop_after)
         loaded, path = _load(model, device)
         corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
         budget = None if steps else minutes or 90.0
@@ -103,10 +122,11 @@ def train_command(
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         with Progress(*columns, console=_err) as progress:
             task = progress.add_task("starting", total=1.0)
-            acceptance = ""
+            acceptance, done = "", 0.0
 
             def report(state: TrainingProgress) -> None:
-                nonlocal acceptance
+                nonlocal acceptance, done
+                done = state.done
                 if state.acceptance:
                     acceptance = " accepted " + " ".join(f"{rate:.2f}" for rate in state.acceptance)
                 description = (
@@ -114,7 +134,12 @@ def train_command(
                 )
                 progress.update(task, description=description, completed=state.done)
 
-            train(loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report)
+            train(
+                loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report, is_over=is_over
+            )  # fmt: skip
+    if is_over() and done < 1:
+        _print_stopped(stop_after)
+        return
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
@@ -217,6 +242,16 @@ def _results_table(results: dict[str, KindMetrics]) -> Table:
             f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
         )  # fmt: skip
     return table
+
+
+def _over_after(minutes: float | None) -> Callable[[], bool]:
+    """Whether this much time has passed since the call; never for None."""
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    return lambda: time.monotonic() >= end
+
+
+def _print_stopped(minutes: float | None) -> None:
+    _out.print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
 
 
 def _load(model: str, device: str) -> tuple[LoadedModel, Path]:

@@ -46,7 +46,7 @@ def test_a_step_starts_six_kernels_a_layer_and_reads_every_weight_once(config: D
 def test_the_kernels_of_a_whole_step_are_counted(monkeypatch: pytest.MonkeyPatch, batch: int, drafts: int) -> None:
     """Those outside of layers and head: embedding, acceptance, look-up and copies."""
     operations = RecordingOperations()
-    monkeypatch.setattr(cuda_graph, "select_pass", FusedPass)
+    monkeypatch.setattr(cuda_graph, "select_pass", lambda *arguments: FusedPass(*arguments[:4]))
     decoder = meta_decoder(QWEN_05B, torch.bfloat16)
     model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder)
     model = replace(model, adapter=meta_adapter(QWEN_05B, torch.bfloat16, 32, 4))

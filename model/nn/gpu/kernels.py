@@ -6,6 +6,8 @@ a weight matrix for all rows. Where a matrix has too few tiles to occupy a GPU, 
 sums over a part of the depth; the last one that arrives adds the parts up, in a fixed order, so that results do not
 depend on timing. Sums are in float32; a result is rounded once, when it is stored.
 
+A kernel is not compiled anew for another number of rows, unless their tile has another size.
+
 Storage is bfloat16 or float32. With `PRECISE`, dot products are computed from float32 operands: for float32 storage,
 and in Triton's interpreter, which computes those of bfloat16 wrongly.
 """
@@ -73,7 +75,7 @@ def _finish_projection(
     tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "first_draft"])
 def project(
     x, norm, weight, bias, a, b, residual, out, partials, counters,
     rows, first_draft, columns, depth, rank, end_0, end_1, eps,
@@ -141,7 +143,7 @@ def project(
             tl.store(counters + number, 0)  # for the next kernel
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "first_draft"])
 def gate_up(
     x, norm, weight, bias, a, b, out, rows, first_draft, columns, depth, rank, eps,
     BIAS: tl.constexpr, ADAPTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
@@ -178,7 +180,7 @@ def gate_up(
     tl.store(out + m[:, None] * columns + n[None, :], result.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def rotate_and_store(
     fused, positions, slots, cells, cos, sin, query_scale, head_norm, query, keys, values, rows, capacity, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
@@ -228,7 +230,7 @@ def rotate_and_store(
         tl.store(place + half, second.to(kind), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "clean"])
 def attend(
     query, keys, values, past_length, slots, new, out, partials, counters, rows, clean, capacity, max_splits, scale,
     HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
@@ -306,7 +308,7 @@ def attend(
                 tl.store(counters + number, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def predict_tile(
     x, norm, weight, best, token, weights, rows, columns, depth, eps, excluded,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISE: tl.constexpr,

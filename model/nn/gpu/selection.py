@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -38,14 +39,28 @@ def gpu_operations(device: torch.device) -> Operations | None:
     return TritonOperations(device)
 
 
-def select_pass(decoder: Decoder, adapter: Adapter | None, shape: StepShape, operations: Operations | None) -> StepPass:
+def select_pass(
+    decoder: Decoder,
+    adapter: Adapter | None,
+    shape: StepShape,
+    operations: Operations | None,
+    also: Sequence[StepShape] = (),
+) -> StepPass:
     """The forward pass with these operations if they are given and compute what plain PyTorch does. They are checked
-    here, because a kernel that compiles for one GPU may fail on another one or be wrong there."""
+    here, because a kernel that compiles for one GPU may fail on another one or be wrong there.
+
+    Args:
+        also: other shapes that they must be right for.
+    """
     if operations is None:
         return MaskedPass(decoder, adapter, shape)
     try:
         kernels = FusedPass(decoder, adapter, shape, operations)
-        error = _difference(decoder, shape, kernels, FusedPass(decoder, adapter, shape, TorchOperations()))
+        twin = FusedPass(decoder, adapter, shape, TorchOperations(), kernels.layers)
+        error = max(
+            _difference(decoder, checked, kernels.with_shape(checked), twin.with_shape(checked))
+            for checked in (shape, *also)
+        )
         if error <= _MAX_ERROR[decoder.dtype]:
             return kernels
         reason = f"their results differ from PyTorch's by {error:.1e}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model.checkpoint.gguf import BadModelFile
-from model.convert.generate_data import CorpusConfig, generate_corpus
-from model.engine.loader import LoadedModel
+from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.engine.loader import LoadedModel, load_model
 
 
 def test_the_model_generates_its_own_text_and_includes_own_conversations(model: LoadedModel, tmp_path: Path) -> None:
@@ -27,3 +29,49 @@ def test_the_model_generates_its_own_text_and_includes_own_conversations(model: 
     (own / "a.jsonl").write_text('{"messages": 3}\n')
     with pytest.raises(BadModelFile, match=r"a\.jsonl line 1 is not a conversation"):
         generate_corpus(model, "base", config, forbidden=[])
+
+
+@pytest.fixture(scope="module")
+def talkative(varied_qwen2: Path) -> LoadedModel:
+    """A model that does not repeat itself, as the other one does."""
+    return load_model(varied_qwen2, device="cpu", precision="float32", adapter="none")
+
+
+def test_generation_that_is_interrupted_goes_on_where_it_was(talkative: LoadedModel, tmp_path: Path) -> None:
+    """The text is that of generation without a stop, to the last token."""
+    config = CorpusConfig(response_tokens=400, batch_size=4, shares={"json": 1.0})
+    whole = generate_corpus(talkative, "base", config, forbidden=["x"])
+    state, stops = tmp_path / "text.partial.json", 0
+    for _ in itertools.count():
+        try:
+            parts = generate_corpus(
+                talkative, "base", config, forbidden=["x"], state_file=state, is_over=lambda: True
+            )  # fmt: skip
+            break
+        except GenerationStopped:
+            stops += 1
+    assert stops >= 2
+    assert (parts.texts, parts.about) == (whole.texts, whole.about)
+
+
+def test_text_that_was_begun_on_a_cpu_goes_on_elsewhere_but_not_for_other_settings(
+    talkative: LoadedModel, tmp_path: Path
+) -> None:
+    """A GPU generates more texts at a time."""
+    config = CorpusConfig(response_tokens=300, batch_size=4, shares={"json": 1.0})
+    state = tmp_path / "text.partial.json"
+
+    def stop(config: CorpusConfig, base: str = "base") -> None:
+        generate_corpus(talkative, base, config, forbidden=[], state_file=state, is_over=lambda: True)
+
+    with pytest.raises(GenerationStopped):
+        stop(config)
+    with pytest.raises(BadModelFile, match=r"other settings \(seed\)"):
+        stop(replace(config, seed=2))
+    with pytest.raises(BadModelFile, match=r"other settings \(base\)"):
+        stop(config, "another")
+    more = generate_corpus(talkative, "base", replace(config, batch_size=8), forbidden=[], state_file=state)
+    assert int(more.about["answer_tokens"]) >= 300
+    state.write_text("{")
+    with pytest.raises(BadModelFile, match="cannot be read"):
+        stop(config)

@@ -67,6 +67,21 @@ def test_an_interrupted_training_resumes_exactly(model: LoadedModel, tmp_path: P
         train(model, corpus, replace(config, seed=2), tmp_path / "twice")
 
 
+def test_a_training_in_slices_equals_one_without_a_stop(model: LoadedModel, tmp_path: Path) -> None:
+    """A machine may be lent for some minutes at a time."""
+    corpus = tiny_corpus(model, 24)
+    config = TrainingConfig(None, 6, rank=4, texts=4, rows=12)
+    whole = train(model, corpus, config, tmp_path / "whole", probe_every=None)
+    for _ in range(3):
+        steps = iter((False, False, True))
+        sliced = train(
+            model, corpus, config, tmp_path / "slices", probe_every=None, is_over=lambda steps=steps: next(steps)
+        )
+    assert json.loads((tmp_path / "slices" / "log.jsonl").read_text().splitlines()[-1])["step"] == 6
+    for one, two in zip(whole.layers, sliced.layers, strict=True):
+        assert all(torch.equal(one[name].a, two[name].a) and torch.equal(one[name].b, two[name].b) for name in one)
+
+
 def test_restarting_a_finished_training_gives_the_same_adapter(model: LoadedModel, tmp_path: Path) -> None:
     corpus, config = tiny_corpus(model, 24), TrainingConfig(None, 3, rank=4, texts=4, rows=12)
     first = train(model, corpus, config, tmp_path)

@@ -1,14 +1,10 @@
 """Captured forward passes denoise blocks as any others do, and are really used. A GPU is not needed: on a CPU they run
-without being captured, and a fake graph shows how they are."""
+without being captured, or as recorded graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -28,6 +24,7 @@ from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_slab import KeyValueSlab
 from tests.model.dialogues import SYSTEM, at_the_same_time, collect_progress, committed_text
+from tests.model.engine.recorded_graphs import use_recorded_graphs
 from tests.model.tiny_families import save_tiny_family
 
 
@@ -81,54 +78,48 @@ async def test_the_text_is_that_of_passes_that_are_not_captured(
     assert sum(captured) > 10 and sum(captured) >= 0.8 * len(captured)
 
 
-class FakeGraph:
-    """Replays what was called while it was captured."""
-
-    capturing: FakeGraph | None = None
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
-
-    def replay(self) -> None:
-        for call in self.calls:
-            call()
-
-    def pool(self) -> str:
-        return "pool"
-
-
-def test_a_function_is_captured_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pools, called = list[Any](), list[str]()
-
-    @contextmanager
-    def graph(fake: FakeGraph, pool: Any) -> Iterator[None]:
-        pools.append(pool)
-        FakeGraph.capturing = fake
-        yield
-        FakeGraph.capturing = None
-
-    @contextmanager
-    def on_stream(stream: object) -> Iterator[None]:
-        yield
-
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "graph", graph)
-    monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+def test_a_function_is_captured_once_and_replayed_on_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs, calls = use_recorded_graphs(monkeypatch), 0
+    count, doubled = torch.zeros(1), torch.zeros(1)
 
     def work() -> None:
-        if FakeGraph.capturing is not None:
-            FakeGraph.capturing.calls.append(lambda: called.append("replayed"))
-        else:
-            called.append("called")
+        nonlocal calls
+        calls += 1
+        count.add_(1)
+        doubled.copy_(count * 2)
 
-    function = CapturedFunction(work, torch.device("cuda", 0))
+    function = CapturedFunction(work, torch.device("cpu"))
     assert [function.capture(), function.capture("another")] == ["pool", "pool"]
-    assert pools == [None] and called == ["called"] * 2  # libraries prepare themselves before the capture
+    assert graphs.num_captured == 1 and calls == 3  # twice before the capture: libraries prepare themselves
     function()
-    assert called[2:] == ["replayed"]
+    function()
+    assert calls == 3 and graphs.num_replayed == 2
+    assert (float(count), float(doubled)) == (5, 10)
+
+
+@pytest.mark.parametrize("family", ["sdar", "fast-dllm-v2", "i-dlm"])
+async def test_replayed_passes_give_the_same_text(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = save_tiny_family(tmp_path, tiny_tokenizer, family)
+    model, texts = load_model(folder, device="cpu", precision="float32", family=family), list[str]()
+    for graphs in (False, True):
+        recorded = use_recorded_graphs(monkeypatch) if graphs else None
+        engine = Engine(lambda: model, decoding="blocks", cuda_graphs=graphs)
+        try:
+            both = await at_the_same_time(
+                engine,
+                *(
+                    collect_progress(Conversation(engine), SYSTEM, TextMessage("user", words), max_tokens=24)
+                    for words in ("hello to you", "Paris")
+                ),
+            )
+            texts.append("|".join(map(committed_text, both)))
+        finally:
+            engine.close()
+    assert recorded is not None and recorded.num_captured == len(engine._blocks._passes if engine._blocks else ())
+    assert recorded.num_replayed > 10
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("family", ["sdar", "fast-dllm-v2"])

@@ -34,6 +34,7 @@ from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_slab import KeyValueSlab, SlotCache
 from tests.model.dialogues import SYSTEM, at_the_same_time, collect_progress, committed_text
+from tests.model.engine.recorded_graphs import use_recorded_graphs
 from tests.model.tiny_families import save_tiny_family
 
 META = torch.device("meta")
@@ -170,6 +171,37 @@ async def test_conversations_that_come_and_go_get_the_text_that_they_get_alone(c
         )
         for (word, _), left, text in zip(turns, leaving, texts, strict=True):
             assert text == expected[word] if left is None else expected[word].startswith(text)
+
+
+async def test_replayed_steps_commit_the_same_text(
+    varied_qwen2: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From captured steps of every size of a batch, whose drafts were chosen from the times of their replays."""
+    graphs = use_recorded_graphs(monkeypatch)
+    monkeypatch.setitem(engine_module._MAX_SLOTS, "cpu", 2)
+    base = load_model(varied_qwen2, device="cpu", precision="float32")
+    adapter = random_adapter(base.decoder.config, 4, 2, seed=3)
+    replaying = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
+    try:
+        runner, started = replaying._runner, graphs.num_replayed
+        assert runner is not None and 2 <= runner._in_flight <= 4
+        assert set(runner.num_drafts) == {1, 2}
+        assert graphs.num_captured == 2 * 3 + 2 * (len(runner.buckets) - 1)
+        for attempt in range(2):
+            turns = [TextMessage("user", f"{words} {attempt}") for words in ("hello to you", "Paris")]
+            texts = await at_the_same_time(
+                replaying,
+                *(
+                    collect_progress(Conversation(replaying), SYSTEM, turn, max_tokens=length)
+                    for turn, length in zip(turns, (20, 36), strict=True)
+                ),
+            )
+            for turn, text in zip(turns, texts, strict=True):
+                alone = await collect_progress(Conversation(engine), SYSTEM, turn, max_tokens=36)
+                assert committed_text(alone).startswith(committed_text(text)) and text[-1].tokens >= 20
+        assert graphs.num_replayed - started > 60
+    finally:
+        replaying.close()
 
 
 async def test_conversations_share_the_steps_of_the_device(crowd: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ def new_slab(num_slots: int, capacity: int = 16) -> KeyValueSlab:
     return KeyValueSlab(CONFIG, torch.float32, CPU, num_slots, capacity)
 
 
+@torch.inference_mode()
 def write(cache: KeyValueCache, tokens: list[int]) -> None:
     """Write tokens whose keys say which they are."""
     cache.reserve(len(tokens))

@@ -75,6 +75,7 @@ FIGURES = bench.Figures(
     drafts=1,
     ms_by_rows={1: 20.0, 4: 26.0, 9: 40.0},
     ms_by_drafts={0: 20.0, 1: 28.0, 2: 50.0},
+    replayed_ms={1: 0.7, 64: 4.9},
     weight_bytes=494_000_000,
     gigabytes_per_second=21.5,
     memory_gigabytes_per_second=30.0,
@@ -105,6 +106,8 @@ def test_the_table_gives_one_time_for_each_forward_pass() -> None:
         "ms for a forward pass of 1 draft, 4 rows, 2 of them noise rows": "28.0 (1.40×)",
         "ms for a forward pass of 2 drafts, 9 rows, 6 of them noise rows": "50.0 (2.50×)",
     }
+    assert table["ms of a replayed step for 1 conversation"] == "0.7"
+    assert table["ms of a replayed step for 64 conversations"] == "4.9"
     assert table["weight bytes"] == "494,000,000"
     assert table["llama cpp tokens per second"] == "not compared"
 

@@ -35,6 +35,15 @@ class WrongAttention(TorchOperations):
         return super().attend(query, keys, values, past_length, slots, wrong)
 
 
+class WrongSlots(TorchOperations):
+    """Right for one conversation, wrong for several."""
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, past_length: Tensor, slots: Tensor, shape: StepShape
+    ) -> Tensor:
+        return super().attend(query, keys, values, past_length, slots.flip(0), shape)
+
+
 class NotANumber(TorchOperations):
     def gate_up(self, *arguments: Any) -> Tensor:
         return super().gate_up(*arguments) * torch.nan
@@ -50,7 +59,8 @@ def _selected(path: Path, operations: Operations | None) -> StepPass:
     config = decoder.config
     cache = torch.zeros(2, config.layers, 2, config.kv_heads, 320, config.head_dim)
     shape = StepShape(cache, verification_mask(2, 0, 2), 3)
-    selected = select_pass(decoder, random_adapter(config, 4, 2, seed=0), shape, operations)
+    also = [replace(shape, batch=2)]
+    selected = select_pass(decoder, random_adapter(config, 4, 2, seed=0), shape, operations, also)
     assert not cache.any()
     return selected
 
@@ -65,6 +75,7 @@ def test_right_kernels_are_used(tiny_qwen2: Path, caplog: pytest.LogCaptureFixtu
     ("operations", "reason"),
     [
         (WrongAttention(), "their results differ from PyTorch's by"),
+        (WrongSlots(), "their results differ from PyTorch's by"),
         (NotANumber(), "their results differ from PyTorch's by inf"),
         (DoesNotCompile(), "ptxas failed"),
     ],
