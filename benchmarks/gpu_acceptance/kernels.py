@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -53,6 +54,9 @@ def _triton(context: Context) -> Any:
     except ImportError as error:
         raise NotPossibleHere(f"needs Triton ({error})") from None
     holds(context.on_gpu != INTERPRETED, lambda: "TRITON_INTERPRET is set wrongly")
+    triton, numpy = (tuple(map(int, metadata.version(name).split(".")[:2])) for name in ("triton", "numpy"))
+    if INTERPRETED and triton < (3, 9) and numpy >= (2, 4):
+        raise NotPossibleHere("interpreters of Triton before 3.9 do not work with numpy 2.4")
     return TritonOperations(context.device)
 
 

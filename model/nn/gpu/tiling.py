@@ -46,12 +46,13 @@ class Tiling:
     splits: int
 
     @staticmethod
-    def of(sizes: tuple[int, ...], depth: int, *, splittable: bool = True) -> Tiling:
+    def of(sizes: tuple[int, ...], depth: int, *, splittable: bool = True, row_tiles: int = 1) -> Tiling:
         """The tiling of projections that share an input.
 
         Args:
             sizes: columns of each projection. No tile contains columns of two.
             splittable: whether the kernel can sum the depth in parts.
+            row_tiles: tiles that the rows are divided into, each of which has its own programs.
 
         Raises:
             UnsupportedShape: no tile fits.
@@ -61,7 +62,7 @@ class Tiling:
         if not widths:
             raise UnsupportedShape(f"projections of {sizes} columns have no common tile")
         for width in widths:
-            tiles = -(-sum(sizes) // width)
+            tiles = -(-sum(sizes) // width) * row_tiles
             splits = max(1, min(depth // _LEAST_DEPTH, -(-_FULL_PROGRAMS // tiles))) if splittable else 1
             if tiles * splits >= _ENOUGH_PROGRAMS:
                 return Tiling(width, splits)

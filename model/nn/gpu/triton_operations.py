@@ -56,8 +56,10 @@ class TritonOperations:
     ) -> Tensor:
         weight, p = projection.weight, projection
         (rows, depth), columns = x.shape, len(weight)
-        tiling, padded, rank = Tiling.of(p.sizes, depth), padded_rows(rows), padded_rank(p.rank)
-        tiles, row_tiles = triton.cdiv(columns, tiling.columns), triton.cdiv(rows, padded)
+        padded, rank = padded_rows(rows), padded_rank(p.rank)
+        row_tiles = triton.cdiv(rows, padded)
+        tiling = Tiling.of(p.sizes, depth, row_tiles=row_tiles)
+        tiles = triton.cdiv(columns, tiling.columns)
         if tiles * row_tiles > _MAX_TILES:
             raise UnsupportedShape(f"a projection of {columns} columns for {rows} rows has too many tiles")
         out, partials = x.new_empty(rows, columns), None
@@ -77,10 +79,12 @@ class TritonOperations:
 
     def gate_up(self, x: Tensor, norm: Tensor, projection: Projection, first_draft: int, eps: float) -> Tensor:
         p, (rows, depth), columns = projection, x.shape, projection.sizes[0]
-        tiling, padded = Tiling.of((columns,), depth, splittable=False), padded_rows(rows)
+        padded = padded_rows(rows)
+        row_tiles = triton.cdiv(rows, padded)
+        tiling = Tiling.of((columns,), depth, splittable=False, row_tiles=row_tiles)
         out = x.new_empty(rows, columns)
         self.launch(
-            kernels.gate_up, (triton.cdiv(columns, tiling.columns), triton.cdiv(rows, padded)),
+            kernels.gate_up, (triton.cdiv(columns, tiling.columns), row_tiles),
             x, norm, p.weight, p.bias, p.a, p.b, out, rows, first_draft, columns, depth, p.rank, eps,
             BIAS=p.bias is not None, ADAPTER=p.a is not None, ROWS=padded, COLUMNS=tiling.columns,
             DEPTH=depth_step(padded, x.itemsize), RANK=padded_rank(p.rank), PRECISE=_precise(x), num_stages=3,

@@ -27,6 +27,14 @@ def test_real_models_have_enough_programs(sizes: tuple[int, ...], depth: int) ->
     assert tiling.splits == 1 or depth // tiling.splits >= 512
 
 
+def test_a_step_of_many_rows_has_wider_tiles_and_fewer_parts() -> None:
+    """Its tiles of rows have programs of their own, and read the weights again, from the GPU's cache."""
+    for sizes, depth in (((896, 128, 128), 896), ((896,), 4864), ((1536,), 8960)):
+        few, many = (Tiling.of(sizes, depth, row_tiles=count) for count in (1, 5))
+        assert many.columns >= few.columns and many.splits <= few.splits
+        assert sum(sizes) // many.columns * many.splits * 5 >= 96
+
+
 def test_a_tile_never_contains_columns_of_two_projections() -> None:
     assert Tiling.of((96, 48, 48), 64).columns == 16
     with pytest.raises(UnsupportedShape, match="have no common tile"):
