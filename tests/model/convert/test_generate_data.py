@@ -12,6 +12,7 @@ import pytest
 from model.checkpoint.gguf import BadModelFile
 from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
 from model.engine.loader import LoadedModel, load_model
+from tests.model.dialogues import with_doubled_weights
 
 
 def test_the_model_generates_its_own_text_and_includes_own_conversations(model: LoadedModel, tmp_path: Path) -> None:
@@ -32,9 +33,10 @@ def test_the_model_generates_its_own_text_and_includes_own_conversations(model: 
 
 
 @pytest.fixture(scope="module")
-def talkative(varied_qwen2: Path) -> LoadedModel:
+def talkative(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """A model that does not repeat itself, as the other one does."""
-    return load_model(varied_qwen2, device="cpu", precision="float32", adapter="none")
+    varied = with_doubled_weights(tiny_qwen2, tmp_path_factory.mktemp("varied"))
+    return load_model(varied, device="cpu", precision="float32", adapter="none")
 
 
 def test_generation_that_is_interrupted_goes_on_where_it_was(talkative: LoadedModel, tmp_path: Path) -> None:
