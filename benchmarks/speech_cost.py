@@ -232,17 +232,19 @@ class _Caller:
 
     Attributes:
         spoken_s, heard_s: audio so far, of the user and of the responses.
+        seconds: how long it has lasted.
         turns: questions that were answered.
     """
 
     def __init__(self, turns: Sequence[SpokenTurn], seed: int) -> None:
         self._turns, self._draw = turns, random.Random(seed)
-        self.spoken_s = self.heard_s = 0.0
+        self.spoken_s = self.heard_s = self.seconds = 0.0
         self.turns = 0
         self._done = asyncio.Event()
 
     async def run(self, url: str, until: float) -> None:
         """Talk until a moment on `time.monotonic`."""
+        began = time.monotonic()
         async with connect(url, max_size=None, compression=None) as socket:
             microphone = Microphone(lambda block: self._send(socket, block))
             tasks = [asyncio.create_task(microphone.run()), asyncio.create_task(self._listen(socket))]
@@ -261,6 +263,7 @@ class _Caller:
                 await asyncio.sleep(self.heard_s - heard + _PAUSE_S)
             for task in tasks:
                 task.cancel()
+        self.seconds = time.monotonic() - began
 
     async def _send(self, socket: ClientConnection, block: Samples) -> None:
         audio = base64.b64encode(to_pcm16(block)).decode("ascii")
@@ -307,7 +310,7 @@ async def measure(child: _Child, turns: Sequence[SpokenTurn], conversations: int
     before, began = child.ask("times"), time.monotonic()
     callers = [_Caller(turns, seed) for seed in range(conversations)]
     await asyncio.gather(*(caller.run(child.url, began + seconds) for caller in callers))
-    minutes = conversations * (time.monotonic() - began) / 60
+    minutes = sum(caller.seconds for caller in callers) / 60
     after = child.ask("times")
     assert isinstance(before, dict) and isinstance(after, dict)
     used = {group: (after[group] - before.get(group, 0.0)) / minutes for group in after}
