@@ -160,7 +160,7 @@ class _Meter:
         clause = Clause("You could take the train at half past nine.", True)
 
         def synthesize() -> Samples:
-            return models.synthesis_executor.submit(models.voice.synthesize, clause).result()
+            return models.synthesis_executor.submit(models.voices.default.synthesize, clause).result()
 
         self._groups = {
             "recognition": busiest_threads(lambda: models.recognizer.transcribe(noise)),
