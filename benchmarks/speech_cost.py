@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,12 +166,12 @@ class _Meter:
             "recognition": busiest_threads(lambda: models.recognizer.transcribe(noise)),
             "synthesis": busiest_threads(synthesize),
         }
-        self._detector = lambda: SpeechDetector(models.silero)
+        self._silero = models.silero
 
     def read(self) -> dict[str, float]:
         """Seconds so far."""
         names = {thread.native_id: thread.name for thread in threading.enumerate()}
-        used = Counter[str]()
+        used: dict[str, float] = defaultdict(float)
         for thread, seconds in thread_seconds().items():
             name = names.get(thread, "")
             group = next((group for group, threads in self._groups.items() if thread in threads), "")
@@ -180,11 +180,11 @@ class _Meter:
                 prefixes |= {"rejoinder-turn-detection": "turn detection", "MainThread": "server and voice detection"}
                 group = next((group for prefix, group in prefixes.items() if name.startswith(prefix)), "other threads")
             used[group] += seconds
-        return used
+        return dict(used)
 
     def detection_seconds(self, audio: Samples) -> float:
         """Processor seconds of voice detection over audio at 16 kHz, which the server's main thread runs."""
-        detector, began = self._detector(), time.thread_time()
+        detector, began = SpeechDetector(self._silero), time.thread_time()
         for start in range(0, len(audio), RECOGNITION_RATE // 50):
             detector.push(audio[start : start + RECOGNITION_RATE // 50])
         return time.thread_time() - began
