@@ -36,7 +36,9 @@ CLIENTS = {
 def faults(report: dict[str, Any]) -> list[str]:
     """What is wrong with a client's report."""
     checks = {
+        f"models: {report['models']}": len(report["models"]) == 1,
         f"chat: {report['chat']!r}": "paris" in str(report["chat"]).lower(),
+        f"log probabilities of {report['scored']!r}": report["scored"] == report["chat"],
         "a stream differs from the whole": report["streamed"] == report["chat"],
         f"the function was called with {report['call']}": "oslo" in str(report["call"].get("city", "")).lower(),
         f"extracted: {report['extracted']}": report["extracted"] == {"name": "Mary Smith", "age": 42},

@@ -1,4 +1,4 @@
-"""LiteLLM: chat, responses and audio.
+"""LiteLLM: chat, responses, models and audio.
 
 python litellm_client.py http://HOST:PORT
 """
@@ -19,7 +19,10 @@ from openai_client import ASK_WEATHER, PERSON, QUESTION, SENTENCE, WEATHER  # ty
 def main() -> None:
     server = {"api_base": f"{sys.argv[1]}/v1", "api_key": "none", "timeout": 120}
     model = "openai/rejoinder"
-    chat = litellm.completion(model=model, messages=QUESTION, max_tokens=40, **server)
+    models = litellm.get_valid_models(
+        check_provider_endpoint=True, custom_llm_provider="openai", api_key="none", api_base=server["api_base"]
+    )
+    chat = litellm.completion(model=model, messages=QUESTION, max_tokens=40, logprobs=True, top_logprobs=2, **server)
     chunks = litellm.completion(model=model, messages=QUESTION, max_tokens=40, stream=True, **server)
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     called = litellm.completion(
@@ -43,6 +46,8 @@ def main() -> None:
             transcript = litellm.transcription(model="openai/whisper-1", file=file, **server).text
     (call,) = called.choices[0].message.tool_calls
     report = {
+        "models": models,
+        "scored": "".join(entry.token for entry in chat.choices[0].logprobs.content),
         "chat": chat.choices[0].message.content,
         "streamed": streamed,
         "call": json.loads(call.function.arguments),

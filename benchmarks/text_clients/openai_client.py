@@ -35,7 +35,9 @@ SENTENCE = "The quick brown fox jumps over the lazy dog."
 def main() -> None:
     client = OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", timeout=120, max_retries=0)
     (model,) = client.models.list()
-    chat = client.chat.completions.create(model=model.id, messages=QUESTION, max_tokens=40)
+    chat = client.chat.completions.create(
+        model=model.id, messages=QUESTION, max_tokens=40, logprobs=True, top_logprobs=2
+    )
     chunks = client.chat.completions.create(model=model.id, messages=QUESTION, max_tokens=40, stream=True)
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     called = client.chat.completions.create(
@@ -54,7 +56,10 @@ def main() -> None:
     speech = client.audio.speech.create(model="tts-1", voice="alloy", input=SENTENCE, response_format="mp3").read()
     transcript = client.audio.transcriptions.create(model="whisper-1", file=("speech.mp3", speech)).text
     (call,) = called.choices[0].message.tool_calls or ()
+    logprobs = chat.choices[0].logprobs
     report = {
+        "models": [model.id],
+        "scored": "".join(entry.token for entry in (logprobs and logprobs.content) or ()),
         "chat": chat.choices[0].message.content,
         "streamed": streamed,
         "call": json.loads(call.function.arguments),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ _PRE_TOKENIZERS = {
     ],
 }
 """How text is split before BPE, by the GGUF key `tokenizer.ggml.pre`."""
+
+
+def _byte_characters() -> dict[str, int]:
+    """The byte that each character of a token stands for in byte-level BPE: printable Latin-1 characters stand for
+    themselves, the others are numbered from 256 on (GPT-2, `bytes_to_unicode`)."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
 
 
 class TextTokenizer:
@@ -122,6 +134,20 @@ class TextTokenizer:
         """The id of the token with exactly this text, or None."""
         id_ = self._full.token_to_id(token)
         return None if id_ is None else int(id_)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for, which may be part of a character; a control token's are its name. Empty
+        for an id that the tokenizer does not know: output heads are padded."""
+        text = self._full.id_to_token(token)
+        if text is None:
+            return b""
+        if token in self._added_tokens:
+            return text.encode()
+        return bytes(_BYTES[character] for character in text)
+
+    @cached_property
+    def _added_tokens(self) -> frozenset[int]:
+        return frozenset(self._full.get_added_tokens_decoder())
 
     def to_json(self) -> str:
         """The tokenizer in the form of a tokenizer.json."""

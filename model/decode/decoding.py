@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from model.decode.draft import Draft
+from model.decode.log_probabilities import TokenLogProbability
 from model.decode.output import GenerationOutput
 
 
@@ -18,10 +19,12 @@ class StepOutput:
     Attributes:
         committed: tokens that are now final.
         draft: tokens that may follow them and may still change.
+        log_probabilities: of each committed token, if they were asked for.
     """
 
     committed: Sequence[int]
     draft: Draft
+    log_probabilities: Sequence[TokenLogProbability] = ()
 
 
 class DecodingStrategy(Protocol):
@@ -49,6 +52,6 @@ def generate(decoding: DecodingStrategy, output: GenerationOutput) -> Generator[
     try:
         while output.finished is None:
             step = decoding.step((yield decoding.next_input()))
-            output.add(step.committed, step.draft)
+            output.add(step.committed, step.draft, step.log_probabilities)
     finally:
         decoding.close()

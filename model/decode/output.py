@@ -10,9 +10,38 @@ from typing import Literal
 from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import ToolCallDelta
 from model.decode.draft import Draft
+from model.decode.log_probabilities import TokenLogProbability
 
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
+
+
+@dataclass(frozen=True)
+class LikelyToken:
+    """A token and how likely it was.
+
+    Attributes:
+        text: the token alone; a part of a character is `\ufffd`.
+        data: its bytes.
+        log_probability: as in `log_probabilities.py`.
+    """
+
+    text: str
+    data: bytes
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class ScoredToken(LikelyToken):
+    """A committed token.
+
+    Attributes:
+        length: characters of the committed text that it completed.
+        top: the most likely tokens in its place.
+    """
+
+    length: int
+    top: tuple[LikelyToken, ...]
 
 
 @dataclass(frozen=True)
@@ -28,6 +57,8 @@ class Progress:
         prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
         confidence: probability of each draft token.
         tool_calls: pieces of tool calls that are now final.
+        scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
+            the text, they still are of all tokens.
     """
 
     committed: str
@@ -39,6 +70,7 @@ class Progress:
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()
     tool_calls: tuple[ToolCallDelta, ...] = ()
+    scores: tuple[ScoredToken, ...] = ()
 
 
 class GenerationOutput:
@@ -79,7 +111,9 @@ class GenerationOutput:
         """Number of tokens that may still be committed."""
         return self._max_tokens - self._num_committed
 
-    def add(self, committed: Sequence[int], draft: Draft) -> None:
+    def add(
+        self, committed: Sequence[int], draft: Draft, log_probabilities: Sequence[TokenLogProbability] = ()
+    ) -> None:
         """Add the result of a step. Tokens after the end of the response are dropped."""
         committed = committed[: self.remaining]
         stop = next((n for n, token in enumerate(committed) if token in self._stop_tokens), None)
@@ -91,14 +125,16 @@ class GenerationOutput:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
             self.finished = "length"
-        text = "".join(map(self._detokenizer.push, new_tokens))
+        pieces = [self._detokenizer.push(token) for token in new_tokens]
+        text = "".join(pieces)
+        scores = tuple(self._scored(entry, len(piece)) for entry, piece in zip(log_probabilities, pieces, strict=False))
         self.has_clause = self.has_clause or any(mark in text for mark in _CLAUSE_ENDS)
         draft = self._until_stop(draft) if self.finished is None else Draft()
         draft_text = self._tokenizer.decode(draft.tokens)
         self._on_progress(
             Progress(
                 text, draft_text, self._steps, self._num_committed, self.finished,
-                self._prompt_tokens, self._cached_tokens, draft.confidence,
+                self._prompt_tokens, self._cached_tokens, draft.confidence, scores=scores,
             )
         )  # fmt: skip
 
@@ -115,6 +151,14 @@ class GenerationOutput:
     @cached_property
     def _ends_clause(self) -> dict[int, bool]:
         return {}
+
+    def _scored(self, entry: TokenLogProbability, length: int) -> ScoredToken:
+        top = tuple(LikelyToken(*self._spelled(token), value) for token, value in entry.top)
+        return ScoredToken(*self._spelled(entry.token), entry.value, length, top)
+
+    def _spelled(self, token: int) -> tuple[str, bytes]:
+        data = self._tokenizer.token_bytes(token)
+        return data.decode("utf-8", "replace"), data
 
     def _until_stop(self, draft: Draft) -> Draft:
         """A draft up to its first stop token."""

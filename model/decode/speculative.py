@@ -14,6 +14,7 @@ import torch
 from model.decode.constraint import Constraint, draft_after
 from model.decode.decoding import StepOutput
 from model.decode.draft import NO_DRAFT, Draft
+from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
@@ -77,6 +78,8 @@ class SpeculativeDecoder:
         attach: called before each step that the device could take.
         constraint: what the response is held to, if anything. The text is the same as with one token per forward pass
             under the same constraint.
+        num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
+            The device's own steps do not compute them, so it takes none.
     """
 
     def __init__(
@@ -89,10 +92,11 @@ class SpeculativeDecoder:
         observer: AcceptanceObserver,
         attach: Attach = lambda cache, last, draft: None,
         constraint: Constraint | None = None,
+        num_top: int | None = None,
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
         self._observer, self._attach = observer, attach
-        self._constraint = constraint
+        self._constraint, self._num_top = constraint, num_top
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
         self._certain: list[int] = []
@@ -122,6 +126,7 @@ class SpeculativeDecoder:
         """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
         accepted = result if self._attached is not None else self._accept(result)
         accepted = self._clip(accepted)
+        scores = self._scores(result, accepted)
         if self._unread:
             self._cache.commit(self._unread)
             self._unread = []
@@ -136,15 +141,17 @@ class SpeculativeDecoder:
         committed = (*self._unreported, *accepted.committed)
         self._unreported = ()
         if accepted.committed:
-            forced = () if self._constraint is None else self._constraint.commit(accepted.committed)
-            if forced:
-                self._certain = [accepted.committed[-1], *forced[:-1]]
-                self._draft = draft_after(accepted.draft, forced)
-                committed = (*committed, *forced)
+            following = () if self._constraint is None else self._constraint.commit(accepted.committed)
+            if following:
+                self._certain = [accepted.committed[-1], *following[:-1]]
+                self._draft = draft_after(accepted.draft, following)
+                committed = (*committed, *following)
                 self.close()
             self._last_token = committed[-1]
-            self._ngram_lookup.extend((*accepted.committed, *forced))
-        return StepOutput(committed, self._draft)
+            self._ngram_lookup.extend((*accepted.committed, *following))
+            if self._num_top is not None:
+                scores = (*scores, *forced(following, self._num_top))
+        return StepOutput(committed, self._draft, scores)
 
     def close(self) -> None:
         """Take no more steps on the device."""
@@ -159,6 +166,14 @@ class SpeculativeDecoder:
                 self._constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
         return accept(self._step, logits, self._sampler)
 
+    def _scores(self, logits: torch.Tensor, accepted: VerificationResult) -> tuple[TokenLogProbability, ...]:
+        """The log probabilities of what is committed now: forced tokens that the response begins with, and accepted
+        tokens, each in the row that verified it."""
+        if self._num_top is None:
+            return ()
+        chosen = log_probabilities(logits, accepted.kept_rows, accepted.committed, self._num_top)
+        return (*forced(self._unreported, self._num_top), *chosen)
+
     def _clip(self, accepted: VerificationResult) -> VerificationResult:
         """Only as many tokens as the constraint commits at a time."""
         count = len(accepted.committed)
@@ -170,7 +185,7 @@ class SpeculativeDecoder:
 
     def _attach_if_possible(self) -> DeviceSteps | None:
         """The device's own steps, after attaching or detaching as needed. None if it cannot take them."""
-        free = self._constraint is None or not self._constraint.active
+        free = self._num_top is None and (self._constraint is None or not self._constraint.active)
         if self._attached is not None and not (free and self._attached.has_room):
             self.close()
         if self._attached is None and free and self._sampler.sampling.temperature == 0:

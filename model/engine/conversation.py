@@ -71,13 +71,15 @@ class PromptTooLong(ValueError):
 
 @dataclass(frozen=True)
 class _Options:
-    """Options of one request. `stop_tokens` end the response besides the model's own."""
+    """Options of one request. `stop_tokens` end the response besides the model's own; `top_log_probabilities` is as in
+    `Conversation.reply`."""
 
     max_tokens: int | None
     deadline: float | None
     schedule: DenoisingSchedule
     form: ResponseForm
     stop_tokens: frozenset[int] = frozenset()
+    top_log_probabilities: int | None = None
 
 
 class Conversation:
@@ -117,6 +119,7 @@ class Conversation:
         deadline: float | None = None,
         effort: Effort | None = None,
         max_steps: int | None = None,
+        top_log_probabilities: int | None = None,
     ) -> AsyncIterator[Progress]:
         """Respond to the conversation so far. Yields progress after every step.
 
@@ -136,13 +139,18 @@ class Conversation:
             effort: how confident a token must be in block denoising; the engine's own when neither it nor `max_steps`
                 is given. With verified drafts the output is always as good as the model's.
             max_steps: maximum steps of a block, in place of the effort's own.
+            top_log_probabilities: report the log probability of each token (`Progress.scores`), and those of this many
+                most likely ones.
 
         Raises:
             InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
             PromptTooLong: the newest message does not fit, or, if all are to be kept, not all of them do.
-            ValueError: the template refuses the conversation, or `max_tokens` or `max_steps` is out of range.
+            ValueError: the template refuses the conversation, `max_tokens` or `max_steps` is out of range, or a model
+                that denoises blocks is asked for log probabilities.
             RuntimeError: the request failed, or the engine was closed.
         """
+        if top_log_probabilities is not None and self._engine.diffusion is not None:
+            raise ValueError("a model that denoises blocks has no log probabilities of tokens: ask without logprobs")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
         schedule = self._engine.denoising_schedule
@@ -161,7 +169,7 @@ class Conversation:
                 parallel=parallel_tool_calls,
                 after_output=after_output,
             )
-        options = _Options(max_tokens, deadline, schedule, form)
+        options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
         declarations = _declarations(tools, tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
@@ -349,6 +357,7 @@ class Conversation:
                 engine.draft_length,
                 partial(engine.attach, drafting=self._drafting),
                 options.form.constraint,
+                options.top_log_probabilities,
             )
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.

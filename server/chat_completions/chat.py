@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from model.decode.output import ScoredToken
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
@@ -23,6 +24,7 @@ from server.chat_completions.generation import (
     generate,
     new_conversation,
 )
+from server.chat_completions.logprobs import chat_logprobs
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import check_model, conversation_messages, reply_options, samplings
 from server.chat_completions.schema import ChatCompletionRequest
@@ -56,7 +58,7 @@ class ChatCompletions:
             choices.setdefault(index, _Choice()).add(update)
         return {
             **_envelope("chat.completion", self._model),
-            "choices": [choices[index].body(index) for index in sorted(choices)],
+            "choices": [choices[index].body(index, scored=bool(body.logprobs)) for index in sorted(choices)],
             "usage": _total(choices.values()).body(),
         }
 
@@ -65,8 +67,15 @@ class ChatCompletions:
         envelope = _envelope("chat.completion.chunk", self._model)
         choices: dict[int, _Choice] = {}
 
-        def chunk(index: int, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> str:
-            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        def chunk(
+            index: int,
+            delta: dict[str, Any],
+            finish_reason: str | None = None,
+            scores: Sequence[ScoredToken] | None = None,
+            **more: Any,
+        ) -> str:
+            logprobs = None if scores is None else chat_logprobs(scores)
+            choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
             return event({**envelope, "choices": [choice], **more})
 
         async for index, update in self._updates(body):
@@ -77,11 +86,12 @@ class ChatCompletions:
             choice.add(update)
             if calls := [_call_delta(choice, piece) for piece in update.tool_calls]:
                 yield chunk(index, {"tool_calls": calls})
+            scores = update.scores if body.logprobs else None
             if body.diffusing and not choice.calls:
                 whole = {"role": "assistant", "content": choice.text + update.draft}
-                yield chunk(index, whole, diffusion_meta=_diffusion_meta(choice, update))
+                yield chunk(index, whole, scores=scores, diffusion_meta=_diffusion_meta(choice, update))
             elif update.text:
-                yield chunk(index, {"content": update.text})
+                yield chunk(index, {"content": update.text}, scores=scores)
             if update.finish_reason:
                 yield chunk(index, {}, update.finish_reason)
         if body.stream_options and body.stream_options.include_usage:
@@ -116,16 +126,19 @@ class _Choice:
     """One choice, collected from its updates."""
 
     text: str = ""
+    scores: list[ScoredToken] = field(default_factory=list)
     calls: list[CollectedCall] = field(default_factory=list)
     finish_reason: str | None = None
     usage: TokenUsage = field(default_factory=TokenUsage)
 
     def add(self, update: Update) -> None:
         self.text += update.text
+        self.scores += update.scores
         collect_calls(self.calls, update.tool_calls)
         self.finish_reason, self.usage = update.finish_reason, update.usage
 
-    def body(self, index: int) -> dict[str, Any]:
+    def body(self, index: int, *, scored: bool) -> dict[str, Any]:
+        """The choice as it is sent; `scored`: with log probabilities."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
         if self.calls:
             message["content"] = self.text or None
@@ -133,7 +146,8 @@ class _Choice:
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in self.calls
             ]
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
+        logprobs = chat_logprobs(self.scores) if scored else None
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.finish_reason}
 
 
 def _call_delta(choice: _Choice, piece: ToolCallDelta) -> dict[str, Any]:

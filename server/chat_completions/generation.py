@@ -10,11 +10,12 @@ from typing import Any
 
 from model.decode.effort import Effort
 from model.decode.grammar import InvalidGrammar
-from model.decode.output import Progress
+from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError
+from server.chat_completions.logprobs import ScoredText
 from server.chat_completions.stop_sequences import StopSequences
 from voice.language_model import Message, ToolCallDelta
 
@@ -71,7 +72,7 @@ class GenerationRequest:
         messages: the conversation.
         stop: sequences that end the text; they are not part of it.
         effort, max_steps: of block denoising; speculative decoding ignores them.
-        options: further arguments of `Conversation.reply`: tools and a grammar.
+        options: further arguments of `Conversation.reply`: tools, a grammar, log probabilities.
     """
 
     messages: Sequence[Message]
@@ -92,6 +93,7 @@ class Update:
         draft: text that may follow and may still change.
         tool_calls: new pieces of function calls.
         finish_reason: in the last update only.
+        scores: of the tokens of `text`, if log probabilities were asked for.
     """
 
     text: str
@@ -99,6 +101,7 @@ class Update:
     tool_calls: Sequence[ToolCallDelta]
     finish_reason: str | None
     usage: TokenUsage
+    scores: Sequence[ScoredToken] = ()
 
     def after(self, earlier: TokenUsage) -> Update:
         """This update, with the tokens and passes of what was generated before."""
@@ -176,7 +179,7 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
 
 async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Update]:
     """What each step of a response changed, up to the first stop sequence."""
-    stop = StopSequences(stop_sequences)
+    stop, scored = StopSequences(stop_sequences), ScoredText()
     async with aclosing(all_progress):  # type: ignore[type-var]
         async for progress in all_progress:
             text = stop.push(progress.committed, last=progress.finished is not None)
@@ -184,7 +187,8 @@ async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequenc
                 progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
             )
             finish = "stop" if stop.stopped else progress.finished
-            yield Update(text, "" if finish else progress.draft, progress.tool_calls, finish, usage)
+            scores = scored.push(progress.scores, text, finished=finish is not None, in_call=bool(progress.tool_calls))
+            yield Update(text, "" if finish else progress.draft, progress.tool_calls, finish, usage, scores)
             if stop.stopped:
                 return
 

@@ -25,7 +25,15 @@ class Models:
             "max_output_length": engine.context,
             "input_modalities": ["text"],
             "output_modalities": ["text"],
-            "supported_sampling_parameters": ["temperature", "top_p", "top_k", "seed", "stop"],
+            "supported_sampling_parameters": [
+                "temperature",
+                "top_p",
+                "top_k",
+                "seed",
+                "stop",
+                "logprobs",
+                "top_logprobs",
+            ],
         }
 
     async def list(self, request: Request) -> Response:

@@ -44,8 +44,10 @@ def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
 
 
 def reply_options(body: ChatCompletionRequest) -> dict[str, Any]:
-    """The arguments of `Conversation.reply` for tools and for the form of the answer."""
+    """The arguments of `Conversation.reply` for tools, the form of the answer and log probabilities."""
     options: dict[str, Any] = {"grammar": answer_grammar(body.response_format)}
+    if body.logprobs:
+        options["top_log_probabilities"] = body.top_logprobs or 0
     if body.tools:
         choice = body.tool_choice or "auto"
         options["tools"] = [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from server.chat_completions.generation import CollectedCall, Update, collect_calls
+from server.chat_completions.logprobs import token_logprobs
 from voice.language_model import Message, ToolCall
 
 Event = dict[str, Any]
@@ -22,6 +23,7 @@ class ResponseOutput:
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self._text = ""
+        self._logprobs: list[dict[str, Any]] = []
         self._message_id: str | None = None
         self._calls: list[CollectedCall] = []
 
@@ -30,7 +32,9 @@ class ResponseOutput:
         if update.text:
             yield from self._open_message()
             self._text += update.text
-            yield {"type": "response.output_text.delta", **self._part(), "delta": update.text, "logprobs": []}
+            logprobs = token_logprobs(update.scores)
+            self._logprobs += logprobs
+            yield {"type": "response.output_text.delta", **self._part(), "delta": update.text, "logprobs": logprobs}
         if update.tool_calls:
             yield from self._close_message("completed")
         for piece in update.tool_calls:
@@ -70,7 +74,8 @@ class ResponseOutput:
     def _close_message(self, status: str) -> Iterator[Event]:
         if self._message_id is not None and not self.items:
             item = self._message(status)
-            yield {"type": "response.output_text.done", **self._part(), "text": self._text, "logprobs": []}
+            done = {"text": self._text, "logprobs": self._logprobs}
+            yield {"type": "response.output_text.done", **self._part(), **done}
             yield {"type": "response.content_part.done", **self._part(), "part": self._content()}
             yield {"type": "response.output_item.done", "output_index": 0, "item": item}
             self.items.append(item)
@@ -92,7 +97,7 @@ class ResponseOutput:
         }  # fmt: skip
 
     def _content(self) -> dict[str, Any]:
-        return {"type": "output_text", "text": self._text, "annotations": [], "logprobs": []}
+        return {"type": "output_text", "text": self._text, "annotations": [], "logprobs": self._logprobs}
 
 
 def _call_item_id(call: CollectedCall) -> str:

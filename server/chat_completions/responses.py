@@ -169,12 +169,14 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
 
 
 def _reply_options(body: ResponseRequest) -> dict[str, Any]:
-    """The arguments of `Conversation.reply` for tools and for the form of the text."""
+    """The arguments of `Conversation.reply` for tools, the form of the text and log probabilities."""
     wanted = body.text.format
     grammar: Grammar | None = JSONObject() if wanted.type == "json_object" else None
     if wanted.schema_ is not None:
         grammar = JSONSchema(wanted.schema_)
     options: dict[str, Any] = {"grammar": grammar}
+    if body.wants_logprobs:
+        options["top_log_probabilities"] = body.top_logprobs or 0
     if body.tools:
         choice = body.tool_choice
         options["tools"] = [function_tool(tool.name, tool.description, tool.parameters) for tool in body.tools]

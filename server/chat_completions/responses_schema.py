@@ -103,17 +103,22 @@ class ResponseRequest(StrictModel):
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[str, str] | None = None
     background: Literal[False] | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
 
     # Accepted and without effect.
-    include: list[str] | None = None
     user: str | None = None
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=0)
     max_tool_calls: int | None = None
     stream_options: dict[str, Any] | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether log probabilities were asked for, in either way."""
+        return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
     @model_validator(mode="after")
     def _is_consistent(self) -> ResponseRequest:

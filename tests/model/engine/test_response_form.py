@@ -6,8 +6,6 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.random_schemas import outcome, random_schema
-from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage
+from model.checkpoint.chat_template import TextMessage
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
@@ -29,7 +27,6 @@ from model.engine import response_form as forms
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
-from model.nn.adapter import random_adapter
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.model.tiny_families import save_tiny_family
 
@@ -67,25 +64,6 @@ GRAMMARS: dict[str, Grammar] = {
     "choice": Choice(("the capital", "the capital of France", "hello")),
     "Lark": Lark('start: ("hello" | "Paris" | " and "){4,9}'),
 }
-
-
-@pytest.fixture(scope="module")
-def model(varied_qwen2: Path) -> LoadedModel:
-    loaded = load_model(varied_qwen2, device="cpu", precision="float32")
-    template = ChatTemplate(
-        "{% for tool in tools or [] %}{{ tool.function.name }}\n{% endfor %}" + CHATML, loaded.tokenizer
-    )
-    return replace(loaded, template=template, adapter=random_adapter(loaded.decoder.config, 4, 3, seed=3))
-
-
-@pytest.fixture(scope="module")
-def drafting(model: LoadedModel) -> Iterator[Engine]:
-    """An engine that always drafts three tokens. Forward passes of any size are bit-identical in its precision."""
-    engine = Engine(lambda: model)
-    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)
-    engine.drafts_with_grammar = True
-    yield engine
-    engine.close()
 
 
 def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[TextMessage], count: int) -> list[int]:
