@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -18,7 +19,7 @@ from torch import Tensor
 from model.checkpoint.architectures import DiffusionConfig
 from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.checkpoint.checkpoint import DecoderConfig
-from model.checkpoint.rope import RopeParameters, rotary_frequencies
+from model.checkpoint.rope import RopeParameters, rope_from_config
 from model.checkpoint.tokenizer import TextTokenizer
 from model.engine.loader import LoadedModel
 from model.nn.adapter import projection_shapes, random_adapter
@@ -73,8 +74,8 @@ class RandomCheckpoint:
     def blocks(self, name: str) -> None:
         return None
 
-    def rope(self) -> RopeParameters:
-        return RopeParameters(rotary_frequencies(_THETA, self.config.head_dim))
+    def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
+        return rope_from_config(scaling or {}, _THETA, self.config.head_dim, self.path)
 
     def tokenizer(self) -> TextTokenizer:
         return TextTokenizer(_tokenizer(self.config.vocab_size))

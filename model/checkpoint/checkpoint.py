@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,8 +73,12 @@ class Checkpoint(Protocol):
         """The matrix `name` as a GGUF file stores it, its rows in the order of `tensor`; None for other checkpoints."""
         ...
 
-    def rope(self) -> RopeParameters:
-        """The parameters of its rotary position embedding."""
+    def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
+        """The parameters of its rotary position embedding.
+
+        Args:
+            scaling: replaces the checkpoint's own, in the form of `rope_scaling` in a `config.json`.
+        """
         ...
 
     def tokenizer(self) -> TextTokenizer:
@@ -195,16 +200,17 @@ class GGUFCheckpoint:
             return replace(stored, blocks=rows.numpy())
         return stored
 
-    def rope(self) -> RopeParameters:
+    def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
+        theta = float(self._metadata.get(f"{self.config.family}.rope.freq_base", 10_000.0))
+        if scaling is not None:
+            return rope_from_config(scaling, theta, self.config.head_dim, self.path)
         kind = self._metadata.get(f"{self.config.family}.rope.scaling.type", "none")
         if (
             kind not in ("none", "linear")
             or float(self._metadata.get(f"{self.config.family}.rope.scaling.factor", 1)) != 1
         ):
             raise BadModelFile(f"{self.path} has rope scaling {kind!r}, which is not supported in GGUF files")
-        frequencies = rotary_frequencies(
-            float(self._metadata.get(f"{self.config.family}.rope.freq_base", 10_000.0)), self.config.head_dim
-        )
+        frequencies = rotary_frequencies(theta, self.config.head_dim)
         if "rope_freqs.weight" in self._file.tensor_names:
             return RopeParameters(frequencies / self._file.tensor("rope_freqs.weight"))
         return RopeParameters(frequencies)
@@ -276,11 +282,11 @@ class SafetensorsCheckpoint:
             diffusion=diffusion_config(family, settings),
         )
 
-    def rope(self) -> RopeParameters:
+    def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
         """Read `rope_parameters` (transformers 5) or `rope_scaling` (transformers 4, optional)."""
-        scaling: dict[str, Any] = self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
-        theta = float(scaling.get("rope_theta") or self._settings.get("rope_theta") or 10_000.0)
-        return rope_from_config(scaling, theta, self.config.head_dim, self.path)
+        own: dict[str, Any] = self._settings.get("rope_parameters") or self._settings.get("rope_scaling") or {}
+        theta = float(own.get("rope_theta") or self._settings.get("rope_theta") or 10_000.0)
+        return rope_from_config(own if scaling is None else scaling, theta, self.config.head_dim, self.path)
 
     def _find_shards(self) -> dict[str, Path]:
         index = self.path / "model.safetensors.index.json"

@@ -14,13 +14,14 @@ import torch
 from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.long_context import scaling_for
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar_compiler import GrammarCompiler
 from model.engine.bundled import bundled_adapter, bundled_turn_completion_classifier, weights_checksum
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
 from model.nn.cuda import configure_cuda
-from model.nn.decoder import Decoder, Precision
+from model.nn.decoder import CacheType, Decoder, Precision
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
 
@@ -70,6 +71,8 @@ def load_model(
     adapter: Path | Literal["auto", "none"] = "auto",
     turn_completion: Path | Literal["auto", "none"] = "auto",
     family: str | None = None,
+    kv_cache_dtype: CacheType = "auto",
+    context: int = 0,
 ) -> LoadedModel:
     """Open a GGUF file or a safetensors folder.
 
@@ -80,10 +83,13 @@ def load_model(
             folder, or `none`.
         turn_completion: the turn-completion classifier: a file, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
+        kv_cache_dtype: how keys and values are kept.
+        context: tokens that a conversation may span. If the model was trained on fewer, and its card describes how to
+            scale its positions (`long_context.py`), they are scaled.
 
     Raises:
         BadModelFile: the model, the adapter or the classifier cannot be read, or was made for other weights.
-        ValueError: the device does not exist, or its memory is too small.
+        ValueError: the device does not exist, its memory is too small, or it cannot keep int8 keys and values.
     """
     target = _device(device)
     if target.type == "cuda":
@@ -91,7 +97,8 @@ def load_model(
     default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
     try:
         checkpoint = open_checkpoint(path, family)
-        decoder = Decoder(checkpoint, target, precision or default)
+        scaling = scaling_for(checkpoint.config, context)
+        decoder = Decoder(checkpoint, target, precision or default, kv_cache_dtype, scaling)
         tokenizer = checkpoint.tokenizer()
         if decoder.mask_token is not None:
             tokenizer.add_control_token(decoder.mask_token)

@@ -8,13 +8,14 @@ random weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
+from model.checkpoint.long_context import RopeScaling
 from model.nn.adapter import Adapter
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, text_input
@@ -24,6 +25,9 @@ from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, L
 from model.nn.rotary import RotaryEmbedding, rotate
 
 Precision = Literal["int8", "float32", "bfloat16"]
+
+CacheType = Literal["auto", "int8"]
+"""How keys and values are kept: as activations are (`auto`), or quantized to int8."""
 
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -101,6 +105,7 @@ class Decoder:
 
     Attributes:
         embedding, layers, norm, head: its weights, for code that runs them in another order (`convert`).
+        scaling: of its positions, if any.
         interruption: asked before each layer of a forward pass; the pass ends with `ForwardInterrupted` if it says so.
             Asking takes time, so it is None where nothing may interrupt.
 
@@ -109,6 +114,8 @@ class Decoder:
         device: the device to run on.
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
             `float32` or `bfloat16`.
+        kv_cache_dtype: `int8` needs int8 weights.
+        scaling: of its positions, for a context beyond the one it was trained on.
 
     Raises:
         BadModelFile: the checkpoint lacks a tensor.
@@ -116,15 +123,28 @@ class Decoder:
         ValueError: int8 is not supported here.
     """
 
-    def __init__(self, checkpoint: Checkpoint, device: torch.device, precision: Precision) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        device: torch.device,
+        precision: Precision,
+        kv_cache_dtype: CacheType = "auto",
+        scaling: RopeScaling | None = None,
+    ) -> None:
         if precision == "int8" and device.type != "cpu":
             raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
         if precision == "int8" and not cpu_kernels_installed():
             raise ValueError("int8 needs Numba, which is not installed: choose float32")
+        if kv_cache_dtype == "int8" and precision != "int8":
+            raise ValueError("int8 keys and values need int8 weights, on a CPU: leave --kv-cache-dtype out")
         self.config: DecoderConfig = checkpoint.config
+        if scaling is not None:
+            self.config = replace(self.config, context_length=scaling.context_length)
+        self.scaling = scaling
         self.device = device
         self.precision = precision
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self._cache_dtype = torch.int8 if kv_cache_dtype == "int8" else self.dtype
         diffusion = self.config.diffusion
         self.mask_token = None if diffusion is None else diffusion.mask_token
         self._checkpoint: Checkpoint | None = checkpoint
@@ -137,19 +157,22 @@ class Decoder:
         self.layers = [self._layer(f"layers.{n}") for n in range(self.config.layers)]
         self.norm = self._vector("norm.weight")
         self.head = self._output_head()
-        self.rotary = RotaryEmbedding.of(checkpoint.rope(), self.config.context_length, device, self.dtype)
+        rope = checkpoint.rope(None if scaling is None else scaling.settings())
+        self.rotary = RotaryEmbedding.of(rope, self.config.context_length, device, self.dtype)
         self._block_layers = None
         if self._packed is not None:
             from model.nn.cpu.layers import BlockQuantizedLayers
 
-            self._block_layers = BlockQuantizedLayers(self.config, self.layers, self.norm)
+            self._block_layers = BlockQuantizedLayers(
+                self.config, self.layers, self.norm, quantized_cache=kv_cache_dtype == "int8"
+            )
             self._packed.save()
         self._checkpoint = self._packed = None
         self.interruption: Interruption | None = None
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this decoder."""
-        return KeyValueCache(self.config, self.dtype, self.device)
+        return KeyValueCache(self.config, self._cache_dtype, self.device)
 
     @property
     def head_weight(self) -> Tensor:

@@ -12,9 +12,45 @@ from model.checkpoint.checkpoint import DecoderConfig
 _INITIAL_CAPACITY = 512
 """Tokens that a new cache has room for: the instructions and a few turns. The capacity doubles when it is full."""
 
+_LARGE = 4096
+"""From here on the capacity grows by this many tokens at a time. Doubling could take twice the memory that a long
+context needs; reading this many tokens takes so long that copying the cache does not count."""
+
+
+_GROUP = 32
+"""Numbers of an int8 cache that share a scale, as in GGUF's Q8_0."""
+
+
+def group_size(head_dim: int) -> int:
+    """Numbers of a head that share a scale in an int8 cache."""
+    return head_dim if head_dim % _GROUP else _GROUP
+
+
+def record_bytes(head_dim: int) -> int:
+    """Bytes of a token's keys, or values, of one head in an int8 cache: `head_dim` levels from -127 to 127, then the
+    scale of each group as float32."""
+    return head_dim + 4 * (head_dim // group_size(head_dim))
+
+
+def dequantized(records: Tensor, head_dim: int) -> Tensor:
+    """The numbers that an int8 cache stands for: [..., record_bytes] int8 → [..., head_dim] float32."""
+    levels, scales = records[..., :head_dim], records[..., head_dim:].contiguous().view(torch.float32)
+    return levels.float() * scales.repeat_interleave(group_size(head_dim), -1)
+
+
+def _capacity_for(tokens: int) -> int:
+    """Tokens that a cache of this many has room for."""
+    if tokens > _LARGE:
+        return -(-tokens // _LARGE) * _LARGE
+    return max(_INITIAL_CAPACITY, 1 << (tokens - 1).bit_length())
+
 
 class KeyValueCache:
     """Keys and values of a conversation's tokens.
+
+    Args:
+        dtype: of the numbers, or int8 for quantized ones (`record_bytes`), which only the kernels of int8 weights can
+            write and read.
 
     Attributes:
         tokens: the ids whose keys and values are held, in order. `len(tokens)` is the position of the next one.
@@ -26,34 +62,41 @@ class KeyValueCache:
         self.tokens: list[int] = []
         self.in_use = False
         self._config, self._dtype, self.device = config, dtype, device
+        self._width = record_bytes(config.head_dim) if dtype == torch.int8 else config.head_dim
+        self._capacity = 0
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._capacity = 0
 
     @property
     def bytes_per_token(self) -> int:
         """Memory that a token takes."""
         c = self._config
-        return 2 * c.layers * c.kv_heads * c.head_dim * self._dtype.itemsize
+        return 2 * c.layers * c.kv_heads * self._width * self._dtype.itemsize
+
+    def bytes_for(self, tokens: int) -> int:
+        """Memory of a cache that has grown to hold this many tokens."""
+        return _capacity_for(tokens) * self.bytes_per_token
 
     def reserve(self, count: int) -> None:
         """Make room for `count` more tokens."""
         needed = len(self.tokens) + count
         if needed <= self._capacity:
             return
-        capacity = max(_INITIAL_CAPACITY, self._capacity)
-        while capacity < needed:
-            capacity *= 2
-        empty: list[Tensor | None] = [None] * self._config.layers
-        self._keys = [self._resized(old, capacity) for old in self._keys or empty]
-        self._values = [self._resized(old, capacity) for old in self._values or empty]
+        capacity = _capacity_for(needed)
+        if not self._keys:
+            self._keys, self._values = ([self._empty(0) for _ in range(self._config.layers)] for _ in range(2))
+        for tensors in (self._keys, self._values):
+            for layer in range(len(tensors)):  # one at a time, so that only one is held twice
+                larger = self._empty(capacity)
+                larger[:, : len(self.tokens)] = tensors[layer][:, : len(self.tokens)]
+                tensors[layer] = larger
         self._capacity = capacity
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new tokens after the committed ones, for one layer.
 
         Args:
-            key, value: [rows, kv_heads, head_dim]. Room for them must be reserved.
+            key, value: [rows, kv_heads, head_dim]. Room for them must be reserved. Not for an int8 cache.
 
         Returns:
             All keys and values up to and including the new ones: [kv_heads, keys, head_dim] each.
@@ -78,7 +121,8 @@ class KeyValueCache:
         self.commit(tokens)
 
     def tensors(self) -> list[Tensor]:
-        """The keys of all layers, then the values of all layers: [kv_heads, capacity, head_dim] each."""
+        """The keys of all layers, then the values of all layers: [kv_heads, capacity, head_dim] each, or
+        [kv_heads, capacity, record_bytes] of an int8 cache."""
         return [*self._keys, *self._values]
 
     def truncate(self, length: int) -> None:
@@ -123,9 +167,5 @@ class KeyValueCache:
             own[:, :count] = new[:, :count]
         self.commit(tokens)
 
-    def _resized(self, old: Tensor | None, capacity: int) -> Tensor:
-        shape = (self._config.kv_heads, capacity, self._config.head_dim)
-        resized = torch.empty(shape, dtype=self._dtype, device=self.device)
-        if old is not None:
-            resized[:, : len(self.tokens)] = old[:, : len(self.tokens)]
-        return resized
+    def _empty(self, capacity: int) -> Tensor:
+        return torch.empty((self._config.kv_heads, capacity, self._width), dtype=self._dtype, device=self.device)

@@ -54,6 +54,13 @@ class Precision(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class CacheDtype(StrEnum):
+    """Number format of keys and values."""
+
+    auto = "auto"
+    int8 = "int8"
+
+
 class Decoding(StrEnum):
     """Whether the base model verifies drafted tokens."""
 
@@ -151,6 +158,14 @@ def _model_options(
     context_length: Annotated[
         int, typer.Option("--context", min=512, help="Tokens that a conversation or a completion may span.")
     ] = DEFAULT_CONTEXT,
+    kv_cache_dtype: Annotated[
+        CacheDtype,
+        typer.Option(
+            "--kv-cache-dtype",
+            help="Format of keys and values: auto, or int8, which takes about a quarter of the "
+            "memory (CPU with int8 weights).",
+        ),
+    ] = CacheDtype.auto,
     family: Annotated[
         str | None,
         typer.Option(
@@ -178,6 +193,7 @@ def _model_options(
         family,
         speech_device,
         context_length,
+        kv_cache_dtype.value,
     )
 
 

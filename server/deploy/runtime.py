@@ -11,6 +11,7 @@ from rich.console import Console
 
 from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.long_context import RopeScaling
 from model.decode.effort import EFFORTS, DenoisingSchedule
 from model.decode.sampling import Sampling
 from model.engine.engine import DEFAULT_CONTEXT, DecodingMode, Engine
@@ -19,7 +20,7 @@ from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
-from model.nn.decoder import Precision
+from model.nn.decoder import CacheType, Precision
 from server.deploy.progress import ProgressBars
 from voice import speech_models
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
@@ -49,6 +50,7 @@ class ModelOptions:
         family: architecture of a model folder; None reads its config.json.
         speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
         context: tokens that a conversation may span.
+        kv_cache_dtype: how keys and values are kept.
     """
 
     model: str = AUTO_MODEL
@@ -63,6 +65,7 @@ class ModelOptions:
     family: str | None = None
     speech_device: str = "cpu"
     context: int = DEFAULT_CONTEXT
+    kv_cache_dtype: CacheType = "auto"
 
 
 def locate_model(
@@ -106,7 +109,7 @@ def hub_models(family: str | None = None) -> HubModels:
 
 
 def load_engine(model_options: ModelOptions, console: Console) -> Engine:
-    """Load and warm up the language model, and say how much memory a long context takes.
+    """Load and warm up the language model, and say how much memory a long context takes and how it is reached.
 
     Raises:
         ModelUnavailable, BadModelFile: the model cannot be loaded.
@@ -122,24 +125,38 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             adapter=model_options.adapter,
             turn_completion=model_options.turn_completion,
             family=model_options.family,
+            kv_cache_dtype=model_options.kv_cache_dtype,
+            context=model_options.context,
         ),
         context=model_options.context,
         sampling=Sampling(temperature=model_options.temperature, top_p=TOP_P),
         decoding=model_options.decoding,
         denoising_schedule=model_options.schedule,
     )
+    decoder = engine.model.decoder
     if model_options.context > max(engine.context, DEFAULT_CONTEXT):
         engine.close()
-        raise ValueError(
-            f"this model was trained on {engine.context:,} tokens: choose a --context of at most {engine.context}"
-        )
+        how = "was trained on" if decoder.scaling is None else "spans, with its positions scaled,"
+        raise ValueError(f"this model {how} {engine.context:,} tokens: choose a --context of at most {engine.context}")
+    if decoder.scaling is not None:
+        console.print(_scaling_sentence(decoder.scaling), highlight=False)
     if engine.context > DEFAULT_CONTEXT:
-        size = engine.context * engine.model.decoder.new_cache().bytes_per_token
+        size = decoder.new_cache().bytes_for(engine.context)
         console.print(
             f"A conversation that fills its context of {engine.context:,} tokens takes {size / 1e9:.1f} GB of memory.",
             highlight=False,
         )
     return engine
+
+
+def _scaling_sentence(scaling: RopeScaling) -> str:
+    trained = f"This model was trained on {scaling.original:,} tokens"
+    if scaling.promised:
+        return f"{trained}; its positions are scaled with YaRN as its card describes, which may cost short texts."
+    return (
+        f"{trained}, and its card promises no more. Its positions are scaled with YaRN as those of its family's larger "
+        "models are; expect mistakes in long texts."
+    )
 
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 
 from model.nn.cpu.ir import Body, constant, splat
 from model.nn.cpu.target import DECLARATIONS, Target
+from model.nn.kv_cache import group_size, record_bytes
 
 CALL = ("query", "keys", "values", "new", "reach", "out", "rows", "heads", "kv_heads", "capacity", "past")
 """64-bit fields that describe a call: addresses of queries [rows, heads, head_dim], keys and values [kv_heads,
-capacity, head_dim] and the result, float32; of which new rows each row attends to [rows, rows], bool; of how many keys
-each row and those before it need [rows], int64; and sizes."""
+capacity, head_dim], float32 or an int8 cache's records (`kv_cache.record_bytes`), and the result, float32; of which new
+rows each row attends to [rows, rows], bool; of how many keys each row and those before it need [rows], int64; and
+sizes."""
 
 _ADDRESSES = ("query", "keys", "values", "new", "reach", "out")
 
@@ -24,24 +26,37 @@ _MASKED = -(2.0**127)
 """The score of a key that a row does not attend to."""
 
 
-def kernel_name(size: int, vectors: int) -> str:
-    """The name of the kernel for heads of `size` dimensions, and tiles of `vectors` vectors of queries."""
-    return f"attend_{size}_{vectors}"
+def kernel_name(size: int, vectors: int, *, quantized: bool = False) -> str:
+    """The name of the kernel for heads of `size` dimensions, and tiles of `vectors` vectors of queries.
+
+    Args:
+        quantized: whether the cache is int8.
+    """
+    return f"attend_{'int8_' if quantized else ''}{size}_{vectors}"
 
 
-def kernel_text(size: int, vectors: int, target: Target) -> str:
+def kernel_text(size: int, vectors: int, target: Target, *, quantized: bool = False) -> str:
     """The IR of a kernel, `attend(segment, call, begin, end)`: some tiles, number key head · tiles per head + tile."""
-    return "\n".join((DECLARATIONS, _Attention(size, vectors, target).text(), target.attributes))
+    kind = _QuantizedAttention if quantized else _Attention
+    return "\n".join((DECLARATIONS, kind(size, vectors, target).text(), target.attributes))
 
 
 class _Attention:
+    quantized = False
+
     def __init__(self, size: int, vectors: int, target: Target) -> None:
         self._size, self._vectors, self._lanes = size, vectors, target.lanes
         self._width = vectors * target.lanes
         """Queries in a tile. A buffer has this many numbers per key or dimension."""
         self._rows = target.registers // 4
         """Keys or dimensions whose sums are kept in registers, for each vector of queries."""
-        self._name, self._b = kernel_name(size, vectors), Body(target.lanes, target.fused)
+        self._name = kernel_name(size, vectors, quantized=self.quantized)
+        self._b = Body(target.lanes, target.fused)
+
+    @property
+    def _record_bytes(self) -> int:
+        """Bytes of a key, or a value, of one head."""
+        return 4 * self._size
 
     def text(self) -> str:
         """The function's IR."""
@@ -57,15 +72,15 @@ class _Attention:
         self._group = b.op(f"udiv i64 {f['heads']}, {f['kv_heads']}")
         queries = b.mul(f["rows"], self._group)
         tiles = b.op(f"udiv i64 {b.add(queries, width - 1)}, {width}")
-        head_numbers = b.mul(f["capacity"], self._size)
+        head_bytes = b.mul(f["capacity"], self._record_bytes)
 
         def item(number: str) -> None:
             number = b.add("%begin", number)
             head, first = b.op(f"udiv i64 {number}, {tiles}"), b.mul(b.op(f"urem i64 {number}, {tiles}"), width)
             left = b.op(f"sub i64 {queries}, {first}")
             count = b.op(f"select i1 {b.op(f'icmp ult i64 {left}, {width}')}, i64 {left}, i64 {width}")
-            start = b.mul(head, head_numbers)
-            self._tile(head, first, count, *(b.at("float", f[name], start) for name in ("keys", "values")))
+            start = b.mul(head, head_bytes)
+            self._tile(head, first, count, *(b.at("i8", f[name], start) for name in ("keys", "values")))
 
         b.loop_or_skip("item", b.op("sub i64 %end, %begin"), item)
         b.do(f"call void @free(ptr {self._scores})")
@@ -121,10 +136,13 @@ class _Attention:
 
         def tile(number: str) -> None:
             key = b.add(begin, b.mul(number, rows))
-            start = b.at("float", keys, b.mul(key, self._size))
-            sums = self._outer(
-                f"{name}.sum", rows, self._size, lambda n: b.at("float", start, n), self._size, self._query
-            )
+            start = self._key_numbers(keys, key, rows)
+
+            def factors(n: str) -> list[str]:
+                first = b.at("float", start, n)
+                return [b.load("float", first, row * self._size) for row in range(rows)]
+
+            sums = self._outer(f"{name}.sum", rows, self._size, factors, self._query)
             for row in range(rows):
                 part = sums[row * self._vectors : (row + 1) * self._vectors]
                 self._store_vectors(self._scores, b.add(key, row), part)
@@ -139,9 +157,8 @@ class _Attention:
 
         def tile(number: str) -> None:
             dimension = b.add(b.mul(number, rows), begin)
-            start = b.at("float", values, dimension)
             sums = self._outer(
-                f"{name}.sum", rows, until, lambda n: b.at("float", start, b.mul(n, self._size)), 1, self._scores
+                f"{name}.sum", rows, until, lambda n: self._value_numbers(values, n, dimension, rows), self._scores
             )
             for row in range(rows):
                 part = sums[row * self._vectors : (row + 1) * self._vectors]
@@ -151,23 +168,32 @@ class _Attention:
         if begin < end:
             b.loop_or_skip(name, str((end - begin) // rows), tile)
 
+    def _key_numbers(self, keys: str, key: str, rows: int) -> str:
+        """The address of the numbers [rows, size] of some keys."""
+        return self._b.at("float", keys, self._b.mul(key, self._size))
+
+    def _value_numbers(self, values: str, key: str, dimension: str, rows: int) -> list[str]:
+        """The numbers of `rows` dimensions of a value, from `dimension` on."""
+        b = self._b
+        start = b.at("float", values, b.add(b.mul(key, self._size), dimension))
+        return [b.load("float", start, row) for row in range(rows)]
+
     def _outer(
-        self, name: str, rows: int, count: int | str, element: Callable[[str], str], stride: int, vectors: str
+        self, name: str, rows: int, count: int | str, factors: Callable[[str], list[str]], vectors: str
     ) -> list[str]:
         """Σ over n < count of a[row, n] · vectors[n], for each row and vector of queries.
 
         Args:
-            element: address of a[0, n].
-            stride: from one row to the next.
+            factors: n → the numbers a[row, n] of all rows.
             vectors: address of a buffer [count, width].
         """
         b = self._b
 
         def step(n: str, sums: list[str]) -> Sequence[str]:
-            first, others = element(n), self._load_vectors(vectors, n)
+            others = self._load_vectors(vectors, n)
             out: list[str] = []
-            for row in range(rows):
-                factor = b.splat("float", b.load("float", first, row * stride))
+            for number in factors(n):
+                factor = b.splat("float", number)
                 out += [b.fma(factor, other, sums[len(out) + v]) for v, other in enumerate(others)]
             return out
 
@@ -247,3 +273,45 @@ class _Attention:
     def _rounded_up(self, size: str) -> str:
         """A multiple of 64."""
         return self._b.op(f"and i64 {self._b.add(size, 63)}, -64")
+
+
+class _QuantizedAttention(_Attention):
+    """The same with an int8 cache, whose numbers are first made floats: the result is that of `_Attention` for them."""
+
+    quantized = True
+
+    @property
+    def _record_bytes(self) -> int:
+        return record_bytes(self._size)
+
+    def text(self) -> str:
+        self._numbers = self._b.op(f"alloca [{self._rows * self._size} x float], align 64")
+        return super().text()
+
+    def _key_numbers(self, keys: str, key: str, rows: int) -> str:
+        b, lanes = self._b, self._lanes
+        for row in range(rows):
+            record = b.at("i8", keys, b.mul(b.add(key, row), self._record_bytes))
+            for start in range(0, self._size, lanes):
+                count = min(lanes, self._size - start)
+                numbers = self._unpacked(record, str(start), str(start // group_size(self._size)), count)
+                to = b.at("float", self._numbers, row * self._size + start)
+                b.do(f"store <{count} x float> {numbers}, ptr {to}, align 4")
+        return self._numbers
+
+    def _value_numbers(self, values: str, key: str, dimension: str, rows: int) -> list[str]:
+        b = self._b
+        record = b.at("i8", values, b.mul(key, self._record_bytes))
+        group = b.op(f"udiv i64 {dimension}, {group_size(self._size)}")
+        numbers = self._unpacked(record, dimension, group, rows)
+        return [b.op(f"extractelement <{rows} x float> {numbers}, i32 {row}") for row in range(rows)]
+
+    def _unpacked(self, record: str, start: str, group: str, count: int) -> str:
+        """Some numbers of a record, all of one group, as a vector."""
+        b = self._b
+        levels = b.op(f"load <{count} x i8>, ptr {b.at('i8', record, start)}, align 1")
+        scale = b.op(f"load float, ptr {b.at('float', b.at('i8', record, self._size), group)}, align 1")
+        whole = b.op(f"sitofp <{count} x i8> {levels} to <{count} x float>")
+        one = b.op(f"insertelement <{count} x float> poison, float {scale}, i32 0")
+        by = b.op(f"shufflevector <{count} x float> {one}, <{count} x float> poison, <{count} x i32> zeroinitializer")
+        return b.op(f"fmul <{count} x float> {whole}, {by}")

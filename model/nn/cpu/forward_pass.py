@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
+from model.nn.cpu.cache_codegen import STORE, store_kernel
 from model.nn.cpu.jobs import JOB, RowJob, Table, addresses, call_table
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
@@ -105,6 +107,7 @@ class ForwardPass:
         norm: [hidden], of the normalization after the last layer.
         sizes: rows of each conversation.
         team: runs the jobs.
+        quantized_cache: whether the caches are int8.
 
     Attributes:
         states: [rows, hidden], after the last layer, normalized.
@@ -114,9 +117,17 @@ class ForwardPass:
     """
 
     def __init__(
-        self, config: DecoderConfig, layers: Sequence[LayerWeights], norm: Floats, sizes: Sequence[int], team: Team
+        self,
+        config: DecoderConfig,
+        layers: Sequence[LayerWeights],
+        norm: Floats,
+        sizes: Sequence[int],
+        team: Team,
+        *,
+        quantized_cache: bool = False,
     ) -> None:
         c, rows = config, sum(sizes)
+        self._quantized_cache = quantized_cache
         self._config, self._layers, self._sizes, self._team = c, layers, sizes, team
         self._x, self._product = np.empty((rows, c.hidden), np.float32), np.empty((rows, c.hidden), np.float32)
         self._narrow, self._heads = _Activations(rows, c.hidden), _Activations(rows, c.heads * c.head_dim)
@@ -128,7 +139,8 @@ class ForwardPass:
         self._no_bias = np.zeros(c.hidden, np.float32)
         self._operands: list[object] = []
         """What jobs refer to by address and no other attribute holds."""
-        self._split: list[Table] = []
+        self._cache_writers: list[tuple[Sequence[str], Table]] = []
+        """Of each conversation, the fields and calls of the kernel that writes keys and values into its cache."""
         self._attention: list[RowAttention] = []
         self.states = self._narrow.floats
 
@@ -169,12 +181,12 @@ class ForwardPass:
         self._cos[:], self._sin[:] = rotary.cos[:, 0].numpy(), rotary.sin[:, 0].numpy()
         self._query_scale[:] = 1 if rotary.query_scale is None else rotary.query_scale[:, 0, 0].numpy()
         layers = len(self._layers)
-        for inputs, split, attention in zip(batch, self._split, self._attention, strict=True):
+        for inputs, (fields, calls), attention in zip(batch, self._cache_writers, self._attention, strict=True):
             tensors = inputs.cache.tensors()
             past, new = len(inputs.cache.tokens), inputs.attention_mask.numpy()
             attention.attend_to(tensors[:layers], tensors[layers:], past, new)
             for field in ("keys", "values", "capacity", "past"):
-                split[:, kernels.SPLIT.index(field)] = attention.column(field)
+                calls[:, fields.index(field)] = attention.column(field)
 
     def _normalize(self, biases: Sequence[Floats], weights: Sequence[Floats]) -> Table:
         """Jobs that add the last product and its bias, normalize and quantize."""
@@ -196,18 +208,35 @@ class ForwardPass:
         c, layers, start, out = self._config, self._layers, 0, []
         for size in self._sizes:
             index = slice(start, start + size)
+            to: dict[str, Any] = {"keys": 0, "values": 0}
+            if self._quantized_cache:  # keys and values are first written as if to a cache without a past
+                to["keys"], to["values"] = np.empty((2, c.kv_heads, size, c.head_dim), np.float32)
+                self._operands += to.values()
             calls = call_table(
                 kernels.SPLIT, len(layers), product=self._fused[index], cos=self._cos[index], sin=self._sin[index],
                 bias=_addresses([layer.query_key_value.bias for layer in layers]), eps=self._eps,
                 norm=_addresses([layer.head_norm for layer in layers]),
-                query_scale=self._query_scale[index], query=self._query[index], keys=0, values=0, capacity=0, past=0,
-                heads=c.heads, kv_heads=c.kv_heads,
+                query_scale=self._query_scale[index], query=self._query[index], capacity=size, past=0,
+                heads=c.heads, kv_heads=c.kv_heads, **to,
             )  # fmt: skip
-            attention = RowAttention(self._query[index], self._heads.floats[index], len(layers), c.kv_heads, self._team)
-            self._split.append(calls)
-            self._attention.append(attention)
             kernel = kernels.split_kernel(self._team, c.head_dim, layers[0].head_norm.size > 0)
-            out += [self._row_jobs(kernel, calls, size, self._fused.shape[1]), attention.jobs]
+            out.append(self._row_jobs(kernel, calls, size, self._fused.shape[1]))
+            if self._quantized_cache:
+                stored = call_table(
+                    STORE, len(layers), new_keys=to["keys"], new_values=to["values"], keys=0, values=0, rows=size,
+                    kv_heads=c.kv_heads, capacity=0, past=0,
+                )  # fmt: skip
+                self._cache_writers.append((STORE, stored))
+                store = store_kernel(self._team, c.head_dim)
+                out.append(self._row_jobs(store, stored, size, 2 * c.kv_heads * c.head_dim))
+            else:
+                self._cache_writers.append((kernels.SPLIT, calls))
+            attention = RowAttention(
+                self._query[index], self._heads.floats[index], len(layers), c.kv_heads, self._team,
+                quantized=self._quantized_cache,
+            )  # fmt: skip
+            self._attention.append(attention)
+            out.append(attention.jobs)
             start += size
         return out
 

@@ -31,10 +31,13 @@ class BlockQuantizedLayers:
     Args:
         layers: their weights, block-quantized.
         norm: [hidden] float32, for the states after the last layer.
+        quantized_cache: whether the caches are int8.
     """
 
-    def __init__(self, config: DecoderConfig, layers: Sequence[Layer], norm: Tensor) -> None:
-        self._config, self._norm = config, norm.numpy()
+    def __init__(
+        self, config: DecoderConfig, layers: Sequence[Layer], norm: Tensor, *, quantized_cache: bool = False
+    ) -> None:
+        self._config, self._norm, self._quantized_cache = config, norm.numpy(), quantized_cache
         self._layers = [LayerWeights.of(layer) for layer in layers]
         self._team = self._layers[0].down.linear.team
         self._passes: OrderedDict[tuple[int, ...], ForwardPass] = OrderedDict()
@@ -78,7 +81,9 @@ class BlockQuantizedLayers:
     def _forward_pass(self, sizes: tuple[int, ...]) -> ForwardPass:
         forward = self._passes.pop(sizes, None)
         if forward is None:
-            forward = ForwardPass(self._config, self._layers, self._norm, sizes, self._team)
+            forward = ForwardPass(
+                self._config, self._layers, self._norm, sizes, self._team, quantized_cache=self._quantized_cache
+            )
         if sum(sizes) <= _KEPT_ROWS:
             self._passes[sizes] = forward
             if len(self._passes) > _KEPT:

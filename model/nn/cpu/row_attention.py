@@ -30,12 +30,15 @@ class RowAttention:
         layers: of the model.
         kv_heads: heads of its keys and values.
         team: whose threads share the work.
+        quantized: whether the cache is int8.
 
     Attributes:
         jobs: [layers, fields of JOB].
     """
 
-    def __init__(self, query: Floats, out: Floats, layers: int, kv_heads: int, team: Team) -> None:
+    def __init__(
+        self, query: Floats, out: Floats, layers: int, kv_heads: int, team: Team, *, quantized: bool = False
+    ) -> None:
         rows, heads, size = query.shape
         self._arrays = query, out  # keeps what the addresses refer to
         self._new, self._reach = np.empty((rows, rows), np.bool_), np.empty(rows, np.int64)
@@ -48,7 +51,8 @@ class RowAttention:
         items = kv_heads * -(-queries // (vectors * lanes))
         each = -(-items // (_CHUNKS_PER_THREAD * team.threads))
         self._segments = np.zeros((2, len(SEGMENT)), np.int64)
-        kernel = team.kernel(kernel_name(size, vectors), partial(kernel_text, size, vectors))
+        name = kernel_name(size, vectors, quantized=quantized)
+        kernel = team.kernel(name, partial(kernel_text, size, vectors, quantized=quantized))
         self._segments[0] = (kernel, 0, 0, 0, 0, items, each, 0)
         self._segments[1, -1] = np.iinfo(np.int64).max
         self.jobs = np.array([(self._segments.ctypes.data, call, -(-items // each)) for call in addresses(self._calls)])
@@ -57,7 +61,7 @@ class RowAttention:
         """State what the rows attend to.
 
         Args:
-            keys, values: [kv_heads, capacity, head_dim] float32 of each layer.
+            keys, values: [kv_heads, capacity, head_dim] float32 of each layer, or an int8 cache's records.
             past: number of cached keys, which every row attends to.
             new: [rows, rows], which new rows each row attends to, including itself.
         """

@@ -77,7 +77,7 @@ def split_kernel(team: Team, size: int, normalized: bool) -> int:
     return team.kernel(f"split_{size}_{int(normalized)}", partial(split_text, size, normalized))
 
 
-class _Rows(Body):
+class RowBody(Body):
     """A kernel `name(segment, call, begin, end)` under construction.
 
     Args:
@@ -162,6 +162,26 @@ class _Rows(Body):
             compute(self.add(start, n * lanes), lane_count) if lane_count else "zeroinitializer"
             for n, lane_count in enumerate(counts)
         ]
+        levels, scale = self.levels(vectors)
+        entry = self.add(self.mul(number, self.f["rows"]), row)
+        to = self.at("i8", self.f["levels"], self.mul(entry, BLOCK))
+        for n, one in enumerate(levels):
+            narrow = self.op(f"trunc {self.integers} {one} to <{lanes} x i8>")
+            self.do(f"store <{lanes} x i8> {narrow}, ptr {self.at('i8', to, n * lanes)}, align 4")
+        half = len(levels) // 2
+        first, second = self._total(levels[:half]), self._total(levels[half:])
+        total = self.op(f"add i32 {first}, {second}")
+        sums = self.at("i32", self.f["sums"], self.mul(entry, SUMS))
+        for n, one in enumerate((total, first, second)):
+            self.do(f"store i32 {self.op(f'sub i32 0, {one}')}, ptr {self.at('i32', sums, n)}")
+        negated = self.op(f"fneg float {self.op(f'sitofp i32 {total} to float')}")
+        minimum = self.op(f"fmul float {scale}, {negated}")
+        self.do(f"store float {scale}, ptr {self.at('float', self.f['scale'], entry)}")
+        self.do(f"store float {minimum}, ptr {self.at('float', self.f['minimum'], entry)}")
+
+    def levels(self, vectors: Sequence[str]) -> tuple[list[str], str]:
+        """Quantize numbers to int8 with one scale: vectors of levels, -127 to 127, as int32; and the scale."""
+        lanes = self.lanes
         magnitudes = [self.op(f"call {self.floats} @llvm.fabs.v{lanes}f32({self.floats} {one})") for one in vectors]
         largest = magnitudes[0]
         for one in magnitudes[1:]:
@@ -176,22 +196,7 @@ class _Rows(Body):
             self.op(f"sub {self.integers} {self.op(f'fptosi {self.floats} {one} to {self.integers}')}, splat (i32 128)")
             for one in shifted
         ]
-        entry = self.add(self.mul(number, self.f["rows"]), row)
-        to = self.at("i8", self.f["levels"], self.mul(entry, BLOCK))
-        for n, one in enumerate(levels):
-            narrow = self.op(f"trunc {self.integers} {one} to <{lanes} x i8>")
-            self.do(f"store <{lanes} x i8> {narrow}, ptr {self.at('i8', to, n * lanes)}, align 4")
-        half = len(levels) // 2
-        first, second = self._total(levels[:half]), self._total(levels[half:])
-        total = self.op(f"add i32 {first}, {second}")
-        sums = self.at("i32", self.f["sums"], self.mul(entry, SUMS))
-        for n, one in enumerate((total, first, second)):
-            self.do(f"store i32 {self.op(f'sub i32 0, {one}')}, ptr {self.at('i32', sums, n)}")
-        scale = self.op(f"fdiv float {top}, {constant(127)}")
-        negated = self.op(f"fneg float {self.op(f'sitofp i32 {total} to float')}")
-        minimum = self.op(f"fmul float {scale}, {negated}")
-        self.do(f"store float {scale}, ptr {self.at('float', self.f['scale'], entry)}")
-        self.do(f"store float {minimum}, ptr {self.at('float', self.f['minimum'], entry)}")
+        return levels, self.op(f"fdiv float {top}, {constant(127)}")
 
     def per_root(self, squares: str, size: int) -> str:
         """1 / √(the mean of squares + eps), in every lane; `squares` is a vector of their partial sums."""
@@ -214,7 +219,7 @@ class _Rows(Body):
 
 def quantize_text(size: int, target: Target) -> str:
     """The IR of `quantize_kernel`."""
-    b = _Rows(f"quantize_{size}", QUANTIZE, target)
+    b = RowBody(f"quantize_{size}", QUANTIZE, target)
 
     def row(number: str) -> None:
         x = b.at("float", b.f["x"], b.mul(number, size))
@@ -225,7 +230,7 @@ def quantize_text(size: int, target: Target) -> str:
 
 def normalize_text(size: int, target: Target) -> str:
     """The IR of `normalize_kernel`."""
-    b = _Rows(f"normalize_{size}", NORMALIZE, target)
+    b = RowBody(f"normalize_{size}", NORMALIZE, target)
 
     def row(number: str) -> None:
         first = b.mul(number, size)
@@ -253,7 +258,7 @@ def normalize_text(size: int, target: Target) -> str:
 
 def swiglu_text(size: int, target: Target) -> str:
     """The IR of `swiglu_kernel`."""
-    b, parts = _Rows(f"swiglu_{size}", SWIGLU, target), swiglu_parts(size)
+    b, parts = RowBody(f"swiglu_{size}", SWIGLU, target), swiglu_parts(size)
 
     def item(number: str) -> None:
         row, part = b.op(f"udiv i64 {number}, {parts}"), b.op(f"urem i64 {number}, {parts}")
@@ -283,7 +288,7 @@ def swiglu_text(size: int, target: Target) -> str:
 
 def split_text(size: int, normalized: bool, target: Target) -> str:
     """The IR of `split_kernel`."""
-    b, half = _Rows(f"split_{size}_{int(normalized)}", SPLIT, target), size // 2
+    b, half = RowBody(f"split_{size}_{int(normalized)}", SPLIT, target), size // 2
     f = b.f
     rotated = b.add(f["heads"], f["kv_heads"])
     width = b.mul(b.add(rotated, f["kv_heads"]), size)

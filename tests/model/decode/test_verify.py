@@ -14,7 +14,7 @@ from model.decode.draft import Draft
 from model.decode.sampling import Sampler, Sampling, probabilities
 from model.decode.verify import VerificationStep, accept, verification_mask
 from model.nn.adapter import Adapter, random_adapter
-from model.nn.decoder import Decoder
+from model.nn.decoder import CacheType, Decoder
 from model.nn.forward_batch import MASK, ForwardInput
 from model.nn.linear import cpu_kernels_installed
 
@@ -157,10 +157,13 @@ def test_kept_rows_equal_a_prefill_of_the_same_text(decoder: Decoder, adapter: A
 
 
 @pytest.mark.skipif(not cpu_kernels_installed(), reason="int8 is not supported on this processor")
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
 @pytest.mark.parametrize("num_drafts", [1, 2, 3])
-def test_int8_rows_are_bit_identical_whatever_else_is_in_the_batch(tiny_qwen2: Path, num_drafts: int) -> None:
+def test_int8_rows_are_bit_identical_whatever_else_is_in_the_batch(
+    tiny_qwen2: Path, num_drafts: int, kv_cache_dtype: CacheType
+) -> None:
     """Every clean row of a step, drafts and copied tokens, compared with a forward pass of its own on the same text."""
-    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8", kv_cache_dtype)
     cache = decoder.new_cache()
     decoder.forward(PROMPT[:-1] * 5, cache, logits="none")
     adapter = random_adapter(decoder.config, 4, 3, seed=1)

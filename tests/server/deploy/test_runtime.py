@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -11,6 +13,7 @@ import pytest
 from rich.console import Console
 from tokenizers import Tokenizer
 
+from model.checkpoint import long_context
 from model.hub.store import ModelUnavailable
 from server.deploy.runtime import ModelOptions, load_engine, locate_model
 from tests.conftest import save_tiny_checkpoint
@@ -89,3 +92,24 @@ def test_a_long_context_is_announced_with_its_memory_and_never_longer_than_the_m
     assert f"8,192 tokens takes {size / 1e9:.1f} GB" in console.export_text()
     with pytest.raises(ValueError, match="trained on 8,192 tokens"):
         load_engine(ModelOptions(str(folder), device="cpu", precision="float32", context=8193), console)
+
+
+def test_a_context_beyond_the_trained_length_is_announced_with_how_it_is_reached(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=32_768)
+    settings = json.loads((folder / "config.json").read_text())
+    size = ("qwen2", settings["hidden_size"], settings["num_hidden_layers"])
+    console = Console(record=True, width=250)
+    options = ModelOptions(str(folder), device="cpu", precision="int8", context=40_000, kv_cache_dtype="int8")
+    for table, words in (("_PROMISED", "YaRN as its card describes"), ("_NOT_PROMISED", "promises no more")):
+        with monkeypatch.context() as patched:
+            patched.setattr(long_context, table, {size})
+            engine = load_engine(options, console)
+            engine.close()
+            assert engine.context == 40_000
+            assert words in console.export_text()
+            with pytest.raises(ValueError, match="positions scaled, 131,072 tokens: choose a --context of at most"):
+                load_engine(replace(options, context=131_073), console)
+    with pytest.raises(ValueError, match="trained on 32,768 tokens"):
+        load_engine(options, console)

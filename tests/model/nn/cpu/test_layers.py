@@ -53,3 +53,26 @@ def test_block_quantized_layers_compute_what_the_decoder_computes_layer_by_layer
     for own, other in zip(ours, theirs, strict=True):
         assert torch.isfinite(own).all()
         assert not len(own) or torch.nn.functional.cosine_similarity(own, other, dim=-1).min() > 0.999
+
+
+@pytest.mark.parametrize(("family", "settings"), FAMILIES)
+def test_int8_keys_and_values_change_the_logits_little(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, family: str, settings: dict[str, object]
+) -> None:
+    folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, family, **settings)
+    exact = Decoder(open_checkpoint(folder), torch.device("cpu"), "int8")
+    rounded = Decoder(open_checkpoint(folder), torch.device("cpu"), "int8", "int8")
+    assert rounded.new_cache().bytes_per_token < 0.35 * exact.new_cache().bytes_per_token
+    logits = []
+    for decoder in (exact, rounded):
+        cache = decoder.new_cache()
+        decoder.forward([3, 99, 7, 250, 41, 12, 5, 61] * 9, cache, logits="none")
+        cache.truncate(70)
+        logits.append(decoder.forward([8, 9, 10], cache.fork(), logits="all"))
+    assert not torch.equal(logits[0], logits[1])
+    assert torch.nn.functional.cosine_similarity(logits[0], logits[1], dim=-1).min() > 0.999
+
+
+def test_int8_keys_and_values_need_int8_weights(tiny_qwen2: Path) -> None:
+    with pytest.raises(ValueError, match="need int8 weights"):
+        Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "float32", "int8")

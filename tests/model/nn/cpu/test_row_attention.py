@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.nn.attention import additive_mask, attend
+from model.nn.cpu.cache_codegen import STORE, store_kernel
+from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.row_kernels import Bools, Floats
 from model.nn.cpu.target import Isa
 from model.nn.cpu.team import Team, shared_team
+from model.nn.kv_cache import dequantized, group_size, record_bytes
 from tests.model.nn.cpu.random_blocks import supported
 
 
@@ -90,3 +93,64 @@ def test_each_layer_has_its_own_keys_and_values() -> None:
         shared_team().run_all(attention.jobs[layer : layer + 1])
         attend_rows(query, keys[layer], values[layer], 7, new, alone)
         assert (out == alone).all()
+
+
+def stored(keys: Floats, values: Floats, past: int, capacity: int, team: Team) -> tuple[torch.Tensor, torch.Tensor]:
+    """An int8 cache after new keys and values [kv_heads, rows, size] were written at `past`. The rest is zeros."""
+    kv_heads, rows, size = keys.shape
+    cache = torch.zeros(2, kv_heads, capacity, record_bytes(size), dtype=torch.int8)
+    call = call_table(
+        STORE, 1, new_keys=keys, new_values=values, keys=cache[0].data_ptr(), values=cache[1].data_ptr(), rows=rows,
+        kv_heads=kv_heads, capacity=capacity, past=past,
+    )  # fmt: skip
+    job = RowJob(store_kernel(team, size), rows, 2 * kv_heads * size, team.threads)
+    team.run(job.segments.ctypes.data, call.ctypes.data, job.chunks)
+    return cache[0], cache[1]
+
+
+def attend_to_records(
+    query: Floats, keys: torch.Tensor, values: torch.Tensor, past: int, new: Bools, team: Team
+) -> Floats:
+    """Attention over an int8 cache."""
+    rows, heads, size = query.shape
+    out = np.empty((rows, heads * size), np.float32)
+    attention = RowAttention(query, out, 1, len(keys), team, quantized=True)
+    attention.attend_to([keys], [values], past, new)
+    team.run_all(attention.jobs)
+    return out
+
+
+@pytest.mark.parametrize("isa", supported())
+@pytest.mark.parametrize("size", [8, 20, 64, 128])
+def test_an_int8_cache_holds_each_group_with_its_own_scale(isa: Isa, size: int) -> None:
+    keys, values, team = random(1, 2, 5, size), 100 * random(2, 2, 5, size), Team(isa, threads=2)
+    keys[:, 3, : size // 2] *= 1000
+    try:
+        cache = stored(keys, values, 7, 16, team)
+    finally:
+        team.close()
+    for records, numbers in zip(cache, map(torch.from_numpy, (keys, values)), strict=True):
+        groups = numbers.unflatten(-1, (-1, group_size(size)))
+        half_level = (groups.abs().amax(-1, keepdim=True) / 254).expand_as(groups).flatten(-2)
+        kept = dequantized(records, size)
+        assert ((kept[:, 7:12] - numbers).abs() <= half_level * 1.001).all()
+        assert not kept[:, :7].any() and not kept[:, 12:].any()
+
+
+@pytest.mark.parametrize("isa", supported())
+@pytest.mark.parametrize(("size", "rows"), [(8, 3), (20, 1), (64, 1), (64, 9), (128, 4)])
+def test_attention_over_an_int8_cache_is_that_over_the_numbers_it_stands_for(isa: Isa, size: int, rows: int) -> None:
+    query, past = random(0, rows, 6, size), 37
+    new, team = np.tril(np.ones((rows, rows), bool)), Team(isa, threads=2)
+    expected = np.empty((rows, 6 * size), np.float32)
+    try:
+        keys, values = stored(random(1, 2, past + rows, size), random(2, 2, past + rows, size), 0, 50, team)
+        out = attend_to_records(query, keys, values, past, new, team)
+        floats = [dequantized(part, size).numpy() for part in (keys, values)]
+        attend_rows(query, *floats, past, new, expected, team)
+        for row in range(rows):
+            alone = attend_to_records(query[row : row + 1], keys, values, past + row, np.ones((1, 1), bool), team)
+            assert (alone[0] == out[row]).all()
+    finally:
+        team.close()
+    assert (out == expected).all()
