@@ -193,7 +193,8 @@ def _verdict(schema: dict[str, Any], text: str) -> str:
     return "valid" if error is None else f"{error.message} in {text[:200]!r}"
 
 
-def _model() -> LoadedModel:
+def tiny_model() -> LoadedModel:
+    """Tiny random weights that can end a response."""
     model = random_model(TINY, torch.device("cpu"), "float32", num_drafts=3)
     end = model.tokenizer.token_id("<|im_end|>")
     assert end is not None
@@ -210,7 +211,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     named = arguments.model
-    engine = load_engine(ModelOptions(named), Console(stderr=True)) if named else Engine(_model)
+    engine = load_engine(ModelOptions(named), Console(stderr=True)) if named else Engine(tiny_model)
     found: Counter[str] = Counter()
     tokens = steps = 0
     began = time.monotonic()

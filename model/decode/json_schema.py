@@ -40,6 +40,15 @@ _UNSUPPORTED = {
 }
 """Keywords with an error of their own; the compiler refuses other unsupported ones by name."""
 
+_UNRESTRICTING: dict[str, Any] = {
+    "uniqueItems": False, "propertyNames": True, "unevaluatedProperties": True, "unevaluatedItems": True, "not": False,
+    "dependentRequired": {}, "dependentSchemas": {},
+}  # fmt: skip
+"""Values of unsupported keywords with which they restrict nothing."""
+
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+"""Whole numbers, which may be written as 2.0."""
+
 
 def bounded(schema: Any) -> Any:
     """A copy whose strings, numbers and arrays are bounded, whose objects are closed unless they say otherwise, and
@@ -89,7 +98,7 @@ def check(schema: Any) -> None:
         if count > MAX_SCHEMA_NODES:
             raise InvalidGrammar(f"the schema has more than {MAX_SCHEMA_NODES} subschemas: split it", path)
         for keyword, reason in _UNSUPPORTED.items():
-            if node.get(keyword) not in (None, False):
+            if node.get(keyword) is not None and node[keyword] is not _UNRESTRICTING[keyword]:
                 raise InvalidGrammar(reason, f"{path}.{keyword}".strip("."))
         fewest = node.get("minProperties")
         if isinstance(fewest, (int, float)) and fewest > 1:
@@ -134,7 +143,7 @@ def _bounded(node: Any, *, alone: bool, definitions_alone: bool) -> Any:
     """`alone`: whether no other schema applies to the same value, so that an object may be closed."""
     if not isinstance(node, Mapping):
         return node
-    result = _without_annotations(node)
+    result = _without_idle_keywords(node)
     combined = bool(_COMBINATORS & set(result))
     branches_alone = alone and not set(result) - {"anyOf", *_HEADINGS}
     for keyword in _SINGLE[:3]:
@@ -146,7 +155,7 @@ def _bounded(node: Any, *, alone: bool, definitions_alone: bool) -> Any:
         if isinstance(result.get(keyword), list):
             inner = branches_alone if keyword == "anyOf" else alone and not combined
             result[keyword] = [
-                _without_annotations(child)
+                _without_idle_keywords(child)
                 if keyword == "oneOf"
                 else _bounded(child, alone=inner and keyword != "allOf", definitions_alone=definitions_alone)
                 for child in result[keyword]
@@ -163,14 +172,20 @@ def _bounded(node: Any, *, alone: bool, definitions_alone: bool) -> Any:
     return result
 
 
-def _without_annotations(node: Any) -> Any:
+def _without_idle_keywords(node: Any) -> Any:
+    """A schema without keywords that restrict nothing in it."""
     if not isinstance(node, Mapping):
         return node
-    return {
-        key: value
-        for key, value in node.items()
-        if key not in _ANNOTATIONS and not key.startswith("x-") and (key, value) != ("uniqueItems", False)
-    }
+    idle = {key for key in node if key in _ANNOTATIONS or key.startswith("x-")}
+    idle |= {key for key, value in _UNRESTRICTING.items() if key in node and node[key] == value}
+    if "if" not in node:
+        idle |= {"then", "else"}
+    elif not {"then", "else"} & set(node):
+        idle.add("if")
+    if "contains" not in node:
+        idle |= {"minContains", "maxContains"}
+    kept = {key: value for key, value in node.items() if key not in idle}
+    return kept | {key: int(value) for key in _COUNTS if isinstance(value := kept.get(key), float) and value % 1 == 0}
 
 
 def _add_bounds(node: dict[str, Any], *, may_close: bool) -> None:
@@ -216,11 +231,14 @@ _CLUES = {
     "anyOf is empty": "anyOf",
     "multiple of": "multipleOf",
     "minimum": "minimum",
-    "Pointer": "$ref",
-    "Resource": "$ref",
+    "patternProperty": "patternProperties",
     "Invalid type": "type",
+    "Pointer": "$ref",
+    "": "$ref",
+    "Resource": "$schema",
 }
-"""Words of the compiler's messages that do not name the keyword, and the keyword that each is about."""
+"""Words of the compiler's messages that do not name the keyword, and the keyword that each is about, the likeliest
+first. A message about something that is not in the schema is about what it refers to."""
 
 
 def _with_keyword(path: str, node: Any, error: str) -> str:
