@@ -15,6 +15,10 @@ from model.decode.sampling import Sampler
 _MAX_FORCED = 64
 """Forced tokens taken at a time: rows of a single forward pass, for which others wait. The rest follows after it."""
 
+_SHORT_VALUE = 4
+"""Tokens of a value after which its end is no longer guessed. Most values of calls and forms are that short; in a
+longer text the guess is hardly ever right, and its rows are not free."""
+
 
 class Constraint(Protocol):
     """What a response is held to, as decoding sees it."""
@@ -46,6 +50,10 @@ class Constraint(Protocol):
         """Record committed tokens; returns the tokens that must follow them, which count as committed too."""
         ...
 
+    def ending(self, limit: int) -> tuple[int, ...]:
+        """A guess at the next tokens, at most `limit`; empty if there is none."""
+        ...
+
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
         """Commit the next token of a block that is being denoised; see `GrammarConstraint`."""
         ...
@@ -56,6 +64,8 @@ class GrammarConstraint:
 
     def __init__(self, matcher: GrammarMatcher | None) -> None:
         self._matcher = matcher
+        self._value_length = 0
+        """Tokens committed since the last forced one."""
 
     @property
     def active(self) -> bool:
@@ -84,8 +94,19 @@ class GrammarConstraint:
         """Follow the grammar; returns what it forces next."""
         if self._matcher is not None:
             for token in tokens:
+                self._value_length = 0 if self._matcher.forced else self._value_length + 1
                 self._matcher.consume(token)
-        return self._take_forced()
+        forced = self._take_forced()
+        if forced:
+            self._value_length = 0
+        return forced
+
+    def ending(self, limit: int) -> tuple[int, ...]:
+        """That a short value ends now, with what the grammar forces after it: verified with the value's newest token,
+        it saves the forward pass that would find the end."""
+        if self._matcher is None or not 0 < self._value_length <= _SHORT_VALUE:
+            return ()
+        return self._matcher.ending(limit)
 
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
         """Commit the next token of a block that is being denoised.

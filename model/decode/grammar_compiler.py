@@ -7,6 +7,7 @@ raise; after an error it stays in it, so every call here asks for it.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
     from model.checkpoint.tokenizer import TextTokenizer
+
+_log = logging.getLogger("rejoinder.model")
 
 Allowed = int | npt.NDArray[np.bool_]
 """The tokens that may come next: a single one, or [vocabulary] bool."""
@@ -45,6 +48,9 @@ _OPEN_QUOTES = (b' "', b'["', b'{"')
 """Ends of forced text that are taken as tokens of their own. llguidance leaves the last token of forced text to the
 model, because what follows might be merged with it. Letters and digits never are, after a quote; other characters may
 be, but cost a forward pass for every string."""
+
+_VALUE_ENDS = b'"}],'
+"""Characters that end a value in JSON, or that follow a number."""
 
 _MAX_COMPILED = 64
 """Compiled grammars that are kept, the most recently used ones: a server has few tools and response formats."""
@@ -79,6 +85,15 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._tables: LLTokenizer | None = None
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def preload(self) -> None:
+        """Do what the first use would wait for: a second or two. Without llguidance, nothing."""
+        try:
+            self.compile(JSONObject())
+        except InvalidGrammar as error:
+            _log.debug("grammars cannot be used: %s", error)
+        else:
+            _ = self.word_starts
 
     def compile(self, grammar: Grammar) -> GrammarMatcher:
         """A matcher at the grammar's start.
@@ -145,6 +160,11 @@ class GrammarCompiler:
         """Which tokens begin with a letter or a digit, of any alphabet: [vocabulary]."""
         texts = (self.tables.decode_bytes([token])[:1] for token in range(self.vocabulary))
         return np.fromiter((text.isalnum() or text >= b"\x80" for text in texts), np.bool_, self.vocabulary)
+
+    @cached_property
+    def value_ends(self) -> tuple[int, ...]:
+        """The tokens that are just a character that ends a value in JSON."""
+        return tuple(self.tables.tokenize_bytes(bytes([character]))[0] for character in _VALUE_ENDS)
 
     def _new_tables(self) -> LLTokenizer:
         try:
@@ -270,6 +290,26 @@ class GrammarMatcher:
                 raise GrammarFailed(f"drafts could not be taken back: {self._error()}")
             self._digits, self.forced, self.finished = state
         return found
+
+    def ending(self, limit: int) -> tuple[int, ...]:
+        """How JSON goes on if the value that is being written ends here: what ends it, and what the grammar forces
+        after that, at most `limit` tokens. Empty if that is open. The matcher stays where it is."""
+        if not self._is_json or self.forced or self.finished:
+            return ()
+        allowed, tables = self.allowed(), self._compiler.tables
+        for token in self._compiler.value_ends:
+            if not allows(allowed, token):
+                continue
+            state = self._digits, self.forced
+            self.consume(token)
+            text, forced = self._matcher.compute_ff_bytes(), self.forced
+            if not self._matcher.rollback(1):
+                raise GrammarFailed(f"a guess could not be taken back: {self._error()}")
+            self._digits, self.forced = state
+            if text:
+                return tuple(tables.tokenize_bytes(tables.decode_bytes([token]) + text))[:limit]
+            return (token, *forced)[:limit] if forced else ()
+        return ()
 
     def _find_forced(self) -> None:
         if self._matcher.is_error():

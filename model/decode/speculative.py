@@ -59,11 +59,13 @@ class DraftSettings:
     Attributes:
         num_drafts, linear: as in `VerificationStep`.
         max_copied: maximum number of tokens copied from the conversation; 0 for none.
+        max_ending: maximum number of tokens guessed by the constraint (`Constraint.ending`) instead.
     """
 
     num_drafts: int = 0
     linear: bool = False
     max_copied: int = 0
+    max_ending: int = 0
 
 
 class SpeculativeDecoder:
@@ -106,7 +108,7 @@ class SpeculativeDecoder:
         uncached = ids[len(cache.tokens) :]
         self._unread = list(uncached) if len(uncached) > 1 else []
         self._attached: DeviceSteps | None = None
-        self._step = VerificationStep(self._last_token)
+        self._step, self._is_ending = VerificationStep(self._last_token), False
 
     def next_input(self) -> Any:
         """The input of the next step: the rest of the prompt, the device's own steps, or drafts and copied tokens to
@@ -117,9 +119,13 @@ class SpeculativeDecoder:
             return self._attached
         settings = self._draft_settings()
         if self._sampler.sampling.temperature and self._draft.tokens:
-            settings = replace(settings, max_copied=0)  # sampling with drafts ignores copied tokens
+            settings = replace(settings, max_copied=0, max_ending=0)  # sampling with drafts ignores copied tokens
         remaining = self._context - len(self._cache.tokens) - len(self._certain) - 1
-        self._step = _plan(self._last_token, self._draft, self._ngram_lookup, settings, remaining)
+        ending: tuple[int, ...] = ()
+        if self._constraint is not None and settings.max_ending:
+            ending = self._constraint.ending(max(0, min(settings.max_ending, remaining)))
+        copied = ending or self._ngram_lookup.find(min(settings.max_copied, remaining))
+        self._step, self._is_ending = _plan(self._last_token, self._draft, copied, settings, remaining), bool(ending)
         return _preceded_by(self._certain, self._step.forward_input(self._cache))
 
     def step(self, result: Any) -> StepOutput:
@@ -202,7 +208,8 @@ class SpeculativeDecoder:
             self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
         elif count:
             self._cache.keep(range(count), self._certain)
-        self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
+        if not self._is_ending:
+            self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
 
 
 def _preceded_by(certain: Sequence[int], rows: ForwardInput) -> ForwardInput:
@@ -224,11 +231,10 @@ def _preceded_by(certain: Sequence[int], rows: ForwardInput) -> ForwardInput:
 
 
 def _plan(
-    last_token: int, draft: Draft, ngram_lookup: NgramLookup, settings: DraftSettings, remaining: int
+    last_token: int, draft: Draft, copied: tuple[int, ...], settings: DraftSettings, remaining: int
 ) -> VerificationStep:
     """The next step, with as many drafts as fit into the remaining positions."""
     if draft.tokens[remaining:]:
         draft = NO_DRAFT
     num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
-    copied = ngram_lookup.find(min(settings.max_copied, remaining))
     return VerificationStep(last_token, draft, copied, num_drafts, settings.linear)

@@ -6,6 +6,7 @@ import errno
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,6 +104,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         timeout_graceful_shutdown=5,
     )
     server = _Server(config, lambda: _print_ready(settings, http_socket, audiosocket, console))
+    threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True).start()
     engine.failure.add_done_callback(lambda _: server.stop())
     try:
         server.run(sockets=[http_socket])

@@ -57,6 +57,48 @@ def follow(
     ), matcher.finished
 
 
+def test_what_the_first_use_needs_can_be_loaded_before(tiny_tokenizer: Tokenizer) -> None:
+    rows = tiny_tokenizer.get_vocab_size()
+    fresh = GrammarCompiler(TextTokenizer(tiny_tokenizer), rows, [tiny_tokenizer.token_to_id("<|im_end|>")])
+    fresh.preload()
+    assert fresh._tables is not None and "word_starts" in vars(fresh)
+    GrammarCompiler(TextTokenizer(tiny_tokenizer), rows, []).preload()  # it cannot be used, which is no error yet
+
+
+def test_the_end_of_a_value_is_guessed_with_what_is_forced_after_it(compiler: GrammarCompiler) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 9}, "days": {"type": "integer", "minimum": 1, "maximum": 99},
+            "note": {"type": "string"}, "more": {"type": "string"},
+        },
+        "required": ["city", "days", "note"],
+    }  # fmt: skip
+    matcher, tables = compiler.compile(JSONSchema(schema)), compiler.tables
+
+    def write(text: str) -> str:
+        """Continue with a text; returns how the value would end."""
+        for token in tables.tokenize_str(text):
+            while matcher.forced:
+                matcher.consume(matcher.forced[0])
+            matcher.consume(token)
+        assert matcher.ending(2) == matcher.ending(20)[:2]
+        return tables.decode_str(list(matcher.ending(20)))
+
+    assert matcher.ending(9) == ()  # the beginning is forced
+    assert write("Pa") == '", "days": ' == write("ris")
+    before = matcher.allowed()
+    ending = matcher.ending(20)
+    assert np.array_equal(before, matcher.allowed())
+    for token in ending[:2]:
+        matcher.consume(token)
+    assert write("1") == ', "note": "'
+    matcher.consume(matcher.ending(1)[0])
+    assert write("x") == ""  # another property may follow, or nothing
+    text_only = compiler.compile(Regex("[a-z]+"))
+    assert text_only.ending(9) == ()
+
+
 def test_a_mask_is_as_wide_as_the_output_head(compiler: GrammarCompiler) -> None:
     """A narrower mask ended an engine (vLLM 50924)."""
     allowed = compiler.compile(Regex("[a-z]+")).allowed()

@@ -92,6 +92,31 @@ async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafti
         assert progress[-1].tokens == len(expected)
 
 
+async def test_the_ends_of_short_values_are_guessed_on_a_cpu(model: LoadedModel) -> None:
+    names = [f"part {n}" for n in range(16)]
+    values = {name: {"type": "integer", "minimum": 1, "maximum": 9999} for name in names}
+    grammar = JSONSchema({"type": "object", "properties": values, "required": names})
+    engine = Engine(lambda: model)
+    try:
+        greedy = [
+            committed_text(await collect_progress(Conversation(engine, drafting=guess), SYSTEM, HELLO, grammar=grammar))
+            for guess in (True, False)
+        ]
+        assert greedy[0] == greedy[1] and list(json.loads(greedy[0])) == names
+        chosen, steps = [], []
+        for guess in (True, False):
+            progress = await collect_progress(
+                Conversation(engine, drafting=guess), SYSTEM, HELLO, grammar=grammar,
+                sampling=Sampling(1.0, seed=3), top_log_probabilities=0,
+            )  # fmt: skip
+            chosen.append(sum(score.log_probability < 0 for part in progress for score in part.scores))
+            steps.append(progress[-1].step)
+    finally:
+        engine.close()
+    assert steps[1] == chosen[1]
+    assert steps[0] < chosen[0]  # some passes found the end of a value and the beginning of the next one
+
+
 async def test_on_a_cpu_nothing_is_drafted_while_a_grammar_is_followed(model: LoadedModel) -> None:
     engine = Engine(lambda: model)
     engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)

@@ -6,6 +6,7 @@ import io
 import socket
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from server.deploy.run import ServeSettings, _print_ready, run
 from server.deploy.runtime import ModelOptions
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
+from tests.real_time import HANG_S
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,8 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
         def __init__(self) -> None:
             self.failure: Future[DeviceFailed] = Future()
             self.closed = False
+            self.preloaded = threading.Event()
+            self.model = SimpleNamespace(grammars=SimpleNamespace(preload=self.preloaded.set))
 
         def close(self) -> None:
             self.closed = True
@@ -63,4 +67,4 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
     settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
     with pytest.raises(OSError, match="the GPU failed \\(a test\\)"):
         run(ModelOptions("tiny"), settings, Console(file=Ready(), width=200))
-    assert engine.closed
+    assert engine.closed and engine.preloaded.wait(HANG_S)
