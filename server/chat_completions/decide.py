@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,18 +59,39 @@ class DecideRequest(StrictModel):
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """What may be answered.
+class DecisionPrompt:
+    """What the model is asked, and what its answers mean.
 
     Attributes:
+        messages: the conversation.
         values: the possible results.
         spellings: of each value, how the model may write it.
-        request: asks the model for one of them.
     """
 
+    messages: list[Message]
     values: list[Any]
     spellings: list[list[str]]
-    request: str
+
+    @property
+    def options(self) -> list[str]:
+        """All spellings, to be scored."""
+        return [spelling for spellings in self.spellings for spelling in spellings]
+
+    def probabilities(self, scores: Sequence[float]) -> list[float]:
+        """Of each value, from those of the options."""
+        of_options = iter(scores)
+        return [sum(next(of_options) for _ in spellings) for spellings in self.spellings]
+
+    def best(self, scores: Sequence[float]) -> Any:
+        """The most likely value."""
+        probabilities = self.probabilities(scores)
+        return self.values[max(range(len(probabilities)), key=probabilities.__getitem__)]
+
+
+def decision_prompt(body: DecideRequest) -> DecisionPrompt:
+    """The prompt of a request."""
+    values, spellings, request = _answers(body)
+    return DecisionPrompt(_messages(body, request), values, spellings)
 
 
 class Decisions:
@@ -88,28 +110,25 @@ class Decisions:
         """One request. Raises APIError, ClientDisconnect."""
         body = await read_json(request, DecideRequest)
         check_model(body.model, self._model)
-        answers = _answers(body)
-        options = [spelling for spellings in answers.spellings for spelling in spellings]
+        prompt = decision_prompt(body)
         with self._limit.slot(), api_errors():
             decider = Decider(self._engine, keep_all_messages=True)
-            scores = await unless_disconnected(request, decider.score(_messages(body, answers.request), options))
-        of_options = iter(scores.probabilities)
-        probabilities = [sum(next(of_options) for _ in spellings) for spellings in answers.spellings]
-        best = max(range(len(probabilities)), key=probabilities.__getitem__)
+            scores = await unless_disconnected(request, decider.score(prompt.messages, prompt.options))
+        probabilities, value = prompt.probabilities(scores.probabilities), prompt.best(scores.probabilities)
         decision: dict[str, Any] = {
             "id": f"decision_{uuid.uuid4().hex}",
             "object": "decision",
             "model": self._model,
             "type": body.type,
-            "value": answers.values[best],
-            "probability": probabilities[best],
+            "value": value,
+            "probability": max(probabilities),
             "probabilities": [
                 {"value": value, "probability": probability}
-                for value, probability in zip(answers.values, probabilities, strict=True)
+                for value, probability in zip(prompt.values, probabilities, strict=True)
             ],
         }
         if body.type == "number":
-            decision["mean"] = sum(v * p for v, p in zip(answers.values, probabilities, strict=True))
+            decision["mean"] = sum(v * p for v, p in zip(prompt.values, probabilities, strict=True))
         usage = TokenUsage(scores.prompt_tokens, scores.cached_tokens, forward_passes=1)
         return JSONResponse({**decision, "usage": usage.body()})
 
@@ -125,22 +144,19 @@ def _messages(body: DecideRequest, request: str) -> list[Message]:
     return [*messages, Message("user", request)]
 
 
-def _answers(body: DecideRequest) -> _Answers:
+def _answers(body: DecideRequest) -> tuple[list[Any], list[list[str]], str]:
+    """The values, the spellings of each, and what asks the model for one of them."""
     if body.type == "boolean":
-        return _Answers([True, False], [["yes", "Yes"], ["no", "No"]], "Answer yes or no.")
+        return [True, False], [["yes", "Yes"], ["no", "No"]], "Answer yes or no."
     if body.choices is not None:
         choices = [choice.strip() for choice in body.choices]
         listed = "; ".join(choices)
-        return _Answers(
-            choices, [[choice] for choice in choices], f"Answer with one of these, and nothing else: {listed}."
-        )
+        return choices, [[choice] for choice in choices], f"Answer with one of these, and nothing else: {listed}."
     assert body.minimum is not None and body.maximum is not None
     count = int((body.maximum - body.minimum) / body.step + 1e-9) + 1
     numbers = [_tidy(body.minimum + n * body.step) for n in range(count)]
     ends = f"{numbers[0]} to {numbers[-1]}"
-    return _Answers(
-        numbers, [[str(number)] for number in numbers], f"Answer with a number from {ends}, and nothing else."
-    )
+    return numbers, [[str(number)] for number in numbers], f"Answer with a number from {ends}, and nothing else."
 
 
 def _tidy(number: float) -> int | float:

@@ -6,7 +6,7 @@
 | not given                   | 0                     | the server's                 |
 | low                         | 64                    | low                          |
 | medium                      | 192                   | medium                       |
-| high                        | 512                   | high                         |
+| high, xhigh                 | 512                   | high                         |
 
 With verified drafts every effort generates the model's own text, so only the notes make a difference.
 """
@@ -21,10 +21,11 @@ from server.chat_completions.generation import GenerationRequest, TokenUsage, ge
 from server.chat_completions.schema import ReasoningEffort
 from voice.language_model import Message
 
-_NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512}
+_NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512, "xhigh": 512}
 
 _DENOISING: dict[str, Effort] = {
     "none": "instant", "minimal": "instant", "instant": "instant", "low": "low", "medium": "medium", "high": "high",
+    "xhigh": "high",
 }  # fmt: skip
 
 _ASK_FOR_NOTES = (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex
+from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex, csv, xml
 from model.decode.sampling import Sampling
 from server.chat_completions.errors import APIError
-from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, ResponseFormat, SamplingFields
+from server.chat_completions.schema import AnswerForm, ChatCompletionRequest, ChatMessage, SamplingFields
 from voice.language_model import Message, NamedTool, Tool, ToolCall
 
 ANY_MODEL = "rejoinder"
@@ -64,17 +64,21 @@ def function_tool(name: str, description: str | None, parameters: dict[str, Any]
     return Tool(name, description or "", parameters) if parameters is not None else Tool(name, description or "")
 
 
-def answer_grammar(response_format: ResponseFormat | None) -> Grammar | None:
+def answer_grammar(form: AnswerForm | None) -> Grammar | None:
     """What the answer must follow; None for any text."""
-    if response_format is None or response_format.type == "text":
+    if form is None or form.type == "text":
         return None
-    if response_format.json_schema is not None:
-        return JSONSchema(response_format.json_schema.schema_)
-    if response_format.grammar is not None:
-        definition = response_format.grammar.definition
-        return Lark(definition) if response_format.grammar.syntax == "lark" else Regex(definition)
-    if response_format.choices is not None:
-        return Choice(tuple(response_format.choices))
+    if form.schema_given is not None:
+        return JSONSchema(form.schema_given)
+    if form.grammar is not None:
+        definition = form.grammar.definition
+        return Lark(definition) if form.grammar.syntax == "lark" else Regex(definition)
+    if form.choices is not None:
+        return Choice(tuple(form.choices))
+    if form.csv is not None:
+        return csv(form.csv.columns, form.csv.max_rows)
+    if form.xml is not None:
+        return xml(form.xml.root, form.xml.children, form.xml.max_records)
     return JSONObject()
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from model.decode.grammar import Grammar, JSONObject, JSONSchema
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.generation import (
@@ -23,7 +22,7 @@ from server.chat_completions.generation import (
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import check_model, function_tool
+from server.chat_completions.requests import answer_grammar, check_model, function_tool
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
@@ -170,11 +169,7 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
 
 def _reply_options(body: ResponseRequest) -> dict[str, Any]:
     """The arguments of `Conversation.reply` for tools, the form of the text and log probabilities."""
-    wanted = body.text.format
-    grammar: Grammar | None = JSONObject() if wanted.type == "json_object" else None
-    if wanted.schema_ is not None:
-        grammar = JSONSchema(wanted.schema_)
-    options: dict[str, Any] = {"grammar": grammar}
+    options: dict[str, Any] = {"grammar": answer_grammar(body.text.format)}
     if body.wants_logprobs:
         options["top_log_probabilities"] = body.top_logprobs or 0
     if body.tools:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from server.chat_completions.schema import ContentPart, ReasoningEffort, StrictModel
+from server.chat_completions.schema import AnswerForm, ContentPart, ReasoningEffort, StrictModel
 
 
 class InputItem(StrictModel):
@@ -52,20 +52,19 @@ class NamedFunctionChoice(StrictModel):
     name: str
 
 
-class TextFormat(StrictModel):
+class TextFormat(AnswerForm):
     """What the text must look like."""
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = "answer"
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
 
-    @model_validator(mode="after")
-    def _has_schema(self) -> TextFormat:
-        if (self.schema_ is not None) != (self.type == "json_schema"):
-            raise ValueError("the type 'json_schema', and no other, needs the field 'schema'")
-        return self
+    NEEDED: ClassVar[dict[str, str]] = {**AnswerForm.NEEDED, "json_schema": "schema_"}
+
+    @property
+    def schema_given(self) -> dict[str, Any] | None:
+        return self.schema_
 
 
 class TextConfig(StrictModel):

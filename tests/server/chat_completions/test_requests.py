@@ -3,6 +3,8 @@ that they follow the grammar is what counts."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -105,6 +107,22 @@ def test_an_answer_matches_its_schema(client: OpenAI, api: str) -> None:
 def test_an_answer_follows_other_grammars(client: OpenAI, wanted: Any, allowed: set[str]) -> None:
     completion = client.chat.completions.create(model="tiny", messages=QUESTION, response_format=wanted)
     assert completion.choices[0].message.content in allowed
+    assert client.responses.create(model="tiny", input="hello", text={"format": wanted}).output_text in allowed
+
+
+def test_ready_grammars_for_tables_and_elements(client: OpenAI) -> None:
+    table: Any = {"type": "csv", "csv": {"columns": ["name", "age"], "max_rows": 1}}
+    completion = client.chat.completions.create(
+        model="tiny", messages=QUESTION, response_format=table, temperature=1, seed=2
+    )
+    rows = list(csv.reader(io.StringIO(completion.choices[0].message.content or "", newline="")))
+    assert rows[0] == ["name", "age"] and [len(row) for row in rows] == [2, 2]
+    assert completion.choices[0].finish_reason == "stop"
+    element: Any = {"type": "xml", "xml": {"root": "person", "children": ["name", "age"]}}
+    response = client.responses.create(model="tiny", input="hello", text={"format": element}, max_output_tokens=60)
+    assert response.output_text.startswith("<person><name>")
+    with pytest.raises(openai.BadRequestError, match="needs the field 'csv'"):
+        client.chat.completions.create(model="tiny", messages=QUESTION, response_format={"type": "csv"})  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
