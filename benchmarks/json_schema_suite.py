@@ -4,7 +4,7 @@
 
 Of a schema that compiles, tiny random weights write some values, which must match it, and no invalid instance of the
 suite may follow its grammar. The suite (MIT) comes with the source distribution of `jsonschema`, which pip downloads.
-tests/model/decode/test_json_schema_suite.py runs a small part.
+tests/benchmarks/test_json_schema_suite.py runs a small part.
 """
 
 from __future__ import annotations

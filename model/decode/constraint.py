@@ -51,7 +51,7 @@ class Constraint(Protocol):
         ...
 
     def ending(self, limit: int) -> tuple[int, ...]:
-        """A guess at the next tokens, at most `limit`; empty if there is none."""
+        """A guess at the next tokens; empty if there is none, or it is longer than `limit`."""
         ...
 
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:

@@ -293,7 +293,7 @@ class GrammarMatcher:
 
     def ending(self, limit: int) -> tuple[int, ...]:
         """How JSON goes on if the value that is being written ends here: what ends it, and what the grammar forces
-        after that, at most `limit` tokens. Empty if that is open. The matcher stays where it is."""
+        after that. Empty if that is open, or more than `limit` tokens. The matcher stays where it is."""
         if not self._is_json or self.forced or self.finished:
             return ()
         allowed, tables = self.allowed(), self._compiler.tables
@@ -306,9 +306,10 @@ class GrammarMatcher:
             if not self._matcher.rollback(1):
                 raise GrammarFailed(f"a guess could not be taken back: {self._error()}")
             self._digits, self.forced = state
+            ending = (token, *forced) if forced else ()
             if text:
-                return tuple(tables.tokenize_bytes(tables.decode_bytes([token]) + text))[:limit]
-            return (token, *forced)[:limit] if forced else ()
+                ending = tuple(tables.tokenize_bytes(tables.decode_bytes([token]) + text))
+            return ending if len(ending) <= limit else ()
         return ()
 
     def _find_forced(self) -> None:

@@ -51,8 +51,9 @@ DecodingMode = Literal["verified", "blocks"]
 _MAX_COPIED = 8
 """Maximum tokens copied from the conversation at a time (n-gram look-up)."""
 
-_MAX_ENDING = 8
-"""Maximum tokens guessed where a value may end: the quote, and the name of the next property."""
+_MAX_ENDING = 12
+"""Maximum tokens guessed where a value may end: the quote, and the name of the next property. Unless all of them fit,
+the guess saves nothing."""
 
 _MAX_ROWS = {"cpu": 64, "cuda": GPU_PREFILL_CHUNK}
 """Maximum rows of a forward pass, not counting one prompt chunk. On a CPU that many take about three times as long as

@@ -80,7 +80,12 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     turn_log = None
     if settings.turn_log is not None:
         turn_log = TurnLog(settings.turn_log, keep_days=settings.keep_days, keep_text=settings.keep_text)
-    speech_models, engine = load_speech_models(model_options, console), load_engine(model_options, console)
+    engine = load_engine(model_options, console)
+    # It holds the interpreter's lock for a second, so it must not happen while anybody speaks.
+    grammars = threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True)
+    grammars.start()
+    speech_models = load_speech_models(model_options, console)
+    grammars.join()
     context = ServerContext(
         partial(Conversation, engine),
         speech_models,
@@ -104,7 +109,6 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         timeout_graceful_shutdown=5,
     )
     server = _Server(config, lambda: _print_ready(settings, http_socket, audiosocket, console))
-    threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True).start()
     engine.failure.add_done_callback(lambda _: server.stop())
     try:
         server.run(sockets=[http_socket])

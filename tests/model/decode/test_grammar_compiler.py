@@ -82,7 +82,7 @@ def test_the_end_of_a_value_is_guessed_with_what_is_forced_after_it(compiler: Gr
             while matcher.forced:
                 matcher.consume(matcher.forced[0])
             matcher.consume(token)
-        assert matcher.ending(2) == matcher.ending(20)[:2]
+        assert len(matcher.ending(20)) < 3 or matcher.ending(2) == ()
         return tables.decode_str(list(matcher.ending(20)))
 
     assert matcher.ending(9) == ()  # the beginning is forced
@@ -93,7 +93,7 @@ def test_the_end_of_a_value_is_guessed_with_what_is_forced_after_it(compiler: Gr
     for token in ending[:2]:
         matcher.consume(token)
     assert write("1") == ', "note": "'
-    matcher.consume(matcher.ending(1)[0])
+    matcher.consume(matcher.ending(20)[0])
     assert write("x") == ""  # another property may follow, or nothing
     text_only = compiler.compile(Regex("[a-z]+"))
     assert text_only.ending(9) == ()
@@ -256,7 +256,7 @@ def test_ready_grammars_accept_what_they_should(compiler: GrammarCompiler, gramm
         ({"type": "array", "items": {"type": "string", "pattern": "(?=a)b"}}, "items.pattern"),
         ({"type": "array", "items": {"type": "string", "format": "postcode"}}, "items.format"),
         ({"properties": {"l": {"items": {"oneOf": [{"type": "string"}, {}]}}}}, "properties.l.items.oneOf"),
-        ({"$defs": {"p": {"if": True}}, "$ref": "#/$defs/p"}, "$defs.p.if"),
+        ({"$defs": {"p": {"if": {}, "then": {"type": "null"}}}, "$ref": "#/$defs/p"}, "$defs.p.if"),
         ({"properties": {"a": {"$ref": "#/$defs/x"}}}, "properties.a.$ref"),
         ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "properties.a.$ref"),
         ({"anyOf": [{"type": "string"}, {"type": "array", "minItems": "2"}]}, "anyOf.1.minItems"),

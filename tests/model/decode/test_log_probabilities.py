@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.checkpoint.chat_template import TextMessage
+from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import log_probabilities
 from model.decode.output import LikelyToken
@@ -74,12 +75,27 @@ async def test_each_token_has_the_log_probability_of_the_row_that_verified_it(
     assert len(scores) >= 5 and sum(score.length for score in scores) == len(text)
     if grammar is not None:  # a free text of the tiny model has bytes that are no characters
         assert b"".join(score.data for score in scores).decode() == text
-    if not temperature:
-        assert progress[-1].step < len(scores)  # drafts were accepted, or tokens forced
     for score, (value, top) in zip(scores, expected_scores(model, [SYSTEM, HELLO], taken, grammar), strict=True):
         assert score.log_probability == pytest.approx(value, abs=1e-4)
         assert [other.log_probability for other in score.top] == pytest.approx([p for _, p in top], abs=1e-4)
         assert score.top[0].data == spelled(model, top[0][0]) or top[0][1] - top[1][1] < 1e-4
+
+
+async def test_accepted_tokens_have_the_log_probability_of_the_row_before_them(tiny_qwen2: Path) -> None:
+    """This model repeats one token, so nearly all tokens are copied from the conversation and verified."""
+    engine = Engine(lambda: load_model(tiny_qwen2, device="cpu", precision="float32"))
+    engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 0, [])
+    try:
+        progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=40, top_log_probabilities=3)
+        model = engine.model
+    finally:
+        engine.close()
+    scores = [score for part in progress for score in part.scores]
+    assert len(scores) == 40 and progress[-1].step < 30
+    by_bytes = {spelled(model, token): token for token in range(model.decoder.config.vocab_size)}
+    taken = [by_bytes[score.data] for score in scores]
+    for score, (value, _) in zip(scores, expected_scores(model, [SYSTEM, HELLO], taken, None), strict=True):
+        assert score.log_probability == pytest.approx(value, abs=1e-4)
 
 
 async def test_nothing_is_computed_for_who_does_not_ask(drafting: Engine) -> None:

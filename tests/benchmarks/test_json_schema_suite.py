@@ -19,7 +19,7 @@ from model.decode.grammar_compiler import GrammarCompiler
 
 GROUPS = list(read_groups(Path(__file__).parent / "json_schema_suite.json"))
 REFUSED = {
-    "not", "uniqueItems", "unevaluatedProperties", "refRemote", "contains", "oneOf", "vocabulary",
+    "not", "uniqueItems", "refRemote", "contains", "oneOf", "vocabulary",
 }  # fmt: skip
 """Keywords whose groups here must all be refused."""
 
