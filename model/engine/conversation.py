@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from model.checkpoint.chat_template import Message, TextMessage
 from model.decode.constraint import Constraint
@@ -26,6 +26,7 @@ from model.decode.tool_calls import Tool, declaration
 from model.engine.engine import Engine
 from model.engine.response_form import ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
+from model.engine.truncation import Truncation, num_characters, num_droppable, num_instructions, without_oldest
 from model.engine.turn_completion_reader import TurnCompletionReader
 from model.nn.forward_batch import prefill, prefill_chunk
 from model.nn.kv_cache import KeyValueCache
@@ -43,26 +44,6 @@ _MAX_STEPS_WITH_ADAPTER = 4
 
 _RETENTION_RATIO = 0.5
 """Half of the messages are dropped at once, so that this does not happen again at the next turn."""
-
-
-class Truncation(Protocol):
-    """What happens when a conversation outgrows the context."""
-
-    @property
-    def keep_all(self) -> bool:
-        """That is an error; otherwise the oldest messages are dropped."""
-        ...
-
-    @property
-    def retention_ratio(self) -> float | None:
-        """Share of the messages that remain when some are dropped, 0 to 1; None for the default."""
-        ...
-
-    @property
-    def max_tokens(self) -> int | None:
-        """Length of the messages after the instructions from which some are dropped; None for what the context
-        holds."""
-        ...
 
 
 class PromptTooLong(ValueError):
@@ -383,7 +364,7 @@ class Conversation:
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
     ) -> int:
         """How many of the first tokens are instructions and tools, which other conversations may share."""
-        instructions = list(messages[: _num_instructions(messages)])
+        instructions = list(messages[: num_instructions(messages)])
         if tools and not instructions:
             instructions = [TextMessage("user", "")]  # the template puts the tools before the first user message
         if not instructions:
@@ -434,25 +415,25 @@ class Conversation:
         """Token ids of the prompt, and how many tokens the context leaves for a response. Messages that were dropped
         from one prompt stay dropped from the next, so that the cache can be reused."""
         engine = self._engine
-        if self._num_dropped >= _num_droppable(messages):
+        if self._num_dropped >= num_droppable(messages):
             self._num_dropped = 0  # this is another, shorter conversation
         max_characters = engine.context * _MAX_CHARACTERS_PER_TOKEN
-        if self._keep_all_messages and _num_characters(messages) > max_characters:
-            raise PromptTooLong(f"the conversation has {_num_characters(messages)} characters, and the context "
+        if self._keep_all_messages and num_characters(messages) > max_characters:
+            raise PromptTooLong(f"the conversation has {num_characters(messages)} characters, and the context "
                                 f"holds {engine.context} tokens: shorten it")  # fmt: skip
         while (
-            _num_droppable(messages) > self._num_dropped
-            and _num_characters(_without_oldest(messages, self._num_dropped)) > max_characters
+            num_droppable(messages) > self._num_dropped
+            and num_characters(without_oldest(messages, self._num_dropped)) > max_characters
         ):
             self._num_dropped += 1  # it cannot fit, so it is not worth encoding
         while True:
-            remaining = _without_oldest(messages, self._num_dropped)
+            remaining = without_oldest(messages, self._num_dropped)
             ids = engine.model.template.encode(remaining, tools=tools, add_generation_prompt=add_generation_prompt)
             free = engine.context - len(ids)
             enough = free >= engine.context // 8  # for a response of some length
             if enough and not self._exceeds_limit(remaining, tools, ids):
                 return ids, free
-            droppable = 0 if self._keep_all_messages else _num_droppable(messages) - self._num_dropped
+            droppable = 0 if self._keep_all_messages else num_droppable(messages) - self._num_dropped
             if droppable == 0:
                 if free > 0:
                     return ids, free
@@ -481,23 +462,3 @@ class Conversation:
 def _declarations(tools: Sequence[Tool], tool_choice: ToolChoice) -> list[Mapping[str, Any]]:
     """What the prompt says about tools. Nothing if none may be called: a small model would write a call as its text."""
     return [] if tool_choice == "none" else [declaration(tool) for tool in tools]
-
-
-def _num_instructions(messages: Sequence[Message]) -> int:
-    """How many messages at the beginning are instructions, which are never dropped."""
-    return next((n for n, message in enumerate(messages) if message.role != "system"), len(messages))
-
-
-def _num_droppable(messages: list[Message]) -> int:
-    """How many messages may be dropped: all but the instructions and the newest."""
-    return max(0, len(messages) - _num_instructions(messages) - 1)
-
-
-def _without_oldest(messages: list[Message], count: int) -> list[Message]:
-    """The conversation without the `count` oldest messages that follow its instructions."""
-    start = _num_instructions(messages)
-    return messages[:start] + messages[start + count :]
-
-
-def _num_characters(messages: list[Message]) -> int:
-    return sum(len(message.content) for message in messages)
