@@ -92,9 +92,11 @@ def schedule(requests: Sequence[Request], max_rows: int) -> list[Request]:
     Args:
         max_rows: rows of a forward pass. A single request, and a single prompt chunk, may be larger.
     """
+    attached = [request for request in requests if not request.num_rows]
+    others = [request for request in requests if request.num_rows]
     chosen: list[Request] = []
-    for request in sorted(requests, key=lambda request: (request.is_prefill, request.last_progress_step)):
+    for request in sorted(others, key=lambda request: (request.is_prefill, request.last_progress_step)):
         first_of_kind = all(other.is_prefill != request.is_prefill for other in chosen)
         if first_of_kind or sum(other.num_rows for other in chosen) + request.num_rows <= max_rows:
             chosen.append(request)
-    return chosen
+    return [*attached, *chosen]

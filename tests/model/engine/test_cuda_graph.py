@@ -25,6 +25,7 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
 from model.engine import engine as engine_module
+from model.engine.batch_step import BatchStep
 from model.engine.conversation import Conversation
 from model.engine.cuda_graph import CUDAGraphRunner, slot_capacity
 from model.engine.engine import Engine
@@ -226,6 +227,37 @@ async def test_conversations_share_the_steps_of_the_device(crowd: Engine, monkey
     )
     assert batches.count(3) >= 10
     assert not any(host_rows)
+
+
+async def test_running_out_of_memory_in_a_shared_step_fails_nobody_whose_own_step_fits(
+    crowd: Engine, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step for several runs out of memory, so each is tried alone. Later one conversation fails by itself."""
+    launch, unlucky, failed = BatchStep.launch, set[int](), list[int]()
+
+    def out_of_memory(step: BatchStep, bucket: int) -> object:
+        if step.batch > 1 or unlucky & set(step._members):
+            failed.append(step.batch)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return launch(step, bucket)
+
+    monkeypatch.setattr(BatchStep, "launch", out_of_memory)
+    conversations, turns = [Conversation(crowd) for _ in range(3)], [TextMessage("user", w) for w in ("hello", "Paris")]
+    expected = [
+        committed_text(await collect_progress(Conversation(engine), SYSTEM, turn, max_tokens=20)) for turn in turns
+    ]
+    texts = await at_the_same_time(
+        crowd,
+        *(collect_progress(c, SYSTEM, t, max_tokens=20) for c, t in zip(conversations, turns, strict=False)),
+    )
+    assert [*map(committed_text, texts)] == expected and failed.count(2) > 5
+    cache = conversations[0]._cache
+    assert isinstance(cache, SlotCache) and cache.slot is not None
+    unlucky.add(cache.slot)
+    with pytest.raises(RuntimeError, match="ran out of memory for this request; other requests continue"):
+        await collect_progress(conversations[0], SYSTEM, turns[0], max_tokens=20)
+    again = await collect_progress(conversations[1], SYSTEM, turns[1], max_tokens=20)
+    assert committed_text(again) == expected[1]
 
 
 async def test_no_keys_are_copied_when_a_conversation_joins_or_leaves(

@@ -19,6 +19,7 @@ from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
+from model.engine.cuda_graph import Attachment
 from model.engine.engine import Engine
 from model.engine.loader import load_model
 from model.engine.scheduler import BACKGROUND_DELAY_S, Request, next_ready_time, ready_requests, schedule
@@ -79,6 +80,21 @@ def test_the_longest_waiting_requests_are_scheduled_as_long_as_they_fit(requests
     for request in requests:
         if not request.is_prefill and request not in chosen:
             assert sum(r.num_rows for r in generating) + request.num_rows > max_rows
+
+
+@given(requests=REQUESTS, attached=st.integers(1, 70), max_rows=st.integers(1, 80))
+def test_attached_conversations_always_take_part_and_need_no_rows(
+    requests: list[Request], attached: int, max_rows: int
+) -> None:
+    """The device takes their steps together. What the others do is as without them."""
+    attachments = [new_request(1, 20) for _ in range(attached)]
+    for request in attachments:
+        request.next_input = Attachment(None, None, True)  # type: ignore[arg-type]
+    chosen = schedule([*requests, *attachments], max_rows)
+    assert all(any(request is one for one in chosen) for request in attachments)
+    others = [request for request in chosen if not isinstance(request.next_input, Attachment)]
+    alone = schedule(requests, max_rows)
+    assert len(others) == len(alone) and all(one is other for one, other in zip(others, alone, strict=True))
 
 
 async def test_new_prompts_do_not_keep_a_generating_request_out_of_any_forward_pass(
