@@ -24,7 +24,7 @@ from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import Tool, declaration
 from model.engine.engine import Engine
-from model.engine.response_form import ResponseForm, ToolChoice, check_tools, response_form
+from model.engine.response_form import OfferedTools, ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
 from model.engine.truncation import Truncation, num_characters, num_droppable, num_instructions, without_oldest
 from model.engine.turn_completion_reader import TurnCompletionReader
@@ -93,6 +93,7 @@ class Conversation:
         *,
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = "auto",
+        offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         grammar: Grammar | None = None,
         max_tokens: int | None = None,
@@ -110,6 +111,7 @@ class Conversation:
         Args:
             messages: the conversation, instructions first.
             tools: functions that may be called.
+            offered: those that may be called this time; None for all. The prompt declares all of them.
             tool_choice: whether the response is a call: `auto` decides by the likelihood of its first token.
             parallel_tool_calls: whether a response may contain several calls.
             grammar: what the response must follow, if it is not a call.
@@ -149,6 +151,7 @@ class Conversation:
                 tool_choice,
                 parallel=parallel_tool_calls,
                 after_output=after_output,
+                offered=offered,
             )
         options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
         declarations = _declarations(tools, tool_choice)
