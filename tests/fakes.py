@@ -15,7 +15,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.language_model import Effort, Message, Tool, ToolChoice, Truncation
+from voice.language_model import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
@@ -169,6 +169,7 @@ class FakeLanguageModel:
     choices: list[ToolChoice] = field(default_factory=list)
     efforts: list[Effort | None] = field(default_factory=list)
     truncation: Truncation = field(default_factory=Truncation)
+    offered: list[OfferedTools | None] = field(default_factory=list)
 
     async def reply(
         self,
@@ -178,9 +179,11 @@ class FakeLanguageModel:
         deadline: float | None = None,
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = "auto",
+        offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
     ) -> AsyncIterator[FakeProgress]:
+        self.offered.append(offered)
         self.prompts.append(list(messages))
         self.choices.append(tool_choice)
         self.efforts.append(effort)

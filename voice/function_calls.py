@@ -1,30 +1,70 @@
 """The function calls of one response: buffered like the rest of the response, then sent as their arguments grow.
 
-Calls do not wait for the audio of the text before them. What functions return is not handled here: the client adds it
-to the history.
+Calls do not wait for the audio of the text before them. Calls of the conversation's own tools run (`tool_runs.py`), and
+their outputs join the history as soon as they return; what the client's functions return, the client adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from voice import events
-from voice.history import FunctionCall, FunctionCallOutput, new_id
-from voice.language_model import ToolCallDelta
+from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
+from voice.language_model import Message, ToolCall, ToolCallDelta
+from voice.tool_runs import MakeCall, ToolRuns
+from voice.tools import HOLDING_PHRASE, ToolOutput
+from voice.turn_metrics import ToolStep
 
 CANCELLED_OUTPUT = "Cancelled: the response was stopped before the call was complete, so the function did not run."
 """The output of a call that was cancelled while its arguments were generated."""
 
 
+class AddItem(Protocol):
+    """Adds an item to the conversation."""
+
+    def __call__(self, item: HistoryItem, after: str | None = None) -> str | None:
+        """Add it after another item or at the end; returns the id of the item before it."""
+        ...
+
+
 @dataclass
 class _Call:
-    """A call as generated so far, and its item once it was sent."""
+    """A call as generated so far, its item once it was sent, and its output once it runs.
+
+    Attributes:
+        own: whether it calls one of the conversation's tools.
+        confirmed: whether the user has agreed to it.
+        answered: whether its output is part of the conversation.
+    """
 
     name: str
+    own: bool
     arguments: str = ""
     done: bool = False
+    confirmed: bool = False
+    call_id: str = field(default_factory=lambda: new_id("call"))
     item: FunctionCall | None = None
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+    output: asyncio.Task[ToolOutput] | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    answered: bool = False
+
+    @property
+    def as_tool_call(self) -> ToolCall:
+        """For the language model."""
+        return ToolCall(self.call_id, self.name, self.arguments)
+
+    @property
+    def step(self) -> ToolStep:
+        """For the turn's metrics."""
+        if self.output is None or not self.output.done():
+            return ToolStep(self.name, None, "running")
+        ms = round((self.ended_at - self.started_at) * 1000, 1)
+        return ToolStep(self.name, ms, "failed" if self.output.result().failed else "returned")
 
 
 class FunctionCalls:
@@ -33,46 +73,148 @@ class FunctionCalls:
     Args:
         emit: called with every event.
         start_item: starts an item of the response.
+        runs: runs the conversation's own tools; None if there are none.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, emit: Callable[[events.SessionEvent], None], start_item: Callable[[FunctionCall], None]) -> None:
-        self._emit, self._start_item = emit, start_item
-        self._calls: dict[int, _Call] = {}
+    def __init__(
+        self,
+        emit: Callable[[events.SessionEvent], None],
+        start_item: Callable[[FunctionCall], None],
+        runs: ToolRuns | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._emit, self._start_item, self._runs, self._clock = emit, start_item, runs, clock
+        self._calls: list[_Call] = []
+        self._step: dict[int, _Call] = {}
+        self._prompt: Sequence[Message] = ()
+        self._add_item: AddItem | None = None
+        self._late = False
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     @property
+    def in_step(self) -> bool:
+        """Whether this step has made a call."""
+        return bool(self._step)
+
+    @property
     def has_unsent(self) -> bool:
         """Whether a call is not on the wire yet."""
-        return any(call.item is None for call in self._calls.values())
+        return any(call.item is None for call in self._calls)
+
+    @property
+    def need_release(self) -> bool:
+        """Whether there is something that can only happen once the response is released."""
+        return any(not call.own or (call.done and call.output is None) for call in self._calls)
+
+    @property
+    def holding_phrase(self) -> str:
+        """What to say while the calls of this step run."""
+        running = [call for call in self._step.values() if call.output is None or not call.output.done()]
+        traits = self._runs.traits(running[0].name) if self._runs is not None and running else None
+        return traits.holding_phrase if traits is not None else HOLDING_PHRASE
+
+    @property
+    def steps(self) -> list[ToolStep]:
+        """The calls of the conversation's tools so far."""
+        return [call.step for call in self._calls if call.own]
+
+    def begin_step(self, prompt: Sequence[Message]) -> None:
+        """The response goes on with another step, from `prompt`."""
+        self._step, self._prompt = {}, prompt
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take more of a call from the language model."""
-        call = self._calls.setdefault(delta.index, _Call(delta.name))
+        call = self._step.get(delta.index)
+        if call is None:
+            call = self._step[delta.index] = self._new_call(delta.name)
         call.arguments += delta.arguments
         call.done = call.done or delta.done
+        if call.done and call.own and self._runs is not None and self._runs.may_start_early(call.name):
+            self._run(call)
 
-    def send(self, response_id: str) -> None:
-        """Send what has not been sent yet."""
-        for call in self._calls.values():
+    def add_confirmed(self, confirmed: MakeCall) -> None:
+        """Make a call to which the user has agreed."""
+        call = self._step[0] = self._new_call(confirmed.name)
+        call.arguments, call.done, call.confirmed = confirmed.arguments, True, True
+
+    def _new_call(self, name: str) -> _Call:
+        call = _Call(name, self._runs is not None and self._runs.traits(name) is not None)
+        self._calls.append(call)
+        return call
+
+    def _run(self, call: _Call) -> None:
+        if call.output is None and self._runs is not None:
+            call.started_at = self._clock()
+            call.output = self._runs.start(call.as_tool_call, self._prompt, confirmed=call.confirmed)
+            call.output.add_done_callback(lambda _: self._on_output(call))
+            call.running.set()
+
+    def _on_output(self, call: _Call) -> None:
+        call.ended_at = self._clock()
+        self._answer(call)
+
+    def send(self, response_id: str, add_item: AddItem | None) -> None:
+        """Send what has not been sent yet. A call runs once it is complete on the wire."""
+        self._add_item = add_item
+        for call in self._calls:
             if call.item is None:
-                call.item = FunctionCall(new_id("item"), new_id("call"), call.name)
+                call.item = FunctionCall(new_id("item"), call.call_id, call.name)
                 self._start_item(call.item)
             if unsent := call.arguments[len(call.item.arguments) :]:
                 call.item.arguments = call.arguments
-                self._emit(events.FunctionCallArguments(response_id, call.item.id, call.item.call_id, unsent))
+                self._emit(events.FunctionCallArguments(response_id, call.item.id, call.call_id, unsent))
             if call.done and not call.item.complete:
                 call.item.complete = True
                 self._emit(events.FunctionCallDone(response_id, call.item))
+                if call.own:
+                    self._run(call)
+                    self._answer(call)
+
+    def _answer(self, call: _Call) -> None:
+        """Add the output of a call to the conversation, once it has returned and is on the wire."""
+        task, item = call.output, call.item
+        if call.answered or task is None or not task.done() or task.cancelled() or self._add_item is None:
+            return
+        if item is None or not item.complete:
+            return
+        call.answered = True
+        output = FunctionCallOutput(new_id("item"), call.call_id, task.result().text)
+        try:
+            previous = self._add_item(output, None if self._late else item.id)
+        except UnknownItem:  # the client has deleted the call
+            previous = self._add_item(output)
+        self._emit(events.ItemAdded(output, previous))
+        if self._late and self._runs is not None:
+            self._runs.returned_late(call.as_tool_call)
+
+    async def outputs(self) -> list[Message] | None:
+        """The calls of this step and their outputs, for the language model; None if there is no call, or one that is
+        not of the conversation's tools."""
+        calls = list(self._step.values())
+        if not calls or not all(call.own and call.done for call in calls):
+            return None
+        messages = [Message("assistant", "", tuple(call.as_tool_call for call in calls))]
+        for call in calls:
+            await call.running.wait()
+            assert call.output is not None
+            await asyncio.wait([call.output])
+            messages.append(Message("tool", call.output.result().text, tool_call_id=call.call_id))
+        return messages
+
+    def leave(self) -> None:
+        """The response ends. What still runs goes on; the session learns of its outputs."""
+        self._late = True
 
     def cancel(self, response_id: str) -> list[FunctionCallOutput]:
         """End the calls that were sent in part; if the response resumes, they are sent again as new ones. Returns their
         outputs, which say so."""
         outputs = []
-        for call in self._calls.values():
+        for call in self._calls:
             if call.item is not None and not call.item.complete:
                 self._emit(events.FunctionCallDone(response_id, call.item))
-                outputs.append(FunctionCallOutput(new_id("item"), call.item.call_id, CANCELLED_OUTPUT))
-                call.item = None
+                outputs.append(FunctionCallOutput(new_id("item"), call.call_id, CANCELLED_OUTPUT))
+                call.item, call.call_id = None, new_id("call")
         return outputs

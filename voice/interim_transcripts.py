@@ -3,9 +3,16 @@ with full accuracy as soon as the user falls silent."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
+from voice import events
+from voice.asr import Utterance
+from voice.audio.codec import RECOGNITION_RATE
+from voice.speech_models import SpeechModels
 from voice.timing import Timing
 from voice.turn_machine import TurnState
 
@@ -51,3 +58,57 @@ class InterimTranscripts:
             return None
         self._transcribed_ms = turn_audio_ms
         return "partial"
+
+
+class InterimTranscriber:
+    """Transcribes the turns of one conversation while they are in progress.
+
+    Args:
+        emit: called with every interim transcript.
+        on_text: called with its text.
+        current: the utterance of the turn in progress, or None.
+        spawn: starts a task of the conversation.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        speech_models: SpeechModels,
+        emit: Callable[[events.SessionEvent], None],
+        on_text: Callable[[str], None],
+        current: Callable[[], Utterance | None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._speech_models, self._emit, self._on_text, self._current = speech_models, emit, on_text, current
+        self._spawn, self._clock = spawn, clock
+        self._schedule = InterimTranscripts()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin_turn(self) -> None:
+        """A new turn begins."""
+        self._schedule.begin_turn()
+
+    def update(self, item_id: str, state: TurnState, timing: Timing) -> None:
+        """Start a transcription if one is due. Call this whenever there is more audio."""
+        utterance = self._current()
+        if utterance is None:
+            return
+        busy = self._task is not None and not self._task.done()
+        audio_ms = utterance.samples * 1000 // RECOGNITION_RATE
+        kind = self._schedule.next_transcription(audio_ms, state, timing, busy=busy)
+        if kind is not None:
+            work = self._transcribe(item_id, utterance, utterance.new_request(), early=kind == "early")
+            self._task = self._spawn(work)
+
+    async def _transcribe(self, item_id: str, utterance: Utterance, number: int, *, early: bool) -> None:
+        started, loop = self._clock(), asyncio.get_running_loop()
+        transcript = await loop.run_in_executor(
+            self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
+        )
+        if transcript is None or utterance is not self._current():
+            return
+        if not early:
+            self._schedule.last_duration_ms = (self._clock() - started) * 1000
+        self._emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
+        self._on_text(transcript.text)

@@ -39,6 +39,18 @@ ToolChoice = Literal["auto", "none", "required"] | NamedTool
 """Whether a response may, must not or must call functions."""
 
 
+@dataclass(frozen=True)
+class OfferedTools:
+    """The functions that one response may call, of those that the prompt declares.
+
+    Attributes:
+        expected: whether a call is likely, by what the user said.
+    """
+
+    names: tuple[str, ...]
+    expected: bool = False
+
+
 Effort = Literal["low", "medium", "high"]
 """How much work goes into a response."""
 
@@ -160,6 +172,7 @@ class LanguageModel(Protocol):
         deadline: float | None = None,
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = "auto",
+        offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
     ) -> AsyncIterator[Progress]:
@@ -167,7 +180,9 @@ class LanguageModel(Protocol):
 
         Args:
             deadline: when the first speakable clause is needed, on `time.monotonic`.
-            tools: the functions that it may call.
+            tools: the functions that the prompt declares.
+            offered: those that it may call; None for all. They may change from one response to the next, and the prompt
+                stays the same.
             parallel_tool_calls: whether it may make more than one call.
             effort: how much work to put into it; the model's own measure if None.
         """

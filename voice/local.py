@@ -18,8 +18,10 @@ from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import Resampler
 from voice.history import Item
 from voice.language_model import LanguageModel
+from voice.playback import SessionSettings
 from voice.session import Session
 from voice.speech_models import SpeechModels
+from voice.tools import Tools
 
 _BLOCK_MS = 20
 """Block size of both audio streams."""
@@ -131,6 +133,9 @@ class LocalConversation:
         devices: the microphone and the loudspeaker.
         full_duplex: keep listening while the assistant speaks.
         show_line: called with each line of text to show.
+        settings: the defaults if None.
+        tools: the functions that run here, or None.
+        on_start: called with the session.
     """
 
     def __init__(
@@ -141,7 +146,11 @@ class LocalConversation:
         *,
         full_duplex: bool,
         show_line: Callable[[str], None],
+        settings: SessionSettings | None = None,
+        tools: Tools | None = None,
+        on_start: Callable[[Session], None] = lambda session: None,
     ) -> None:
+        self._settings, self._tools, self._on_start = settings, tools, on_start
         self._devices, self._full_duplex, self._show_line = devices, full_duplex, show_line
         self._language_model, self._speech_models = language_model, speech_models
         self._playback = PlaybackBuffer(devices.loudspeaker_rate)
@@ -151,8 +160,9 @@ class LocalConversation:
         """Hold the conversation until cancelled. Raises AudioDeviceError if a device cannot be opened."""
         sounddevice = _sounddevice()
         loop = asyncio.get_running_loop()
-        session = Session(self._language_model, self._speech_models, self._on_event)
+        session = Session(self._language_model, self._speech_models, self._on_event, self._settings, tools=self._tools)
         self._session = session
+        self._on_start(session)
 
         def on_input(data: Any, frames: int, time: Any, status: Any) -> None:
             loop.call_soon_threadsafe(self._append_input, data[:, 0].copy())

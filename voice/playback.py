@@ -11,11 +11,14 @@ from typing import Any
 
 from voice import events
 from voice.clause_pace import ClausePace
+from voice.function_calls import AddItem
 from voice.history import History, new_id
 from voice.instructions import INSTRUCTIONS
 from voice.language_model import Effort, LanguageModel, Message, Tool, ToolChoice, Truncation
-from voice.response import AddItem, Response, ResponseOptions
+from voice.response import Response
+from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
+from voice.tool_runs import ToolRuns
 from voice.tts import DEFAULT_VOICE
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
@@ -84,6 +87,7 @@ class Playback:
         on_event: called with events for the turn machine.
         spawn: starts a task of the conversation.
         clock: seconds, monotonic.
+        tool_runs: runs the conversation's tools; None if there are none.
     """
 
     def __init__(
@@ -95,8 +99,10 @@ class Playback:
         on_event: Callable[[Event], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
+        tool_runs: ToolRuns | None = None,
     ) -> None:
         self._language_model, self._speech_models, self._history = language_model, speech_models, history
+        self._tool_runs = tool_runs
         self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
         self._response: Response | None = None
         self._playing: list[Response] = []
@@ -117,8 +123,8 @@ class Playback:
         """How much of a paused response the user has not heard."""
         return self._response.unheard_ms if self._response is not None else 0.0
 
-    def create(self, settings: SessionSettings, metrics: TurnMetrics) -> Response:
-        """A new response, buffered until `start`."""
+    def create(self, settings: SessionSettings, metrics: TurnMetrics, text: str = "") -> Response:
+        """A new response, buffered until `start`. It says `text`, or what the language model decides."""
         on_first_audio = partial(self._on_event, FirstAudioSent())
         return Response(
             settings.response_options,
@@ -129,6 +135,8 @@ class Playback:
             self._spawn,
             self._clock,
             self._pace,
+            self._tool_runs,
+            text,
         )
 
     def start(

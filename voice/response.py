@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
-from voice.function_calls import FunctionCalls
-from voice.history import FunctionCall, HistoryItem, Item, Span, new_id
-from voice.language_model import Effort, LanguageModel, Message, Progress, Tool, ToolChoice
+from voice.function_calls import AddItem, FunctionCalls
+from voice.history import FunctionCall, Item, Span, new_id
+from voice.language_model import LanguageModel, Message, Progress
+from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
-from voice.tts import DEFAULT_VOICE
+from voice.tool_runs import MakeCall, Say, ToolRuns
+from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
@@ -45,35 +48,13 @@ _MAX_PAUSE_S = 0.3
 """The language model pauses for at most this long while the first clause is synthesized: the user waits for that
 clause, and the text after it is not needed before the clause has been played."""
 
+_MAX_STEPS = 6
+"""Times that one response may ask the language model. The last one may call nothing."""
+
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 
-
-@dataclass(frozen=True)
-class ResponseOptions:
-    """Options of one response.
-
-    Attributes:
-        speak: spoken; otherwise written.
-        voice: name of the voice that speaks.
-        speed: speaking rate of the voice, 1 is its own.
-        max_tokens: maximum length, None for what the context leaves.
-        tools: the functions that it may call.
-        parallel_tool_calls: whether it may make more than one call.
-        effort: how much work the language model puts into it; None for its own measure.
-    """
-
-    speak: bool = True
-    voice: str = DEFAULT_VOICE
-    speed: float = 1.0
-    max_tokens: int | None = None
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    parallel_tool_calls: bool = False
-    effort: Effort | None = None
-
-
-AddItem = Callable[[HistoryItem], str | None]
-"""Adds an item to the conversation; returns the id of the item before it."""
+_OnText = Callable[[str, Progress | None], None]
+"""Called with new text, and with the progress that brought it, if the language model wrote it."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +79,8 @@ class Response:
         spawn: starts the response's tasks.
         clock: seconds, monotonic.
         pace: of the conversation's clauses; updated.
+        tool_runs: runs the conversation's tools; None if there are none.
+        text: what the response says; empty if the language model decides.
 
     Attributes:
         response_id: its id on the wire; set by `release`.
@@ -119,6 +102,8 @@ class Response:
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
         pace: ClausePace,
+        tool_runs: ToolRuns | None = None,
+        text: str = "",
     ) -> None:
         self.response_id, self.item = "", self._new_message(options)
         self.items: list[Item | FunctionCall] = []
@@ -129,20 +114,21 @@ class Response:
         self._on_first_audio, self._spawn, self._pace = on_first_audio, spawn, pace
         self._paused_s = 0.0
         self.requested, self.ready = asyncio.Event(), asyncio.Event()
-        self._released = False
+        self._released = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._chunks: deque[_Chunk] = deque()
         self._sent: list[_Chunk] = []
         self._changed = asyncio.Event()
         self._generated = self._resumed = self._audio_sent = False
-        self._has_text = self._message_started = False
+        self._has_text = self._text_first = self._message_started = False
         self._finish_reason: str | None = None
         self._error: str | None = None
         self._unreported_text = ""
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
         self._add_item: AddItem | None = None
-        self._calls = FunctionCalls(emit, self._start_item)
+        self._text = text
+        self._tool_runs, self._calls = tool_runs, FunctionCalls(emit, self._start_item, tool_runs, clock)
 
     def generate(
         self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None = None
@@ -164,7 +150,8 @@ class Response:
         """
         self.response_id, self.item, self.items = response_id, self._new_message(self._options), []
         self.played_until, self._add_item = not_before, add_item
-        self._released, self.done, self._message_started = True, False, False
+        self.done, self._message_started = False, False
+        self._released.set()
         if self._unreported_text:
             self._emit(events.ResponseDraft(response_id, self._unreported_text, "", self.metrics.steps))
             self._unreported_text = ""
@@ -175,7 +162,7 @@ class Response:
     def pause(self, reason: str) -> None:
         """Fall silent now, and remove from the conversation what the user has not heard. Generation continues; its
         output is buffered."""
-        self._released = False
+        self._released.clear()
         if self._sending is not None:
             self._sending.cancel()
         unheard_ms = max(0.0, self.played_until - self._clock()) * 1000
@@ -187,9 +174,10 @@ class Response:
 
     def stop(self, reason: str) -> None:
         """Fall silent now, for good."""
-        if self._released:
+        if self._released.is_set():
             self.pause(reason)
         self.done = True
+        self._calls.leave()
         for task in (self._work, self._sending):
             if task is not None:
                 task.cancel()
@@ -243,6 +231,7 @@ class Response:
             return
         self.done = True
         outputs = self._calls.cancel(self.response_id)
+        self.metrics.tools = self._calls.steps
         items = tuple(self.items)
         self._emit(events.ResponseDone(self.response_id, self.item, items, status, reason, self.metrics))
         if self._add_item is not None:
@@ -258,9 +247,7 @@ class Response:
                     group.create_task(self._generate_clauses(language_model, messages, deadline, clauses))
                     group.create_task(self._synthesize_clauses(language_model, clauses))
             else:
-                await self._generate(
-                    language_model, messages, deadline, lambda progress: self._add_chunk(progress.committed)
-                )
+                await self._generate(language_model, messages, deadline, lambda text, _: self._add_chunk(text))
         except Exception as error:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
             if not all(isinstance(cause, ValueError) for cause in causes):
@@ -271,52 +258,90 @@ class Response:
         self._changed.set()
 
     async def _generate(
+        self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None, on_text: _OnText
+    ) -> None:
+        """Generate in steps: the language model responds, or calls tools, whose outputs the next step reads."""
+        self.requested.set()
+        if self._text:
+            self._take_text(self._text, on_text)
+            return
+        prompt = list(messages)
+        for number in range(1, _MAX_STEPS + 1):
+            self._calls.begin_step(prompt)
+            match self._tool_runs.next_step(prompt) if self._tool_runs is not None else None:
+                case Say(text=text):
+                    self._take_text(text, on_text)
+                    return
+                case MakeCall() as call:
+                    self._calls.add_confirmed(call)
+                    self._on_calls()
+                case None:
+                    await self._ask_model(language_model, prompt, deadline, on_text, number)
+            say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
+            outputs = await wait_for_outputs(self._calls, self._released, say)
+            if outputs is None:
+                return
+            prompt += outputs
+
+    async def _ask_model(
         self,
         language_model: LanguageModel,
         messages: Sequence[Message],
         deadline: float | None,
-        on_progress: Callable[[Progress], None],
+        on_text: _OnText,
+        number: int,
     ) -> None:
-        self.requested.set()
-        options = self._options
+        """One step of the language model; `number` counts from 1."""
+        options, tool_choice = self._options, self._options.tool_choice
+        if number == _MAX_STEPS or (number > 1 and tool_choice != "auto"):  # a required call has been made
+            tool_choice = "none"
         stream = language_model.reply(
             messages,
             max_tokens=options.max_tokens,
             deadline=deadline,
             tools=options.tools,
-            tool_choice=options.tool_choice,
+            tool_choice=tool_choice,
+            offered=self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None,
             parallel_tool_calls=options.parallel_tool_calls,
             effort=options.effort,
         )
+        steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:
-            if progress.committed:
-                self._stamp("first_committed")
-                self._has_text = self._has_text or not progress.committed.isspace()
-            self.metrics.steps, self.metrics.tokens = progress.step, progress.tokens
+            self.metrics.steps, self.metrics.tokens = steps + progress.step, tokens + progress.tokens
             self.metrics.prompt_tokens, self.metrics.cached_tokens = (
                 progress.prompt_tokens,
                 progress.cached_tokens,
             )
             self._finish_reason = progress.finished
-            if self._released:
-                self._emit(events.ResponseDraft(self.response_id, progress.committed, progress.draft, progress.step))
-            else:
-                self._unreported_text += progress.committed
-            on_progress(progress)
+            self._take_text(progress.committed, on_text, progress)
             if progress.tool_calls:
-                self._take_calls(progress)
+                self._text_first = self._has_text if not self._calls else self._text_first
+                for delta in progress.tool_calls:
+                    self._calls.add(delta)
+                self._on_calls()
 
-    def _take_calls(self, progress: Progress) -> None:
-        for delta in progress.tool_calls:
-            self._calls.add(delta)
-        self.ready.set()
-        if self._released:
+    def _take_text(self, committed: str, on_text: _OnText, progress: Progress | None = None) -> None:
+        """Take more of the text: from the language model, or ready-made."""
+        if committed:
+            self._stamp("first_committed")
+            self._has_text = self._has_text or not committed.isspace()
+        if self._released.is_set():
+            draft = progress.draft if progress is not None else ""
+            self._emit(events.ResponseDraft(self.response_id, committed, draft, self.metrics.steps))
+        else:
+            self._unreported_text += committed
+        on_text(committed, progress)
+
+    def _on_calls(self) -> None:
+        if self._calls.need_release:
+            self.ready.set()
+        if self._released.is_set():
             self._send_calls()
 
     def _send_calls(self) -> None:
-        if self._has_text and self._calls.has_unsent:
+        if self._text_first and self._calls.has_unsent:
             self._start_message()
-        self._calls.send(self.response_id)
+        self._calls.send(self.response_id, self._add_item)
 
     async def _generate_clauses(
         self,
@@ -327,23 +352,31 @@ class Response:
     ) -> None:
         splitter, previous = ClauseSplitter(self._pace), self._clock()
 
-        def queue_clause(clause: Clause) -> None:
+        def queue_clause(clause: Clause, *, generated: bool = True) -> None:
             nonlocal previous
             self._stamp("first_clause")
             clauses.put_nowait(clause)
+            if not generated:
+                return
             now, start = self._clock(), max(previous, self.metrics.stamps.get("first_committed", previous))
             self._pace.add_generation(clause.num_words, max(0.0, now - start - self._paused_s))
             previous, self._paused_s = now, 0.0
 
-        def on_progress(progress: Progress) -> None:
-            for clause in splitter.push(progress.committed):
-                queue_clause(clause)
-            if "first_clause" not in self.metrics.stamps and min(progress.confidence, default=0.0) >= _NEARLY_CERTAIN:
+        def on_text(committed: str, progress: Progress | None) -> None:
+            nonlocal previous
+            if progress is None:
+                previous = math.inf  # what the language model writes next starts a count of its own
+            elif committed:
+                previous = min(previous, self._clock())
+            for clause in splitter.push(committed):
+                queue_clause(clause, generated=progress is not None)
+            certain = progress is not None and min(progress.confidence, default=0.0) >= _NEARLY_CERTAIN
+            if progress is not None and certain and "first_clause" not in self.metrics.stamps:
                 self._synthesize_early(splitter.peek(progress.draft))
 
-        await self._generate(language_model, messages, deadline, on_progress)
+        await self._generate(language_model, messages, deadline, on_text)
         for clause in splitter.flush():
-            queue_clause(clause)
+            queue_clause(clause, generated=previous < math.inf)
         clauses.put_nowait(None)
 
     def _synthesize_early(self, clause: Clause | None) -> None:
@@ -420,6 +453,7 @@ class Response:
             self._send_chunk(self._chunks.popleft())
             self._changed.set()
         if self._error is not None:
+            self._calls.leave()
             self._finish("failed", self._error)
             return
         if not self._calls:

@@ -26,12 +26,14 @@ class ResponseRequest:
         items: what to respond to; None for the conversation.
         in_conversation: whether the response becomes part of the conversation.
         tag: any value of the client's; `ResponseStarted` carries it.
+        text: what the response says; empty if the language model decides.
     """
 
     settings: SessionSettings
     items: tuple[HistoryItem, ...] | None = None
     in_conversation: bool = True
     tag: object = None
+    text: str = ""
 
     def messages(self, conversation: History) -> list[Message]:
         """The prompt."""

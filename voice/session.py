@@ -7,7 +7,6 @@ the decisions: a session feeds it events and carries out its actions.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -18,11 +17,11 @@ from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
 from voice.audio.echo import EchoDetector
 from voice.audio.input_buffer import InputBuffer
-from voice.audio.resampling import Resampler, resample
+from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
 from voice.history import History, Item, new_id, silent_turn
-from voice.interim_transcripts import InterimTranscripts
+from voice.interim_transcripts import InterimTranscriber
 from voice.language_model import LanguageModel, Message
 from voice.out_of_band import OutOfBandResponses
 from voice.playback import Playback, SessionSettings
@@ -30,12 +29,13 @@ from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
+from voice.tool_runs import ToolRuns
+from voice.tools import Tools
 from voice.turn_actions import Action
 from voice.turn_machine import Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
 from voice.turn_transcripts import TurnTranscripts
-
-_log = logging.getLogger("rejoinder.voice")
+from voice.unprompted import Announcement, UnpromptedResponses
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class Session:
         speech_models: the shared models.
         on_event: called with every session event, on the event loop.
         clock: seconds, monotonic.
+        tools: the functions that run here; the settings declare which of them responses may call.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Session:
         settings: SessionSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         history: History | None = None,
+        tools: Tools | None = None,
     ) -> None:
         self.settings = settings or SessionSettings()
         self.history = history or History()
@@ -70,21 +72,24 @@ class Session:
         self._on_event, self._clock = on_event, clock
         self._recognizer = speech_models.recognizer.for_language(self.settings.language)
         self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
-        self._resampler: tuple[int, Resampler] = (RECOGNITION_RATE, Resampler(RECOGNITION_RATE, RECOGNITION_RATE))
+        self._resampler = InputResampler()
         self._input = InputBuffer()
         self._echo = EchoDetector()
         self._utterance: Utterance | None = None
         self._utterance_start_ms = 0
         self._item_id = ""
-        self._interim_task: asyncio.Task[None] | None = None
-        self._interim = InterimTranscripts()
+        self._interim = InterimTranscriber(
+            speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
+        )
         self._prefilled_words = 0
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
         self._pauses = endpointing.PauseHistory()
         self._speculation: Speculation | None = None
         self._num_speculations = 0
+        self._unprompted = UnpromptedResponses(self._respond_unprompted)
+        tool_runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result)
         self._playback = Playback(
-            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock
+            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, tool_runs
         )
         self._out_of_band = OutOfBandResponses(language_model, speech_models, self._emit, self._spawn, clock)
         self._response_request: ResponseRequest | None = None
@@ -117,9 +122,7 @@ class Session:
         Raises:
             RequestError: more audio than a turn may hold has arrived without a commit.
         """
-        if self._resampler[0] != rate:
-            self._resampler = (rate, Resampler(rate, RECOGNITION_RATE, delayed=True))
-        audio = self._resampler[1].push(samples)
+        audio = self._resampler.push(samples, rate)
         if not self.settings.detect_turns and self._input.buffered_ms > self.settings.rules.timing.max_turn_ms:
             raise RequestError(
                 "input_audio_buffer_full",
@@ -137,12 +140,14 @@ class Session:
             self._apply(self._echo.suppress_echo(frame, self._input, self.settings.rules.threshold))
         if self.state.user is User.QUIET:
             self._input.keep_last(self.settings.rules.timing.prefix_ms + 1000)
-        self._start_interim_transcript()
+        self._interim.update(self._item_id, self.state, self.settings.rules.timing)
 
     def _emit(self, event: events.SessionEvent) -> None:
         if isinstance(event, events.ResponseAudio):
             self._echo.add_playback(event.samples, self._clock())
         self._on_event(event)
+        if isinstance(event, events.ResponseDone):
+            self._unprompted.done(event)
 
     async def wait_for_capacity(self) -> None:
         """Wait until more audio can be taken. This slows down clients that send much faster than real time, so that
@@ -188,6 +193,10 @@ class Session:
             )
         self._response_request = request
         self._apply(turn_machine.ResponseRequested())
+
+    def announce(self, announcement: Announcement) -> None:
+        """Say a text as soon as both sides are silent."""
+        self._unprompted.announce(announcement)
 
     def cancel(self, response_id: str | None = None) -> None:
         """Stop the active response, or the out-of-band response with this id.
@@ -260,6 +269,15 @@ class Session:
             self._carry_out(action)
         if self.state.phase != phase_before:
             self._emit(events.PhaseChanged(self.state.phase))
+        self._respond_unprompted()
+
+    def _respond_unprompted(self) -> None:
+        """Say what nobody has asked for, if both sides are silent."""
+        if not self.state.silent or self._response_request is not None:
+            return
+        if (request := self._unprompted.next_request(self.settings)) is not None:
+            self._response_request = request
+            self._apply(turn_machine.ResponseRequested())
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -442,32 +460,12 @@ class Session:
         if self.state.user is User.QUIET:
             self._discard_speculation()  # if a response has started, it is not this one
 
-    def _start_interim_transcript(self) -> None:
-        utterance = self._utterance
-        if utterance is None:
-            return
-        busy = self._interim_task is not None and not self._interim_task.done()
-        audio_ms = utterance.samples * 1000 // RECOGNITION_RATE
-        kind = self._interim.next_transcription(audio_ms, self.state, self.settings.rules.timing, busy=busy)
-        if kind is not None:
-            work = self._make_interim_transcript(utterance, utterance.new_request(), early=kind == "early")
-            self._interim_task = self._spawn(work)
-
-    async def _make_interim_transcript(self, utterance: Utterance, number: int, *, early: bool) -> None:
-        item_id, started, loop = self._item_id, self._clock(), asyncio.get_running_loop()
-        transcript = await loop.run_in_executor(
-            self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
-        )
-        if transcript is None or utterance is not self._utterance:
-            return
-        if not early:
-            self._interim.last_duration_ms = (self._clock() - started) * 1000
-        self._emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
-        num_words = len(transcript.text.split())
+    def _on_interim_transcript(self, text: str) -> None:
+        num_words = len(text.split())
         worthwhile = num_words >= self._prefilled_words + _MIN_PREFILL_WORDS
         if worthwhile and not self._responding and not self.state.speculating:
             self._prefilled_words = num_words
-            self._prepare(Message("user", transcript.text))
+            self._prepare(Message("user", text))
 
     # Responses.
 
@@ -476,15 +474,17 @@ class Session:
         settings = request.settings
         speculation, messages = self._speculation, request.messages(self.history)
         response = None
-        if speculation is not None and (speculation.settings, speculation.messages) == (settings, messages):
+        prompt = (settings, messages)
+        if speculation is not None and (speculation.settings, speculation.messages) == prompt and not request.text:
             response = speculation.response
         if response is not None:
             self._speculation = None
             response.metrics.speculation_used = True
         else:
             self._discard_speculation()
-            response = self._playback.create(settings, self._metrics)
+            response = self._playback.create(settings, self._metrics, request.text)
         self._metrics = TurnMetrics(new_id("turn"))  # a response that no turn caused has metrics of its own
+        self._unprompted.started(request, response)
         self._playback.start(response, settings, partial(self._complete_messages, request), request.tag)
 
     async def _complete_messages(self, request: ResponseRequest) -> list[Message]:

@@ -135,6 +135,11 @@ class TurnState:
     idle_since_ms: int | None = None
 
     @property
+    def silent(self) -> bool:
+        """Whether neither side speaks, and nothing that was said is pending."""
+        return self.user is User.QUIET and self.assistant is Assistant.IDLE and self.transcribing_turn is None
+
+    @property
     def phase(self) -> Phase:
         """The state in one word, as `rejoinder.phase` reports it."""
         if self.user is User.SPEAKING:

@@ -33,6 +33,19 @@ END_OF_TURN: tuple[str, Stamp, Stamp] = ("end_of_turn", "speech_end", "end_decid
 """The wait for the end of the turn, which runs in parallel with those stages."""
 
 
+@dataclass(frozen=True)
+class ToolStep:
+    """A call of a tool in a turn.
+
+    Attributes:
+        ms: how long it took; None if it was still running when the response ended.
+    """
+
+    name: str
+    ms: float | None
+    status: Literal["returned", "failed", "running"]
+
+
 @dataclass
 class TurnMetrics:
     """Timestamps and counts of one turn.
@@ -49,6 +62,7 @@ class TurnMetrics:
         waited_ms: the silence that ended the turn.
         end_probability: the endpointer's probability that the turn was over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
+        tools: the calls of the conversation's tools.
     """
 
     turn_id: str
@@ -63,6 +77,7 @@ class TurnMetrics:
     end_probability: float | None = None
     drafts_spoken: int = 0
     drafts_dropped: int = 0
+    tools: list[ToolStep] = field(default_factory=list)
 
     def stamp(self, name: Stamp, time: float) -> None:
         """Record when something first happened; later calls for the same name are ignored."""

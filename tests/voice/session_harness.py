@@ -12,6 +12,7 @@ from tests.fakes import FakeLanguageModel, FakeRecognizer, FakeVoice, fake_speec
 from voice import events
 from voice.playback import SessionSettings
 from voice.session import Session
+from voice.tools import Tools
 
 BLOCK_S = 0.02
 E = TypeVar("E")
@@ -20,12 +21,14 @@ E = TypeVar("E")
 class SessionHarness:
     """A session, its fakes, and a log of every event with its time."""
 
-    def __init__(self, settings: SessionSettings | None = None) -> None:
+    def __init__(self, settings: SessionSettings | None = None, tools: Tools | None = None) -> None:
         self.language_model, self.recognizer, self.voice = FakeLanguageModel(), FakeRecognizer(), FakeVoice()
         self.log: list[tuple[float, events.SessionEvent]] = []
         self.loop = asyncio.get_running_loop()
         speech_models = fake_speech_models(self.recognizer, self.voice)
-        self.session = Session(self.language_model, speech_models, self.record, settings, clock=self.loop.time)
+        self.session = Session(
+            self.language_model, speech_models, self.record, settings, clock=self.loop.time, tools=tools
+        )
 
     def record(self, event: events.SessionEvent) -> None:
         self.log.append((self.loop.time(), event))
@@ -48,10 +51,12 @@ class SessionHarness:
 
 
 def run_session(
-    scenario: Callable[[SessionHarness], Coroutine[Any, Any, None]], settings: SessionSettings | None = None
+    scenario: Callable[[SessionHarness], Coroutine[Any, Any, None]],
+    settings: SessionSettings | None = None,
+    tools: Tools | None = None,
 ) -> SessionHarness:
     async def run() -> SessionHarness:
-        harness = SessionHarness(settings)
+        harness = SessionHarness(settings, tools)
         await scenario(harness)
         await harness.session.close()
         return harness

@@ -8,7 +8,7 @@ import numpy as np
 import soxr
 from numpy.lib.stride_tricks import sliding_window_view
 
-from voice.audio.codec import Samples
+from voice.audio.codec import RECOGNITION_RATE, Samples
 
 _MAX_PHASES = 8
 """Ratios of larger numbers, as of 44.1 kHz, need more filters than are worth keeping."""
@@ -80,6 +80,19 @@ class Resampler:
             return samples
         out: Samples = self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32), last=last)
         return out
+
+
+class InputResampler:
+    """Converts a stream to the rate of speech recognition. Its own rate may change."""
+
+    def __init__(self) -> None:
+        self._rate, self._resampler = RECOGNITION_RATE, Resampler(RECOGNITION_RATE, RECOGNITION_RATE)
+
+    def push(self, samples: Samples, rate: int) -> Samples:
+        """Convert the next block, which is at `rate` Hz."""
+        if rate != self._rate:
+            self._rate, self._resampler = rate, Resampler(rate, RECOGNITION_RATE, delayed=True)
+        return self._resampler.push(samples)
 
 
 def resample(samples: Samples, source: int, target: int) -> Samples:

@@ -1,0 +1,47 @@
+"""Tools for tests: they return what they are told to, after a while, and record their calls."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from voice.language_model import Tool
+from voice.playback import SessionSettings
+from voice.tools import ToolOutput, ToolTraits
+
+
+@dataclass
+class FakeTools:
+    """The tools `traits`, each of which takes `seconds` and returns `output`."""
+
+    known: dict[str, ToolTraits] = field(default_factory=lambda: {"look": ToolTraits(read_only=True)})
+    seconds: float = 0.0
+    output: ToolOutput = field(default_factory=lambda: ToolOutput("14 degrees"))
+    failing: bool = False
+    started: list[tuple[str, str]] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    said: str = ""
+
+    def traits(self, name: str) -> ToolTraits | None:
+        return self.known.get(name)
+
+    def question(self, name: str, arguments: str) -> str:
+        return f"Shall I {name}?"
+
+    async def call(self, name: str, arguments: str, said: str) -> ToolOutput:
+        self.said = said
+        self.started.append((name, arguments))
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cancelled.append(name)
+            raise
+        if self.failing:
+            raise RuntimeError("out of paper")
+        self.finished.append(name)
+        return self.output
+
+    @property
+    def settings(self) -> SessionSettings:
+        return SessionSettings(tools=tuple(Tool(name) for name in self.known))

@@ -1,0 +1,32 @@
+"""Whether the user agreed to a consequential call: only a clear yes counts. English."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+_YES = frozenset(
+    "yes yeah yep yup yea aye sure ok okay alright absolutely definitely certainly correct affirmative".split()
+)
+_YES_PHRASES = (
+    "go ahead", "do it", "do that", "please do", "of course", "all right", "that's right", "that is right",
+    "that's correct", "that is correct", "sounds good", "go for it", "i agree", "i do", "i am sure", "i'm sure",
+    "you can", "you may", "make it so",
+)  # fmt: skip
+_FILLERS = frozenset("please thanks thank you uh um well oh i think so that's is it the exactly right now then".split())
+_NO = frozenset("no nope nah never cancel stop don't wrong negative".split())
+_NO_PHRASES = ("do not", "not now", "never mind", "forget it", "leave it", "rather not")
+
+
+def reply_to_question(text: str) -> Literal["yes", "no", "unclear"]:
+    """What the user said to "Shall I …?". A yes with anything more in it ("yes, but tomorrow") is unclear."""
+    normalized = " ".join(re.sub(r"[^\w' ]", " ", text.lower().replace("’", "'")).split())
+    words = normalized.split()
+    if set(words) & _NO or any(phrase in normalized for phrase in _NO_PHRASES):
+        return "no" if len(words) <= 6 and not set(words) & _YES else "unclear"
+    agreed = bool(set(words) & _YES)
+    for phrase in _YES_PHRASES:
+        found = re.search(rf"\b{re.escape(phrase)}\b", normalized)
+        if found:
+            agreed, normalized = True, normalized.replace(phrase, " ")
+    return "yes" if agreed and set(normalized.split()) <= _YES | _FILLERS else "unclear"

@@ -1,0 +1,210 @@
+"""The calls of one conversation's tools: each runs in a task of its own, apart from the response that made it, so that
+an interruption loses no result and starts nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from voice.confirmation import reply_to_question
+from voice.history import PENDING_OUTPUT
+from voice.language_model import Message, OfferedTools, Tool, ToolCall
+from voice.tools import ToolOutput, Tools, ToolTraits, canonical
+
+_log = logging.getLogger("rejoinder.voice")
+
+NOT_CONFIRMED = "Not done yet: the user has to agree first, and was asked."
+"""The output of a consequential call before the user has agreed."""
+
+REPEATED = "This call was already made in this turn: its result is above. Answer the user with it."
+"""The output of a call that the same turn has made before."""
+
+DECLINED = "All right, I won't."
+"""Said when the user refuses a consequential call."""
+
+_MAX_SPEECHES = 64
+"""Outputs with words to say that are remembered: those of the newest calls."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """The next step of a response is to say this."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class MakeCall:
+    """The next step of a response is this call, to which the user has agreed."""
+
+    name: str
+    arguments: str
+
+
+class ToolRuns:
+    """The calls of one conversation.
+
+    Args:
+        spawn: starts a task of the conversation, which is cancelled when it ends.
+        on_late_output: called when the conversation has an output that no response has read.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        spawn: Callable[[Coroutine[Any, Any, ToolOutput]], asyncio.Task[ToolOutput]],
+        on_late_output: Callable[[], None],
+    ) -> None:
+        self._tools, self._spawn, self._on_late_output = tools, spawn, on_late_output
+        self._running: dict[tuple[str, str], asyncio.Task[ToolOutput]] = {}
+        self._newest: dict[tuple[str, str], str] = {}
+        self._speeches: dict[str, str] = {}
+
+    def traits(self, name: str) -> ToolTraits | None:
+        """How a tool is called; None for a function of the client."""
+        return self._tools.traits(name)
+
+    def offered(self, tools: Sequence[Tool], messages: Sequence[Message]) -> OfferedTools:
+        """The functions that a response to `messages` may call: all but the tools that have nothing to do with what the
+        user said. A call is likely where a tool has."""
+        said, names, expected = _said(messages), list[str](), False
+        for tool in tools:
+            traits = self._tools.traits(tool.name)
+            pattern = "" if traits is None else traits.said
+            if re.search(pattern, said, re.IGNORECASE):
+                names.append(tool.name)
+                expected = expected or bool(pattern)
+        return OfferedTools(tuple(names), expected)
+
+    def may_start_early(self, name: str) -> bool:
+        """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
+        user."""
+        traits = self._tools.traits(name)
+        return traits is not None and (traits.read_only or traits.consequential)
+
+    def start(self, call: ToolCall, prompt: Sequence[Message], *, confirmed: bool = False) -> asyncio.Task[ToolOutput]:
+        """Start a call. A call with the same arguments that is still running is not started again: both get its
+        output. Nor is one that was made since the user last spoke.
+
+        Args:
+            prompt: the conversation before the call.
+            confirmed: the user has agreed to it.
+        """
+        traits = self._tools.traits(call.name)
+        assert traits is not None
+        if _was_made(prompt, call):
+            return self._spawn(_refuse())
+        if traits.consequential and not confirmed:
+            return self._spawn(self._ask(call))
+        key = _key(call)
+        self._newest[key] = call.id
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = self._spawn(self._run(call, traits, _said(prompt)))
+            running.add_done_callback(lambda _: self._running.pop(key, None))
+        return self._spawn(self._output(call, running))
+
+    def returned_late(self, call: ToolCall) -> None:
+        """The output of a call has joined the conversation after its response ended. It is reported, unless the same
+        call was made again: then that one's response has the output."""
+        if self._newest.get(_key(call)) == call.id:
+            self._on_late_output()
+
+    async def _ask(self, call: ToolCall) -> ToolOutput:
+        return self._remember(call, ToolOutput(NOT_CONFIRMED, self._tools.question(call.name, call.arguments)))
+
+    async def _output(self, call: ToolCall, running: asyncio.Task[ToolOutput]) -> ToolOutput:
+        return self._remember(call, await asyncio.shield(running))
+
+    def _remember(self, call: ToolCall, output: ToolOutput) -> ToolOutput:
+        if output.speech:
+            self._speeches[call.id] = output.speech
+            if len(self._speeches) > _MAX_SPEECHES:
+                del self._speeches[next(iter(self._speeches))]
+        return output
+
+    async def _run(self, call: ToolCall, traits: ToolTraits, said: str) -> ToolOutput:
+        _log.info("calling %s", call.name)
+        try:
+            async with asyncio.timeout(traits.timeout_s):
+                return await self._tools.call(call.name, call.arguments, said)
+        except TimeoutError:
+            _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
+            text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
+            return ToolOutput(text, failed=True)
+        except Exception as error:
+            _log.warning("%s failed", call.name, exc_info=True)
+            return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
+
+    def next_step(self, messages: Sequence[Message]) -> Say | MakeCall | None:
+        """What a response to `messages` does next without the language model: say the words that the last outputs came
+        with, or make the call to which the user has just agreed. None to ask the language model."""
+        outputs = _trailing_outputs(messages)
+        speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
+        if speeches and all(speeches):
+            return Say(" ".join(dict.fromkeys(speeches)))
+        return self._answered_question(messages)
+
+    def _answered_question(self, messages: Sequence[Message]) -> Say | MakeCall | None:
+        """The user's reply to the question before a consequential call. It must be the newest message, and the
+        question must have been heard to its end."""
+        if len(messages) < 4 or [message.role for message in messages[-3:]] != ["tool", "assistant", "user"]:
+            return None
+        output, question, reply = messages[-3:]
+        calls = [call for message in messages for call in message.tool_calls if call.id == output.tool_call_id]
+        if output.content != NOT_CONFIRMED or not calls or not question.content.endswith("?"):
+            return None
+        traits = self._tools.traits(calls[-1].name)
+        if traits is None or not traits.consequential:
+            return None
+        match reply_to_question(reply.content):
+            case "yes":
+                return MakeCall(calls[-1].name, calls[-1].arguments)
+            case "no":
+                return Say(DECLINED)
+        return None
+
+
+def _said(messages: Sequence[Message]) -> str:
+    """What the user said last; with what they said before, if it answers a question of the assistant."""
+    spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
+    while spoken and spoken[-1].role != "user":
+        spoken.pop()
+    texts = [message.content for message in spoken[-1:]]
+    if len(spoken) >= 3 and spoken[-2].role == "assistant" and spoken[-2].content.endswith("?"):
+        texts.insert(0, spoken[-3].content)
+    return " ".join(texts)
+
+
+def _key(call: ToolCall) -> tuple[str, str]:
+    return call.name, canonical(call.arguments)
+
+
+def _trailing_outputs(messages: Sequence[Message]) -> list[Message]:
+    """The outputs at the end of a conversation, if all of the calls have returned."""
+    outputs: list[Message] = []
+    for message in reversed(messages):
+        if message.role != "tool":
+            break
+        outputs.insert(0, message)
+    return [] if any(output.content == PENDING_OUTPUT for output in outputs) else outputs
+
+
+def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
+    """Whether this call was made, and has returned, since the user last spoke."""
+    pending = {message.tool_call_id for message in prompt if message.content == PENDING_OUTPUT}
+    for message in reversed(prompt):
+        if message.role == "user":
+            return False
+        for made in message.tool_calls:
+            if _key(made) == _key(call) and made.id not in pending:
+                return True
+    return False
+
+
+async def _refuse() -> ToolOutput:
+    return ToolOutput(REPEATED)

@@ -1,0 +1,71 @@
+"""What the assistant says when nobody has just spoken: that a slow tool has returned, and announcements, such as that
+of a timer. It waits until both sides are silent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from voice import events
+from voice.playback import SessionSettings
+from voice.response import Response
+from voice.response_request import ResponseRequest
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A text to say, and what to call once the user has heard some of it."""
+
+    text: str
+    on_heard: Callable[[], None] = lambda: None
+
+
+class UnpromptedResponses:
+    """What one conversation has yet to say unprompted.
+
+    Args:
+        on_added: called when there is something to say.
+    """
+
+    def __init__(self, on_added: Callable[[], None]) -> None:
+        self._on_added = on_added
+        self._announcements: deque[Announcement] = deque()
+        self._current: tuple[Announcement, Response] | None = None
+        self._has_result = False
+
+    def announce(self, announcement: Announcement) -> None:
+        """Say a text, after those before it. One that nobody heard, because it was interrupted, is said again."""
+        self._announcements.append(announcement)
+        self._on_added()
+
+    def add_result(self) -> None:
+        """The conversation has the output of a tool that no response has read."""
+        self._has_result = True
+        self._on_added()
+
+    def next_request(self, settings: SessionSettings) -> ResponseRequest | None:
+        """The response to start now, as both sides are silent."""
+        if self._has_result:
+            choice = settings.tool_choice
+            return ResponseRequest(replace(settings, tool_choice="auto" if choice == "auto" else "none"))
+        if self._announcements and self._current is None:
+            return ResponseRequest(settings, text=self._announcements[0].text)
+        return None
+
+    def started(self, request: ResponseRequest, response: Response) -> None:
+        """A response of the conversation starts."""
+        if not request.text:
+            self._has_result = False
+        elif self._announcements:
+            self._current = (self._announcements.popleft(), response)
+
+    def done(self, done: events.ResponseDone) -> None:
+        """A response has ended."""
+        if self._current is None or self._current[1].item is not done.item:
+            return
+        announcement, self._current = self._current[0], None
+        if done.item.heard_text.strip():
+            announcement.on_heard()
+        elif done.status == "cancelled":
+            self._announcements.appendleft(announcement)
