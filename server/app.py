@@ -6,7 +6,7 @@ import resource
 import socket as sockets
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -25,6 +25,10 @@ from server.realtime.client_secrets import ClientSecrets, create_client_secret
 from server.realtime.websocket import serve_realtime
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
+from server.tools.server_tools import ServerTools
+from server.tools.tool_selection import SelectingLanguageModel
+from voice.instructions import INSTRUCTIONS
+from voice.language_model import Message
 
 _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:"),
@@ -71,10 +75,12 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        if audiosocket is None:
-            yield
-            return
-        async with audiosocket_server(audiosocket, telephony):
+        async with AsyncExitStack() as stack:
+            if context.tools is not None:
+                await stack.enter_async_context(context.tools.running())
+                read_ahead(context, context.tools)
+            if audiosocket is not None:
+                await stack.enter_async_context(audiosocket_server(audiosocket, telephony))
             yield
 
     return Starlette(
@@ -89,6 +95,13 @@ def build_app(
         ],
         middleware=[Middleware(_SecurityHeaders)],
     )
+
+
+def read_ahead(context: ServerContext, tools: ServerTools) -> None:
+    """Read the default instructions and the tools, whose text all conversations share, before anybody connects."""
+    messages = [Message("system", INSTRUCTIONS)]
+    declarations = [tool.declaration for tool in tools.registry]
+    SelectingLanguageModel(context.new_language_model()).prepare(messages, tools=declarations)
 
 
 def _peak_memory_mb() -> int:

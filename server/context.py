@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from model.engine.engine import Engine
 from server.observability.turn_log import TurnRecord
+from server.tools.server_tools import ServerTools
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
 
@@ -26,6 +27,7 @@ class ServerContext:
         record_turn: called with every completed turn. If None, turns are not recorded.
         engine: generates the responses of the text API. If None, the API has no language model.
         mcp_servers: URLs of the MCP servers that conversations may use.
+        tools: the server's own tools, which conversations may ask for.
         connections: every open conversation, including phone calls.
     """
 
@@ -39,6 +41,7 @@ class ServerContext:
     record_turn: Callable[[TurnRecord], None] | None = None
     engine: Engine | None = None
     mcp_servers: frozenset[str] = frozenset()
+    tools: ServerTools | None = None
     connections: set[object] = field(default_factory=set)
 
     @property

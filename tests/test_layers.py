@@ -22,9 +22,9 @@ LAYERS = {
     "server": [
         ["openmp"],
         ["auth"],
-        ["observability"],
+        ["observability", "tools"],
         ["context"],
-        ["simulator", "tools"],
+        ["simulator"],
         ["realtime", "chat_completions"],
         ["telephony", "report"],
         ["app"],

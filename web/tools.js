@@ -1,24 +1,48 @@
-// Functions that the assistant may call in this page. Calls are shown in the transcript and logged to the console.
+// The server's tools, and functions that the assistant may call in this page. Calls are shown in the transcript and
+// logged to the console.
 //
 // Add one from the console or from a script: rejoinder.tools.add({ name, description, parameters }, async (args) => …)
+
+const TOKEN_KEY = "rejoinder-token";
+
+/** Names this browser to the server, so that its timers and notes are there again next time. */
+function token() {
+  try {
+    let stored = localStorage.getItem(TOKEN_KEY);
+    if (!stored) {
+      stored = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+      localStorage.setItem(TOKEN_KEY, stored);
+    }
+    return stored;
+  } catch {
+    return undefined; // storage is blocked: timers last as long as the connection
+  }
+}
 
 export class Tools {
   /** `onCall` is called with { itemId, name, args, output } when a call is made, and again when it has returned. */
   constructor(realtime, onCall) {
-    Object.assign(this, { realtime, onCall, functions: new Map(), waiting: false, responding: false });
+    Object.assign(this, { realtime, onCall, functions: new Map(), names: new Map(), waiting: false, responding: false });
     realtime.addEventListener("response.created", () => { this.responding = true; });
     realtime.addEventListener("response.done", () => {
       this.responding = false;
       this.respond();
     });
     realtime.addEventListener("response.function_call_arguments.done", ({ detail }) => this.call(detail));
+    realtime.addEventListener("conversation.item.added", ({ detail: { item } }) => {
+      if (item.type === "mcp_call") this.report(item.id, item.name, item.arguments);
+    });
+    realtime.addEventListener("response.mcp_call_arguments.done", ({ detail: { item_id: itemId, arguments: args } }) => {
+      this.report(itemId, this.names.get(itemId), args);
+    });
     realtime.addEventListener("conversation.item.done", ({ detail: { item } }) => {
       if (item.type === "mcp_call") this.report(item.id, item.name, item.arguments, item.output ?? item.error?.message);
     });
   }
 
   get declarations() {
-    return [...this.functions.values()].map(({ declaration }) => declaration);
+    const own = { type: "mcp", server_label: "rejoinder", server_url: "rejoinder:tools", authorization: token() };
+    return [own, ...[...this.functions.values()].map(({ declaration }) => declaration)];
   }
 
   /** Declare a function. `run` gets its arguments as an object and returns, or resolves to, its result. */
@@ -51,6 +75,7 @@ export class Tools {
 
   report(itemId, name, args, output) {
     console.info(`function call ${name}(${args})${output === undefined ? "" : ` → ${output}`}`);
+    this.names.set(itemId, name);
     this.onCall({ itemId, name, args, output });
   }
 }

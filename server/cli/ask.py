@@ -14,13 +14,15 @@ from rich.console import Console
 
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
-from server.cli.options import with_model_options
+from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.tool_selection import SelectingLanguageModel
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
 from voice.audio.wav import read_wav, write_wav
-from voice.history import Item
+from voice.history import FunctionCall, Item
 from voice.playback import SessionSettings
 from voice.session import Session
 
@@ -33,12 +35,13 @@ _err = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """A question as text or as a WAV file, and where the response goes."""
+    """A question as text or as a WAV file, where the response goes, and the tools that may be called."""
 
     text: str | None
     wav: Path | None
     out: Path | None
     as_json: bool
+    tools: ToolSettings
 
 
 async def run(question: Question, model_options: ModelOptions, out: Console, err: Console) -> None:
@@ -49,23 +52,42 @@ async def run(question: Question, model_options: ModelOptions, out: Console, err
         ValueError: the transcription or the response failed.
     """
     recording = read_wav(question.wav) if question.wav else None
+    server_tools = ServerTools(question.tools)
     model_options = resolve_model(model_options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
-    settings = SessionSettings(detect_turns=False, speak=question.out is not None)
-    session = Session(Conversation(engine), speech_models, session_events.put_nowait, settings)
-    try:
-        if recording is None:
-            session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
-        else:
-            for start in range(0, len(recording), int(_BLOCK_S * RECOGNITION_RATE)):
-                session.append(recording[start : start + int(_BLOCK_S * RECOGNITION_RATE)], RECOGNITION_RATE)
-            session.commit()
-        session.respond()
-        await _print_response(question, session_events, out)
-    finally:
-        await session.close()
-        engine.close()
+    async with server_tools.running():
+        tools = server_tools.local_conversation()
+        settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
+        session = Session(
+            SelectingLanguageModel(Conversation(engine)),
+            speech_models,
+            session_events.put_nowait,
+            settings,
+            tools=tools,
+        )
+        try:
+            await _ask(question, recording, session, session_events, out)
+        finally:
+            await session.close()
+            engine.close()
+
+
+async def _ask(
+    question: Question,
+    recording: Samples | None,
+    session: Session,
+    session_events: asyncio.Queue[events.SessionEvent],
+    out: Console,
+) -> None:
+    if recording is None:
+        session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
+    else:
+        for start in range(0, len(recording), int(_BLOCK_S * RECOGNITION_RATE)):
+            session.append(recording[start : start + int(_BLOCK_S * RECOGNITION_RATE)], RECOGNITION_RATE)
+        session.commit()
+    session.respond()
+    await _print_response(question, session_events, out)
 
 
 async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent], out: Console) -> None:
@@ -94,6 +116,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         result = {
             "question": transcript,
             "answer": done.item.text.strip(),
+            "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
             "stages_ms": done.metrics.stages_ms(),
             "steps": done.metrics.steps,
             "tokens": done.metrics.tokens,
@@ -109,6 +132,10 @@ def ask_command(
     wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    no_builtin_tools: NoBuiltinToolsOption = False,
+    data: DataOption = None,
     *,
     model_options: ModelOptions,
 ) -> None:
@@ -116,4 +143,5 @@ def ask_command(
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        asyncio.run(run(Question(text, wav, out, as_json), model_options, _out, _err))
+        tool_settings = ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
+        asyncio.run(run(Question(text, wav, out, as_json, tool_settings), model_options, _out, _err))

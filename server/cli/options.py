@@ -32,6 +32,22 @@ RENAMED_OPTIONS = {
 """Old name: current name. Commands accept both; their help shows only the current one."""
 
 
+ToolsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--tools", help="Python file whose functions the assistant may call; repeatable."),
+]
+McpConfigOption = Annotated[
+    Path | None, typer.Option("--mcp-config", help='MCP servers to use: a JSON file with "mcpServers".')
+]
+NoBuiltinToolsOption = Annotated[
+    bool, typer.Option("--no-builtin-tools", help="Without clock, calculator, timers and notes.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="REJOINDER_DATA", help="Folder for timers and notes; default: the user's own."),
+]
+
+
 class Command(TyperCommand):
     """A command that accepts the old names of its options, too."""
 

@@ -10,7 +10,13 @@ import typer
 from rich.console import Console
 
 from server.cli.errors import user_errors
-from server.cli.options import with_model_options
+from server.cli.options import (
+    DataOption,
+    McpConfigOption,
+    NoBuiltinToolsOption,
+    ToolsOption,
+    with_model_options,
+)
 from server.deploy.runtime import ModelOptions
 from server.telephony.settings import CallSettings
 
@@ -39,6 +45,10 @@ def serve(
         list[str] | None,
         typer.Option(help="Let conversations use the tools of this MCP server, by its exact URL; repeatable."),
     ] = None,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    no_builtin_tools: NoBuiltinToolsOption = False,
+    data: DataOption = None,
     max_conversations: Annotated[
         int, typer.Option(min=1, max=1024, help="Refuse connections above this number of concurrent conversations.")
     ] = 16,
@@ -81,6 +91,7 @@ def serve(
     from server.deploy.run import ServeSettings, run
     from server.telephony.auth import CarrierAuth
     from server.telephony.routes import TelephonySettings
+    from server.tools.server_tools import ToolSettings
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
@@ -116,6 +127,7 @@ def serve(
         ),
         audiosocket,
         frozenset(allow_mcp_server or ()),
+        ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data),
     )
     with user_errors():
         run(model_options, settings, _err)

@@ -10,10 +10,15 @@ from rich.console import Console
 
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
-from server.cli.options import with_model_options
+from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.tool_selection import SelectingLanguageModel
+from voice.language_model import LanguageModel
 from voice.local import AudioDevices, LocalConversation
+from voice.playback import SessionSettings
+from voice.speech_models import SpeechModels
 
 _out = Console()
 _err = Console(stderr=True)
@@ -26,12 +31,17 @@ def talk(
     ] = False,
     microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
     loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    no_builtin_tools: NoBuiltinToolsOption = False,
+    data: DataOption = None,
     *,
     model_options: ModelOptions,
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
+        server_tools = ServerTools(ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
         model_options = resolve_model(model_options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
         _out.print(
@@ -39,10 +49,36 @@ def talk(
             + ("" if headphones else " The microphone is off while the assistant speaks.")
         )
         asyncio.run(
-            LocalConversation(
-                Conversation(engine), speech_models, devices, full_duplex=headphones, show_line=_print_line
-            ).run()
+            _talk(
+                SelectingLanguageModel(Conversation(engine)),
+                speech_models,
+                devices,
+                server_tools,
+                full_duplex=headphones,
+            )
         )
+
+
+async def _talk(
+    language_model: LanguageModel,
+    speech_models: SpeechModels,
+    devices: AudioDevices,
+    server_tools: ServerTools,
+    *,
+    full_duplex: bool,
+) -> None:
+    async with server_tools.running():
+        tools = server_tools.local_conversation()
+        await LocalConversation(
+            language_model,
+            speech_models,
+            devices,
+            full_duplex=full_duplex,
+            show_line=_print_line,
+            settings=SessionSettings(tools=tools.declarations),
+            tools=tools,
+            on_start=lambda session: tools.connect(session.announce),
+        ).run()
 
 
 def _print_line(line: str) -> None:

@@ -24,6 +24,7 @@ from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.deploy.tls import addresses, self_signed
 from server.observability.turn_log import TurnLog
 from server.telephony.routes import TelephonySettings
+from server.tools.server_tools import ServerTools, ToolSettings
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -46,6 +47,7 @@ class ServeSettings:
         telephony: call settings and carrier authentication.
         audiosocket: port for AudioSocket calls, or None.
         mcp_servers: URLs of the MCP servers that conversations may use.
+        tools: the server's own tools.
     """
 
     host: str
@@ -62,6 +64,7 @@ class ServeSettings:
     telephony: TelephonySettings = field(default_factory=TelephonySettings)
     audiosocket: int | None = None
     mcp_servers: frozenset[str] = frozenset()
+    tools: ToolSettings = field(default_factory=ToolSettings)
 
 
 def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
@@ -76,6 +79,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     http_socket = _bind(settings.host, settings.port)
     audiosocket = None if settings.audiosocket is None else _bind(settings.host, settings.audiosocket)
     certificate, key = _certificate(settings)
+    tools = ServerTools(settings.tools)
     model_options = resolve_model(model_options)
     turn_log = None
     if settings.turn_log is not None:
@@ -97,6 +101,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         turn_log.record if turn_log else None,
         engine,
         settings.mcp_servers,
+        tools,
     )
     config = uvicorn.Config(
         build_app(context, settings.telephony, audiosocket),

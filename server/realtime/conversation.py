@@ -43,6 +43,8 @@ from server.realtime.items import (
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.validation import first_error
+from server.tools.server_tools import ServerTools
+from server.tools.tool_selection import SelectingLanguageModel
 from voice.audio.codec import BadAudio, Samples, decode
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
 from voice.language_model import LanguageModel
@@ -91,6 +93,8 @@ class RealtimeConversation:
         config: the configuration to start with; the defaults if None.
         allowed_mcp_servers: URLs of the MCP servers that the operator allows.
         beta: the client speaks the beta shape of the protocol.
+        tools: the server's own tools, which clients may ask for; None if there are none.
+        owner: whose timers and notes these are, if the client does not say; empty if unknown.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class RealtimeConversation:
         *,
         allowed_mcp_servers: Collection[str] = (),
         beta: bool = False,
+        tools: ServerTools | None = None,
+        owner: str = "",
     ) -> None:
         if beta:
             send = _beta_sender(send)
@@ -112,10 +118,15 @@ class RealtimeConversation:
         self._id = new_id("sess")
         self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
         history = History()
-        self._mcp = McpTools(send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools)
+        own = None if tools is None else tools.conversation(owner)
+        self._mcp = McpTools(
+            send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
+        )
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
         settings = session_settings(self._config)
-        self.session = Session(language_model, speech_models, self._writer.write, settings, history=history)
+        self.session = Session(language_model, speech_models, self._writer.write, settings, history=history, tools=own)
+        if own is not None:
+            own.connect(self.session.announce)
         send(server_event("session.created", session=self._session_object()))
         self._connect_mcp_servers(self._config)
 
@@ -363,7 +374,7 @@ class RealtimeConversation:
         if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
             config = after_output(config)
         request = ResponseRequest(
-            session_settings(config, self._mcp.tools()),
+            session_settings(config, self._mcp.tools(own=params.conversation == "auto")),
             items,
             in_conversation=params.conversation == "auto",
             tag=ResponseTag(config, params.metadata),
@@ -404,10 +415,11 @@ def open_conversation(
     config: SessionConfig | None = None,
     *,
     beta: bool = False,
+    owner: str = "",
 ) -> RealtimeConversation:
     """Start a conversation with the server's models. Its events go to `send`."""
     return RealtimeConversation(
-        context.new_language_model(),
+        SelectingLanguageModel(context.new_language_model()),
         context.speech_models,
         context.model,
         send,
@@ -415,4 +427,6 @@ def open_conversation(
         config,
         allowed_mcp_servers=context.mcp_servers,
         beta=beta,
+        tools=context.tools,
+        owner=owner,
     )

@@ -108,7 +108,7 @@ class EventWriter:
                 span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
                 self._send(server_event("input_audio_buffer.timeout_triggered", item_id=item_id, **span))
             case session_events.ItemAdded(item=item, previous_id=previous):
-                if not (isinstance(item, FunctionCallOutput) and self._mcp.is_own_output(item)):
+                if not (isinstance(item, FunctionCallOutput) and self._mcp.returned(item)):
                     self.item_added(item, previous)
 
     def _write_transcript(

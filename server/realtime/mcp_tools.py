@@ -17,6 +17,7 @@ from typing import Any, Literal
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
 from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
+from server.tools.conversation_tools import ConversationTools
 from server.tools.mcp_client import McpClient, McpError, McpTool
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, new_id
 from voice.language_model import Tool
@@ -25,6 +26,9 @@ _log = logging.getLogger("rejoinder.server")
 
 NOT_APPROVED = "The user did not approve this call, so it was not made."
 """The output of a call that the client refused."""
+
+OWN_URL = "rejoinder:tools"
+"""Stands for the server's own tools, where a client names an MCP server."""
 
 CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 """What a function call of the voice session is on the wire."""
@@ -35,9 +39,31 @@ class _Server:
     """A server of the session and its tools, once they are listed."""
 
     config: McpServer
-    client: McpClient
+    client: McpClient | _OwnTools
     listing: asyncio.Task[None] | None = None
     tools: dict[str, McpTool] = field(default_factory=dict)
+
+
+class _OwnTools:
+    """The server's own tools, as if they were an MCP server's. The voice session calls them."""
+
+    def __init__(self, tools: ConversationTools | None) -> None:
+        self._tools = tools
+
+    async def list_tools(self) -> list[McpTool]:
+        """All of them."""
+        return [
+            McpTool(
+                tool.name,
+                tool.declaration.description,
+                tool.declaration.parameters,
+                {"readOnlyHint": tool.traits.read_only, "destructiveHint": tool.traits.consequential},
+            )
+            for tool in (self._tools.all if self._tools is not None else ())
+        ]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
 
 
 @dataclass
@@ -49,6 +75,7 @@ class _Call:
     item: FunctionCall
     wire: dict[str, Any]
     approved: bool | None = None
+    output_index: int = 0
 
 
 class McpTools:
@@ -61,6 +88,7 @@ class McpTools:
         on_tools_changed: called when a server's tools are known.
         check_tools: raises ValueError if the language model cannot call a tool, whose schema it cannot enforce.
         new_client: makes the client of a server from its URL and headers.
+        own: the server's own tools, or None.
     """
 
     def __init__(
@@ -71,9 +99,11 @@ class McpTools:
         on_tools_changed: Callable[[], None],
         check_tools: Callable[[Sequence[Tool]], None],
         new_client: Callable[[str, Mapping[str, str]], McpClient] = McpClient,
+        own: ConversationTools | None = None,
     ) -> None:
         self._send, self._history, self._allowed_urls = send, history, allowed_urls
         self._on_tools_changed, self._check_tools, self._new_client = on_tools_changed, check_tools, new_client
+        self._own = own
         self._servers: dict[str, _Server] = {}
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[str, _Call] = {}
@@ -90,7 +120,7 @@ class McpTools:
             return "tunnels are OpenAI's own: give a server_url", "tunnel_id"
         if config.server_url is None:
             return "a server_url is required", "server_url"
-        if config.server_url not in self._allowed_urls:
+        if config.server_url not in self._allowed_urls and config.server_url != OWN_URL:
             return f"the operator of this server does not allow the MCP server {config.server_url}", "server_url"
         return None
 
@@ -109,12 +139,23 @@ class McpTools:
         for label, config in wanted.items():
             if label not in self._servers:
                 self._connect(label, config)
+        self._enable_own()
 
-    def tools(self) -> dict[str, list[Tool]]:
-        """The tools that the language model may call, by the label of their server."""
+    def _enable_own(self) -> None:
+        if self._own is not None:
+            found = self._by_name().values()
+            self._own.enable([tool.name for server, tool in found if isinstance(server.client, _OwnTools)])
+
+    def tools(self, *, own: bool = True) -> dict[str, list[Tool]]:
+        """The tools that the language model may call, by the label of their server.
+
+        Args:
+            own: with the server's own, which run in the conversation only.
+        """
         tools: dict[str, list[Tool]] = {}
         for server, tool in self._by_name().values():
-            tools.setdefault(server.config.server_label, []).append(_declaration(tool))
+            if own or not isinstance(server.client, _OwnTools):
+                tools.setdefault(server.config.server_label, []).append(_declaration(tool))
         return tools
 
     async def _can_call(self, tool: McpTool, label: str) -> bool:
@@ -138,7 +179,13 @@ class McpTools:
         headers = dict(config.headers or {})
         if config.authorization is not None:
             headers["Authorization"] = f"Bearer {config.authorization}"
-        server = self._servers[label] = _Server(config, self._new_client(config.server_url or "", headers))
+        if config.server_url == OWN_URL:
+            server = _Server(config, _OwnTools(self._own))
+            if self._own is not None and config.authorization:
+                self._own.identify(config.authorization)
+        else:
+            server = _Server(config, self._new_client(config.server_url or "", headers))
+        self._servers[label] = server
         server.listing = self._spawn(self._list(server))
 
     async def _list(self, server: _Server) -> None:
@@ -164,6 +211,7 @@ class McpTools:
             for tool in listed
         ]
         item = self._other_items[item_id] = {**item, "tools": tools}
+        self._enable_own()
         self._on_tools_changed()
         self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
         self._send(server_event("mcp_list_tools.completed", item_id=item_id))
@@ -175,7 +223,8 @@ class McpTools:
         if item.name not in (tools := self._by_name()):
             return
         server, tool = tools[item.name]
-        approval = _needs_approval(server.config.require_approval, tool)
+        own = isinstance(server.client, _OwnTools)  # where approval is needed, the session asks aloud
+        approval = not own and _needs_approval(server.config.require_approval, tool)
         wire: dict[str, Any] = {
             "id": item.id,
             "type": "mcp_approval_request" if approval else "mcp_call",
@@ -204,10 +253,6 @@ class McpTools:
             return self.item_object(self._calls[item_id].item)
         return self._other_items.get(item_id)
 
-    def is_own_output(self, output: FunctionCallOutput) -> bool:
-        """Whether an output belongs to a call of an MCP tool, which carries it."""
-        return any(call.item.call_id == output.call_id for call in self._calls.values())
-
     def finished(self, item: FunctionCall, output_index: int) -> None:
         """A call's arguments are complete, or it was cancelled before."""
         call = self._calls.get(item.id)
@@ -217,7 +262,21 @@ class McpTools:
             self._fail(call, McpError("tool_execution_error", "the call was cancelled before it was complete"))
         elif call.wire["type"] == "mcp_call":
             self._send(server_event("response.mcp_call.in_progress", item_id=item.id, output_index=output_index))
-            self._spawn(self._run(call, output_index))
+            if isinstance(call.server.client, _OwnTools):
+                call.output_index = output_index
+            else:
+                self._spawn(self._run(call, call.server.client, output_index))
+
+    def returned(self, output: FunctionCallOutput) -> bool:
+        """The voice session adds the output of a call. Whether the call is of an MCP tool, whose item carries it."""
+        calls = [call for call in self._calls.values() if call.item.call_id == output.call_id]
+        for call in calls:
+            if isinstance(call.server.client, _OwnTools) and call.item.complete:
+                call.wire["output"] = output.text
+                position = {"item_id": call.wire["id"], "output_index": call.output_index}
+                self._send(server_event("response.mcp_call.completed", **position))
+                self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+        return bool(calls)
 
     def approve(self, response: McpApprovalResponseItem) -> dict[str, Any] | None:
         """Make a call that the client has approved, or record that it has not. Returns the response's item, or None if
@@ -254,14 +313,15 @@ class McpTools:
         item = self.item_object(made)
         self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
         self._send(server_event("response.mcp_call.in_progress", item_id=made.id, output_index=0))
-        await self._run(approved, 0)
+        assert not isinstance(call.server.client, _OwnTools)
+        await self._run(approved, call.server.client, 0)
 
-    async def _run(self, call: _Call, output_index: int) -> None:
+    async def _run(self, call: _Call, client: McpClient, output_index: int) -> None:
         label, name = call.server.config.server_label, call.item.name
         _log.info("calling %s of the MCP server %r", name, label)
         position = {"item_id": call.wire["id"], "output_index": output_index}
         try:
-            output = await call.server.client.call_tool(name, json.loads(call.item.arguments))
+            output = await client.call_tool(name, json.loads(call.item.arguments))
         except McpError as error:
             _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error)
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
@@ -293,6 +353,8 @@ class McpTools:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for server in self._servers.values():
             await server.client.close()
+        if self._own is not None:
+            self._own.close()
 
 
 def _declaration(tool: McpTool) -> Tool:

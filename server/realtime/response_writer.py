@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from server.realtime.events import ServerEvent, server_event
@@ -186,6 +187,7 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         over=metrics.end_probability,
         drafts_spoken=metrics.drafts_spoken,
         drafts_dropped=metrics.drafts_dropped,
+        tools=[asdict(step) for step in metrics.tools],
     )
 
 

@@ -14,6 +14,7 @@ from server.realtime.beta import is_beta
 from server.realtime.client_secrets import ClientSecrets
 from server.realtime.conversation import RealtimeConversation, open_conversation
 from server.realtime.events import ErrorDetail, ServerEvent
+from server.tools.user_data import owner_id
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -48,7 +49,8 @@ async def serve_realtime(socket: WebSocket, context: ServerContext, client_secre
             stalled.set()
 
     config = secrets[0].config if secrets else None
-    conversation = open_conversation(context, send, config, beta=is_beta(socket.headers, offered))
+    owner = next((owner_id("key", key) for key in offered_keys(socket) if key in context.api_keys), "")
+    conversation = open_conversation(context, send, config, beta=is_beta(socket.headers, offered), owner=owner)
     tasks = [
         asyncio.create_task(_read(socket, conversation)),
         asyncio.create_task(_write(socket, send_queue)),

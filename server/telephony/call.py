@@ -23,6 +23,7 @@ from server.realtime.events import (
     SessionUpdate,
 )
 from server.realtime.items import InputText, MessageItem, OutputText
+from server.realtime.mcp_tools import OWN_URL
 from server.telephony.called_functions import CalledFunction, CalledFunctions
 from server.telephony.dialect import (
     FRAME_MS,
@@ -126,6 +127,7 @@ class Call:
             "audio": audio,
             "instructions": self._settings.instructions,
             "include": ["rejoinder.phase"],
+            "tools": [{"type": "mcp", "server_label": "rejoinder", "server_url": OWN_URL}],
         }
         self.client_events.append(SessionUpdate(type="session.update", session=session))
         self._send(self._dialect.answer())

@@ -50,8 +50,8 @@ class Transport(Protocol):
         """Close the connection."""
 
 
-OpenConversation = Callable[[Callable[[ServerEvent], None]], RealtimeConversation]
-"""Opens a conversation that sends its events to a function."""
+OpenConversation = Callable[[Callable[[ServerEvent], None], str], RealtimeConversation]
+"""Opens a conversation with the caller of this number that sends its events to a function."""
 
 _Feed = Callable[[], Awaitable[None]]
 
@@ -154,7 +154,7 @@ class Connection:
             call.on_server_event(event, self._loop.time())
             self._wake.set()
 
-        conversation = self._open_conversation(on_server_event)
+        conversation = self._open_conversation(on_server_event, started.caller)
         code, reason = NORMAL_CLOSURE, ""
         started_at = self._loop.time()
         feed = partial(self._feed, call, conversation)

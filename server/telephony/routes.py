@@ -25,6 +25,7 @@ from server.telephony.connection import Connection
 from server.telephony.dialect import Frame
 from server.telephony.settings import PARAMETERS, CallSettings
 from server.telephony.webhooks import DOCUMENTS
+from server.tools.user_data import owner_id
 
 _log = logging.getLogger("rejoinder.phone")
 
@@ -67,9 +68,9 @@ class Telephony:
         self.announcements = Announcements(context.speech_models)
         self.warned_about_open_access = False
 
-    def open_conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
-        """A conversation for one call; its events go to `send`."""
-        return open_conversation(self.context, send)
+    def open_conversation(self, send: Callable[[ServerEvent], None], caller: str) -> RealtimeConversation:
+        """A conversation for one call; its events go to `send`. Timers and notes belong to the caller's number."""
+        return open_conversation(self.context, send, owner=owner_id("phone", caller) if caller else "")
 
     def is_same_site(self, socket: WebSocket) -> bool:
         """Whether a page of this server opened the stream. Carriers are not pages and pass."""

@@ -1,1 +1,5 @@
-"""Functions that the server itself can run: tools of MCP servers."""
+"""Functions that the server itself runs: built-in ones, the operator's Python functions, and tools of MCP servers."""
+
+from server.tools.function_tool import Caller, Spoken, tool
+
+__all__ = ["Caller", "Spoken", "tool"]

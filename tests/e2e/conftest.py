@@ -79,9 +79,12 @@ def transcribe(recognizer: Recognizer, samples: Samples, rate: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(language_model: Path, recognizer: Recognizer, voice: Voice) -> Iterator[str]:
+def server(
+    language_model: Path, recognizer: Recognizer, voice: Voice, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """`rejoinder serve` with the default models; yields its http address."""
-    command = [sys.executable, "-m", "server.cli", "serve", "--port", "0"]
+    data = str(tmp_path_factory.mktemp("data"))
+    command = [sys.executable, "-m", "server.cli", "serve", "--port", "0", "--data", data]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []

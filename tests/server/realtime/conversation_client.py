@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
+from server.tools.server_tools import ServerTools
 from tests.fakes import FakeLanguageModel, FakeRecognizer, fake_speech_models, run_on_virtual_clock
 from voice.audio.codec import to_pcm16
 
@@ -23,12 +24,14 @@ OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 class Client:
     """Sends client events and records the server events."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: ServerTools | None = None) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
         self.speech_models = fake_speech_models(self.recognizer)
-        self.conversation = RealtimeConversation(self.language_model, self.speech_models, "tiny", self.record)
+        self.conversation = RealtimeConversation(
+            self.language_model, self.speech_models, "tiny", self.record, tools=tools
+        )
 
     def record(self, event: ServerEvent) -> None:
         self.events.append(json.loads(event.model_dump_json()))
@@ -59,9 +62,11 @@ class Client:
         return error
 
 
-def hold_conversation(scenario: Callable[[Client], Coroutine[Any, Any, None]]) -> Client:
+def hold_conversation(
+    scenario: Callable[[Client], Coroutine[Any, Any, None]], tools: ServerTools | None = None
+) -> Client:
     async def run() -> Client:
-        client = Client()
+        client = Client(tools)
         await scenario(client)
         await client.conversation.close()
         return client

@@ -1,0 +1,231 @@
+"""A Python function as a tool: type hints become the schema of its arguments, the docstring its description."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+import typing
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from voice.language_model import Tool
+from voice.tools import HOLDING_PHRASE, ToolOutput, ToolTraits
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_OUTPUT_CHARACTERS = 8000
+"""A tool's output is cut to this length: about half of the language model's context."""
+
+_THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
+"""For functions that are not async. A thread cannot be stopped: one that has exceeded its time limit stays busy."""
+
+_SUPERFLUOUS = ("title", "default", "additionalProperties")
+
+_TRAITS = "_rejoinder_traits"
+_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
+
+
+class BadTool(ValueError):
+    """A function that cannot be a tool. `function` is the function."""
+
+    def __init__(self, message: str, function: Callable[..., Any]) -> None:
+        super().__init__(message)
+        self.function = function
+
+
+class Spoken(str):
+    """A result that is said to the user as it is. Of any other result the language model makes a sentence."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls. A parameter with this type hint is not part of the schema.
+
+    Attributes:
+        owner: whose data the call is about; the same for the same person in another conversation.
+        said: what the user said before the call.
+    """
+
+    owner: str
+    said: str = ""
+
+    def named(self, value: str) -> str:
+        """A text argument if the user said it, otherwise nothing. Small models fill in arguments that they were not
+        given, from a description or an example."""
+        return value.strip() if is_grounded(value, self.said) else ""
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool that the server runs.
+
+    Attributes:
+        run: makes a call with the arguments, an object.
+        question: asked before a consequential call; may name arguments in braces.
+    """
+
+    declaration: Tool
+    traits: ToolTraits
+    run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
+    question: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.declaration.name
+
+
+@dataclass(frozen=True)
+class _Options:
+    traits: ToolTraits
+    question: str
+
+
+def tool(
+    *,
+    read_only: bool = False,
+    consequential: bool = False,
+    question: str = "",
+    holding_phrase: str = HOLDING_PHRASE,
+    timeout_s: float = ToolTraits.timeout_s,
+    said: str = "",
+) -> Callable[[F], F]:
+    """Say how calls of a function are made.
+
+    Args:
+        read_only: it changes nothing, so it may run while the user might still be speaking.
+        consequential: the user is asked first.
+        question: what is asked then, for example "Shall I send {text} to {recipient}?".
+        holding_phrase: spoken when a call takes longer than 400 ms.
+        timeout_s: how long a call may take.
+        said: a regular expression; the function is only called if it is found in what the user said.
+    """
+    options = _Options(ToolTraits(read_only, consequential, holding_phrase, timeout_s, said), question)
+
+    def mark(function: F) -> F:
+        setattr(function, _TRAITS, options)
+        return function
+
+    return mark
+
+
+def function_tool(function: Callable[..., Any]) -> ServerTool:
+    """The tool that a function is.
+
+    Raises:
+        BadTool: it has no docstring, or a parameter has no type hint or one without a JSON schema.
+    """
+    name = function.__name__
+    options: _Options = getattr(function, _TRAITS, _Options(ToolTraits(), ""))
+    description, about = _read_docstring(inspect.getdoc(function) or "")
+    if not description:
+        raise BadTool(f"{name} has no docstring: say in one what it does and when to call it", function)
+    arguments, caller = _arguments_model(function, about)
+    schema = _brief(arguments.model_json_schema())
+
+    async def run(given: dict[str, Any], who: Caller) -> ToolOutput:
+        try:
+            checked = arguments.model_validate(given)
+        except ValidationError as error:
+            raise ValueError(_first_error(error)) from None
+        values = {field: getattr(checked, field) for field in arguments.model_fields}
+        bound = partial(function, **values, **({caller: who} if caller else {}))
+        if inspect.iscoroutinefunction(function):
+            return as_output(await bound())
+        return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
+
+    declaration = Tool(name, description, schema)
+    return ServerTool(declaration, options.traits, run, options.question)
+
+
+def is_grounded(value: str, said: str) -> bool:
+    """Whether all words and numbers of a text are among those that the user said, in any form of a word."""
+    words, spoken = (re.findall(r"[a-z]+|\d+", text.lower()) for text in (value, said))
+    return bool(words) and all(
+        any(word == other or (len(word) > 3 and other.startswith(word[:4])) for other in spoken) for word in words
+    )
+
+
+def as_output(result: Any) -> ToolOutput:
+    """What a function returned, for the language model: text as it is, anything else as JSON."""
+    if isinstance(result, BaseModel):
+        result = result.model_dump(mode="json")
+    text = str(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    if result is None:
+        text = "Done."
+    if len(text) > MAX_OUTPUT_CHARACTERS:
+        text = text[:MAX_OUTPUT_CHARACTERS] + " [cut]"
+    return ToolOutput(text, text if isinstance(result, Spoken) else "")
+
+
+def _arguments_model(function: Callable[..., Any], about: Mapping[str, str]) -> tuple[type[BaseModel], str | None]:
+    """A model of the arguments, and the name of the parameter that takes the caller."""
+    name = function.__name__
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise BadTool(f"the type hints of {name} cannot be read ({error})", function) from None
+    fields: dict[str, Any] = {}
+    caller = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise BadTool(f"{name} takes {parameter}: a tool has named parameters only", function)
+        if parameter.name not in hints:
+            raise BadTool(f"the parameter {parameter.name!r} of {name} has no type hint", function)
+        if hints[parameter.name] is Caller:
+            caller = parameter.name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], Field(default, description=about.get(parameter.name)))
+    try:
+        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except (PydanticUserError, TypeError, NameError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadTool(f"the parameters of {name} have no JSON schema ({reason})", function) from None
+    return model, caller
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The description in a docstring, and what its section `Args` says about each parameter (Google's style)."""
+    description: list[str] = []
+    about: dict[str, str] = {}
+    section, last = "", ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if heading := _SECTION.match(stripped):
+            section = heading[1]
+        elif not section:
+            description.append(stripped)
+        elif section in ("Args", "Arguments", "Parameters"):
+            if match := _ARGUMENT.match(stripped):
+                last, about[match[1]] = match[1], match[2]
+            elif last and stripped:
+                about[last] += f" {stripped}"
+    return " ".join(" ".join(description).split()), about
+
+
+def _brief(schema: Any) -> Any:
+    """A schema without what only makes prompts longer. The model itself checks the arguments."""
+    if isinstance(schema, list):
+        return [_brief(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = "properties", "$defs"  # their keys are names
+    brief = {key: {name: _brief(part) for name, part in schema[key].items()} for key in named if key in schema}
+    rest = {key: _brief(value) for key, value in schema.items() if key not in (*named, *_SUPERFLUOUS)}
+    return {**({"type": rest.pop("type")} if "type" in rest else {}), **brief, **rest}
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,0 +1,109 @@
+"""All that the server's tools need: made once, shared by all conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server.tools.alarms import Alarms
+from server.tools.builtin import builtin_tools, local_time
+from server.tools.conversation_tools import ConversationTools
+from server.tools.function_tool import ServerTool
+from server.tools.registry import ToolRegistry
+from server.tools.tool_file import load_tool_file
+from server.tools.user_data import UserData, data_folder
+
+if TYPE_CHECKING:
+    from server.tools.mcp_servers import McpServerConnection
+
+_log = logging.getLogger("rejoinder.server")
+
+
+@dataclass(frozen=True)
+class ToolSettings:
+    """Which tools the server has.
+
+    Attributes:
+        files: Python files of tools.
+        mcp_config: file that names MCP servers, or None.
+        builtin: whether there are the built-in tools.
+        data: folder for timers and notes; None for the user's own.
+    """
+
+    files: tuple[Path, ...] = ()
+    mcp_config: Path | None = None
+    builtin: bool = True
+    data: Path | None = None
+
+
+class ServerTools:
+    """The tools of the server.
+
+    Raises:
+        OSError: the folder cannot be used.
+        ValueError: a file cannot be used, or two tools have the same name.
+    """
+
+    def __init__(self, settings: ToolSettings) -> None:
+        own = [tool for path in settings.files for tool in load_tool_file(path)]
+        self.registry = ToolRegistry(own)
+        self._mcp_servers: list[McpServerConnection] = []
+        if settings.mcp_config is not None:
+            from server.tools.mcp_servers import (  # the SDK takes a second to import
+                McpServerConnection,
+                read_mcp_config,
+            )
+
+            for name, config in read_mcp_config(settings.mcp_config).items():
+                on_tools = partial(self._replace_tools, set())
+                self._mcp_servers.append(McpServerConnection(name, config, on_tools))
+        self._data: UserData | None = None
+        self._alarms: Alarms | None = None
+        if settings.builtin:
+            self._data = UserData((settings.data or data_folder()) / "user_data.sqlite")
+            self._alarms = Alarms(self._data, local_time)
+            for tool in builtin_tools(self._data, self._alarms):
+                with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
+                    self.registry.add(tool)
+
+    def conversation(self, owner: str = "") -> ConversationTools:
+        """The tools for one conversation, as `ConversationTools` describes."""
+        return ConversationTools(self.registry, self._alarms, owner)
+
+    def local_conversation(self) -> ConversationTools:
+        """All tools, for a conversation with the user of this machine."""
+        tools = self.conversation("local")
+        tools.enable([tool.name for tool in self.registry])
+        return tools
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Stay connected to the MCP servers. Waits until each has listed its tools, or has failed to."""
+        tasks = [asyncio.create_task(server.run()) for server in self._mcp_servers]
+        try:
+            await asyncio.gather(*(server.listed.wait() for server in self._mcp_servers))
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._data is not None:
+                self._data.close()
+
+    def _replace_tools(self, present: set[str], tools: list[ServerTool]) -> None:
+        """The tools of one MCP server have changed; `present` are the names of those that it has brought."""
+        for name in present:
+            self.registry.remove(name)
+        present.clear()
+        for tool in tools:
+            try:
+                self.registry.add(tool)
+                present.add(tool.name)
+            except ValueError as error:
+                _log.warning("%s; the one of the MCP server is not used", error)

@@ -1,0 +1,165 @@
+"""Few tools in the prompt: where a conversation has many, the language model reads the five that suit what was said.
+
+Small models choose badly among many functions, and every function has to be read. Another selection changes the
+beginning of the prompt, which is then read again, so the current one is kept while it has what is needed, and a change
+starts on interim transcripts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+from voice.language_model import Effort, LanguageModel, Message, OfferedTools, Progress, Tool, ToolChoice, Truncation
+
+MAX_TOOLS = 10
+"""Tools that a prompt may have before some are selected. The built-in ones are fewer."""
+
+NUM_SELECTED = 5
+
+_NUM_RELEVANT = 2
+"""The most relevant tools, which must be among those selected."""
+
+_STOP_WORDS = frozenset(
+    "a an the of to for in on at by and or is are was be do does can could would will please me my i you it its this "
+    "that what which who how when where with from as if only example user tool function current one some any".split()
+)
+_K1, _B = 1.2, 0.5
+"""BM25's constants (Robertson and Zaragoza, 2009). Descriptions are short, so their length counts less than usual."""
+
+_NAME_WEIGHT = 3
+"""How often the words of a tool's name count."""
+
+
+def _words(text: str) -> list[str]:
+    """Lower-case stems: without the endings of plurals and verbs."""
+    plain = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
+    return [re.sub(r"(?<=\w{3})(ies|es|s|ing|ed|e)$", "", word) for word in plain if word not in _STOP_WORDS]
+
+
+class ToolRanking:
+    """Ranks tools by the words that they share with a text (BM25)."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = tuple(tools)
+        documents = self._documents = [_document(tool) for tool in tools]
+        mean = sum(document.total() for document in documents) / max(1, len(documents))
+        self._lengths = [1 - _B + _B * document.total() / max(1.0, mean) for document in documents]
+        found = Counter(word for document in documents for word in document)
+        self._weights = {word: math.log(1 + (len(documents) - n + 0.5) / (n + 0.5)) for word, n in found.items()}
+
+    def relevant(self, text: str) -> list[Tool]:
+        """The tools that share a word with the text, the most relevant first."""
+        words = set(_words(text))
+        scores = [self._score(words, n) for n in range(len(self._tools))]
+        ranked = sorted(range(len(self._tools)), key=lambda n: -scores[n])
+        return [self._tools[n] for n in ranked if scores[n] > 0]
+
+    def _score(self, words: set[str], n: int) -> float:
+        document, length = self._documents[n], self._lengths[n]
+        return sum(
+            self._weights[word] * document[word] * (_K1 + 1) / (document[word] + _K1 * length)
+            for word in words
+            if word in document
+        )
+
+
+def _document(tool: Tool) -> Counter[str]:
+    """The words that describe a tool, with their number."""
+    texts = [tool.description]
+    for name, schema in tool.parameters.get("properties", {}).items():
+        texts += [name, str(schema.get("description", "")) if isinstance(schema, dict) else ""]
+    return Counter(_NAME_WEIGHT * _words(tool.name.replace("_", " ")) + _words(" ".join(texts).replace("_", " ")))
+
+
+class ToolSelection:
+    """The tools of one conversation's prompt."""
+
+    def __init__(self) -> None:
+        self._ranking = ToolRanking(())
+        self._all: tuple[Tool, ...] = ()
+        self._selected: tuple[Tool, ...] = ()
+
+    def select(self, tools: Sequence[Tool], messages: Sequence[Message]) -> tuple[Tool, ...]:
+        """The tools for a response to `messages`, in their order: all of them if they are few."""
+        if len(tools) <= MAX_TOOLS:
+            return tuple(tools)
+        if tuple(tools) != self._all:
+            self._all, self._ranking, self._selected = tuple(tools), ToolRanking(tools), tuple(tools[:NUM_SELECTED])
+        text = next((message.content for message in reversed(messages) if message.role == "user"), "")
+        relevant = self._ranking.relevant(text)
+        if not set(_names(relevant[:_NUM_RELEVANT])) <= set(_names(self._selected)):
+            others = [tool for tool in self._selected if tool not in relevant]
+            chosen = _names([*relevant, *others][:NUM_SELECTED])
+            self._selected = tuple(tool for tool in tools if tool.name in chosen)
+        return self._selected
+
+
+def _names(tools: Sequence[Tool]) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+class SelectingLanguageModel:
+    """A `LanguageModel` whose prompts have few tools. A required function is always among them."""
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        self._model, self._selection = language_model, ToolSelection()
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = "auto",
+        offered: OfferedTools | None = None,
+        parallel_tool_calls: bool = False,
+        effort: Effort | None = None,
+    ) -> AsyncIterator[Progress]:
+        """See `LanguageModel`."""
+        return self._model.reply(
+            messages,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            tools=self._select(tools, tool_choice, messages),
+            tool_choice=tool_choice,
+            offered=offered,
+            parallel_tool_calls=parallel_tool_calls,
+            effort=effort,
+        )
+
+    def prepare(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
+    ) -> None:
+        """See `LanguageModel`."""
+        self._model.prepare(messages, tools=self._select(tools, tool_choice, messages), tool_choice=tool_choice)
+
+    def _select(self, tools: Sequence[Tool], tool_choice: ToolChoice, messages: Sequence[Message]) -> Sequence[Tool]:
+        return self._selection.select(tools, messages) if tool_choice == "auto" else tools
+
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        """See `LanguageModel`."""
+        self._model.check_tools(tools)
+
+    def limit_context(self, truncation: Truncation) -> None:
+        """See `LanguageModel`."""
+        self._model.limit_context(truncation)
+
+    async def turn_completion(self, text: str) -> float | None:
+        """See `LanguageModel`."""
+        return await self._model.turn_completion(text)
+
+    def pause(self, seconds: float) -> None:
+        """See `LanguageModel`."""
+        self._model.pause(seconds)
+
+    def cancel(self) -> None:
+        """See `LanguageModel`."""
+        self._model.cancel()
+
+    def fork(self) -> LanguageModel:
+        """See `LanguageModel`."""
+        return SelectingLanguageModel(self._model.fork())

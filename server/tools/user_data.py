@@ -1,0 +1,138 @@
+"""What people ask the assistant to keep: timers, reminders and notes, in an SQLite file that survives a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+MAX_ENTRIES = 200
+"""Timers, reminders and notes of one owner."""
+
+MAX_CHARACTERS = 1000
+"""Length of a note or of a reminder's text."""
+
+_SCHEMA = """
+create table if not exists alarms (
+    id integer primary key, owner text not null, kind text not null, text text not null, set_at real not null,
+    due_at real not null
+);
+create index if not exists alarms_owner on alarms (owner, due_at);
+create table if not exists notes (
+    id integer primary key, owner text not null, text text not null, written_at real not null
+);
+create index if not exists notes_owner on notes (owner);
+"""
+
+
+class TooMany(ValueError):
+    """The owner has as many entries as are allowed."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A timer or a reminder. `text` is the timer's name or what to remind of; times are Unix times in seconds."""
+
+    id: int
+    kind: str
+    text: str
+    set_at: float
+    due_at: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note. `written_at` is a Unix time in seconds."""
+
+    id: int
+    text: str
+    written_at: float
+
+
+def data_folder() -> Path:
+    """`$REJOINDER_DATA`, or the user's data directory."""
+    configured = os.environ.get("REJOINDER_DATA")
+    return Path(configured) if configured else user_data_path("rejoinder")
+
+
+def owner_id(kind: str, secret: str) -> str:
+    """Names the owner of data without keeping the secret that identifies them."""
+    return f"{kind}:{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+
+
+class UserData:
+    """The file. Every method takes microseconds to a few milliseconds, and may be called on any thread.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5)
+            path.chmod(0o600)
+            self._file.execute("pragma journal_mode=wal")
+            self._file.executescript(_SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise OSError(f"cannot keep timers and notes in {path} ({error}): choose another --data") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float) -> Alarm:
+        """Keep a timer or a reminder. Raises TooMany."""
+        row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at)
+        with self._lock:
+            self._check_room("alarms", owner)
+            query = "insert into alarms (owner, kind, text, set_at, due_at) values (?, ?, ?, ?, ?)"
+            number = self._file.execute(query, row).lastrowid
+        return Alarm(number or 0, *row[1:])
+
+    def alarms(self, owner: str) -> list[Alarm]:
+        """An owner's timers and reminders, the next one first."""
+        query = "select id, kind, text, set_at, due_at from alarms where owner = ? order by due_at"
+        with self._lock:
+            return [Alarm(*row) for row in self._file.execute(query, (owner,))]
+
+    def remove_alarm(self, number: int) -> None:
+        """Forget a timer or a reminder."""
+        with self._lock:
+            self._file.execute("delete from alarms where id = ?", (number,))
+
+    def add_note(self, owner: str, text: str, written_at: float) -> None:
+        """Keep a note. Raises TooMany."""
+        with self._lock:
+            self._check_room("notes", owner)
+            query = "insert into notes (owner, text, written_at) values (?, ?, ?)"
+            self._file.execute(query, (owner, text[:MAX_CHARACTERS], written_at))
+
+    def notes(self, owner: str) -> list[Note]:
+        """An owner's notes, the oldest first."""
+        query = "select id, text, written_at from notes where owner = ? order by id"
+        with self._lock:
+            return [Note(*row) for row in self._file.execute(query, (owner,))]
+
+    def remove_note(self, number: int) -> None:
+        """Forget a note."""
+        with self._lock:
+            self._file.execute("delete from notes where id = ?", (number,))
+
+    def forget(self, owner: str) -> None:
+        """Forget everything of an owner."""
+        with self._lock:
+            for table in ("alarms", "notes"):
+                self._file.execute(f"delete from {table} where owner = ?", (owner,))
+
+    def _check_room(self, table: str, owner: str) -> None:
+        (count,) = self._file.execute(f"select count(*) from {table} where owner = ?", (owner,)).fetchone()
+        if count >= MAX_ENTRIES:
+            raise TooMany(f"There are {count} already, and no more fit: remove some first.")
