@@ -37,6 +37,7 @@ STAGES = (
     Stage("speed-0.5b", "speed", "run_small", 90),
     Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
     Stage("crowds", "crowds", "run", 120),
+    Stage("blocks", "blocks", "run", 60),
     Stage("conversion", "conversion", "run", 90),
     Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),
 )

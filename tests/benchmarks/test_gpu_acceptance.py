@@ -51,6 +51,7 @@ def test_every_check_that_needs_no_gpu_holds(tmp_path: Path, little_more_than_to
         "kernels",
         "speed-0.5b",
         "crowds",
+        "blocks",
         "conversion",
     ]
     held = [result for stage in found["stages"] for result in stage["results"] if result["held"]]
