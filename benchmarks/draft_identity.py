@@ -16,6 +16,7 @@ import asyncio
 import itertools
 import sys
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import track
@@ -42,6 +43,9 @@ class FixedDraftLength(DraftLengthController):
 
     def num_drafts(self, conversations: int = 1, num_copied: int = 0) -> int:
         return self._drafts
+
+    def worth_drafting(self, confidence: Sequence[float], others: int = 1, conversations: int = 1) -> bool:
+        return len(confidence) < self._drafts
 
 
 def build_prompts(count: int) -> list[list[TextMessage]]:

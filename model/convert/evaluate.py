@@ -1,8 +1,8 @@
-"""`rejoinder convert eval`: measures an adapter on conversations that it was not trained on.
+"""`rejoinder convert eval`: measures an adapter or a draft head on conversations that it was not trained on.
 
-Every response is generated in three ways: with all the drafts that the adapter was trained for (which gives the
-acceptance), with the adaptive number of drafts (which gives the speed), and with one token per forward pass (which
-gives the text that the other two must match).
+Every response is generated in three ways: always with as many drafts as the adapter was trained for, or four of a draft
+head (which gives the acceptance), with the adaptive number of drafts (which gives the speed), and with one token per
+forward pass (which gives the text that the other two must match).
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from model.decode.sampling import Sampler
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import prefill
+
+_HEAD_DRAFTS = 4
+"""Drafts of a draft head of which the acceptance is measured."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def evaluate(
     model: LoadedModel,
     prompts: Sequence[EvaluationPrompt],
     instructions: str,
-    adaptive_num_drafts: Callable[[], int],
+    adaptive: Callable[[], DraftSettings],
     *,
     max_tokens: int = 64,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -108,7 +111,7 @@ def evaluate(
 
     Args:
         instructions: the assistant's instructions; JSON prompts use those of a plain helpful assistant.
-        adaptive_num_drafts: called before each step of the second way; returns the number of drafts that is fastest.
+        adaptive: called before each step of the second way; returns how drafting is fastest.
         max_tokens: maximum length of a response.
         on_progress: called with the number of finished prompts and of all prompts.
 
@@ -116,15 +119,17 @@ def evaluate(
         Metrics by kind, and those of all prompts as `all`.
     """
     num_drafts = model.adapter.num_drafts if model.adapter else 0
+    always = DraftSettings(num_drafts)
+    if model.draft_head is not None:
+        num_drafts = _HEAD_DRAFTS
+        always = DraftSettings(worth_drafting=lambda confidence, others: len(confidence) < num_drafts)
     results: list[tuple[EvaluationPrompt, tuple[Generation, ...]]] = []
     for prompt in prompts:
         system_prompt = "You are a helpful assistant." if prompt.kind == "json" else instructions
         messages = [TextMessage("system", system_prompt), TextMessage("user", prompt.text)]
         ids = model.template.encode(messages, tools=prompt.tools)
-        all_drafts = generate_greedily(model, ids, lambda: DraftSettings(num_drafts), max_tokens)
-        adaptive = generate_greedily(model, ids, lambda: DraftSettings(adaptive_num_drafts()), max_tokens)
-        autoregressive = generate_greedily(model, ids, DraftSettings, max_tokens)
-        results.append((prompt, (all_drafts, adaptive, autoregressive)))
+        ways = (lambda: always), adaptive, DraftSettings
+        results.append((prompt, tuple(generate_greedily(model, ids, way, max_tokens) for way in ways)))
         on_progress(len(results), len(prompts))
     kinds = sorted({prompt.kind for prompt in prompts})
     metrics = {kind: _metrics([g for prompt, g in results if prompt.kind == kind], num_drafts) for kind in kinds}
@@ -143,7 +148,7 @@ class _AcceptanceRecorder:
             self.accepted.append((tried, accepted))
 
     def record_copied(self, tried: int, accepted: int) -> None:
-        """Not used: nothing is copied here."""
+        """Not used: copied tokens are no drafts."""
 
 
 def generate_greedily(
@@ -157,7 +162,9 @@ def generate_greedily(
     output = GenerationOutput(model.tokenizer, model.stop_tokens, max_tokens, len(ids), 0, lambda progress: None)
 
     context = decoder.config.context_length
-    speculative = SpeculativeDecoder(cache, ids, draft_settings, Sampler(), context, recorder)
+    speculative = SpeculativeDecoder(
+        cache, ids, draft_settings, Sampler(), context, recorder, draft_head=model.draft_head
+    )
     generation = decoding.generate(speculative, output)
     steps, started = 0, time.perf_counter()
     forward_input = next(generation)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
@@ -22,3 +24,28 @@ class Draft:
 
 
 NO_DRAFT = Draft()
+
+
+class DraftHead(Protocol):
+    """Drafts between two forward passes, from what the last one computed (`nn/draft_head.py`).
+
+    Attributes:
+        acceptance: how often the first, the first two, … drafts are all accepted.
+    """
+
+    acceptance: tuple[float, ...]
+
+    def draft(
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Draft what follows some tokens.
+
+        Args:
+            features: [features] of the row that predicted the first of them (`ForwardInput.on_features`).
+            tokens: committed since then; at least one.
+            more: whether to draft another token, given the confidence of those before it.
+
+        Returns:
+            The drafts, and the confidence in each, provided that those before it are right.
+        """
+        ...

@@ -1,27 +1,28 @@
 """Adaptive draft length: chooses how many tokens to draft per step from the measured cost of a forward pass and the
 measured acceptance.
 
-A step with k drafts has (k + 1)² rows, because every possible number of accepted drafts has a branch of k noise rows.
-It commits one token plus, on average, Σ aᵢ more, where aᵢ is how often the first i drafts are all accepted.
+A step with k drafts of an adapter has (k + 1)² rows, because every possible number of accepted drafts has a branch of k
+noise rows; with drafts of a draft head, or copied ones, it has k + 1. It commits one token plus, on average, Σ aᵢ more,
+where aᵢ is how often the first i drafts are all accepted.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
+
+from model.decode.step_cost import StepCost
 
 _MIN_WEIGHT, _PRIOR_STEPS = 0.02, 10
 """Weight of the newest step in the running acceptance: it spans a few dozen steps, about three responses. The weight is
 higher at first: the initial acceptance counts as this many steps, because it was measured on other text."""
 
 _MIN_SPEEDUP = 1.25
-"""Drafting must be expected to be this much faster than no drafting. The cost of a forward pass is measured on an idle
-machine; while the speech models run, drafts cost more, and a first clause has few tokens. Over 16 spoken turns the
-first clause was complete after 86 and 96 ms (p50, two runs) with this value, and after 109 and 122 ms with 1.1,
-although long responses were 4 % faster then."""
-
-_TIME_WEIGHT = 0.1
-"""Weight of the newest step in the measured time."""
+"""Drafting with an adapter, and copying, must be expected to be this much faster than no drafting. The cost of a
+forward pass is measured on an idle machine; while the speech models run, drafts cost more, and a first clause has few
+tokens. Over 16 spoken turns the first clause was complete after 86 and 96 ms (p50, two runs) with this value, and after
+109 and 122 ms with 1.1, although long responses were 4 % faster then."""
 
 _DEFAULT_ACCEPTANCE = 0.4
 """How often a draft is accepted after an accepted one, if the adapter does not record it."""
@@ -30,6 +31,10 @@ _DEFAULT_ACCEPTANCE = 0.4
 _COPIED_ACCEPTANCE, _COPIED_WEIGHT, _COPIED_RECOVERY = 0.7, 0.1, 0.005
 """For n-gram look-up: the initial probability that a copied token is right after a right one; the weight of the newest
 copied token; and how fast the estimate returns to the initial value, so that copying is tried again on later text."""
+
+MAX_HEAD_DRAFTS = 7
+"""Maximum tokens that a draft head drafts per step: the kernels take up to eight rows at a time, so a ninth costs
+more."""
 
 
 def num_rows(num_drafts: int, num_copied: int = 0) -> int:
@@ -62,14 +67,22 @@ class DraftLengthController:
 
     Args:
         step_seconds: measured seconds of a forward pass, by number of rows. Updated by `record_time`.
-        max_drafts: number of drafts that the adapter was trained for.
+        max_drafts: number of drafts that the adapter was trained for, or that a draft head may make.
         acceptance: how often the first, the first two, … drafts are all accepted. Updated by `record_drafts`.
+        head_seconds: measured seconds in which a draft head drafts a token; None without one.
+
+    Attributes:
+        head_seconds: the same.
     """
 
-    def __init__(self, step_seconds: Mapping[int, float], max_drafts: int, acceptance: Sequence[float] = ()) -> None:
-        self._measured = dict(step_seconds)
-        self._rows = sorted(step_seconds)
-        self._seconds = self._monotonic()
+    def __init__(
+        self,
+        step_seconds: Mapping[int, float],
+        max_drafts: int,
+        acceptance: Sequence[float] = (),
+        head_seconds: float | None = None,
+    ) -> None:
+        self._cost, self.head_seconds = StepCost(step_seconds), head_seconds
         initial = _with_defaults(acceptance, max_drafts)
         self._acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
@@ -81,26 +94,19 @@ class DraftLengthController:
         return tuple(self._acceptance)
 
     def step_seconds(self, rows: int) -> float:
-        """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
-        beyond them at least as steeply as the overall slope."""
-        if len(self._rows) == 1 or rows <= self._rows[0]:
-            return self._seconds[0]
-        points = list(zip(self._rows, self._seconds, strict=True))
-        for (r0, s0), (r1, s1) in itertools.pairwise(points):
-            if rows <= r1:
-                return s0 + (s1 - s0) * (rows - r0) / (r1 - r0)
-        (first, low), (before, middle), (last, high) = points[0], points[-2], points[-1]
-        slope = max((high - low) / (last - first), (high - middle) / (last - before))
-        return high + slope * (rows - last)
+        """Expected seconds of a forward pass with this many rows."""
+        return self._cost.seconds(rows)
 
     def num_drafts(self, conversations: int = 1, num_copied: int = 0) -> int:
-        """The number of drafts that maximizes tokens per second.
+        """The number of an adapter's drafts that maximizes tokens per second; 0 with a draft head.
 
         Args:
             conversations: number of conversations that share the forward pass, each with that many drafts.
             num_copied: number of copied tokens that each verifies in addition.
         """
         best, best_speed = 0, 0.0
+        if self.head_seconds is not None:
+            return 0
         for count in range(len(self._acceptance) + 1):
             tokens = 1 + sum(self._acceptance[:count])
             speed = tokens / self.step_seconds(conversations * num_rows(count, num_copied))
@@ -108,14 +114,44 @@ class DraftLengthController:
                 best, best_speed = count, speed if count else speed * _MIN_SPEEDUP
         return best
 
+    def worth_drafting(self, confidence: Sequence[float], others: int = 1, conversations: int = 1) -> bool:
+        """Whether a draft head should draft another token.
+
+        It should if its row is expected to yield more tokens per second than the step as a whole, which is where the
+        ratio of tokens to time is largest (Dinkelbach's criterion for ratios).
+
+        Args:
+            confidence: in each draft so far, provided that those before it are right.
+            others: rows of the step that are no drafts.
+            conversations: number of conversations that share the forward pass, each with as many rows.
+        """
+        count = len(confidence)
+        if self.head_seconds is None or count >= len(self._acceptance):
+            return False
+        following = self._acceptance[count] / max(1e-6, self._acceptance[count - 1] if count else 1.0)
+        gain = math.prod(confidence) * min(1.0, following)
+        rows = conversations * (others + count)
+        cost = (self.step_seconds(rows + conversations) - self.step_seconds(rows)) / conversations + self.head_seconds
+        return gain > cost * self._tokens_per_second(conversations)
+
+    def _tokens_per_second(self, conversations: int = 1) -> float:
+        """Of all conversations together, with the best fixed number of a draft head's drafts."""
+        best = 1 / self.step_seconds(conversations)
+        if self.head_seconds is not None:
+            for n, tokens in enumerate(itertools.accumulate(self._acceptance, initial=1.0)):
+                seconds = self.step_seconds(conversations * (1 + n)) + conversations * n * self.head_seconds
+                best = max(best, tokens / seconds)
+        return conversations * best
+
     def num_copied(self, max_copied: int) -> int:
         """How many tokens found by n-gram look-up are worth verifying, from 0 to `max_copied`."""
-        chance = self._copied_acceptance
-        tokens = list(itertools.accumulate(chance**n for n in range(max_copied + 1)))
-        return max(
-            range(max_copied + 1),
-            key=lambda n: tokens[n] / self.step_seconds(1 + n) / (_MIN_SPEEDUP if n else 1),
-        )
+        chance, best = self._copied_acceptance, 0
+        best_speed = max(_MIN_SPEEDUP / self.step_seconds(1), self._tokens_per_second())
+        for count, tokens in enumerate(itertools.accumulate(chance**n for n in range(max_copied + 1))):
+            speed = tokens / self.step_seconds(1 + count)
+            if count and speed > best_speed:
+                best, best_speed = count, speed
+        return best
 
     def record_copied(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` copied tokens and accepted the first `accepted`."""
@@ -124,14 +160,8 @@ class DraftLengthController:
         self._copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self._copied_acceptance)
 
     def record_time(self, rows: int, seconds: float) -> None:
-        """Record how long a forward pass took. Processors slow down, and other work competes for their cores."""
-        if rows in self._measured:
-            self._measured[rows] += _TIME_WEIGHT * (seconds - self._measured[rows])
-            self._seconds = self._monotonic()
-
-    def _monotonic(self) -> list[float]:
-        """Seconds by number of rows, non-decreasing: where more rows seem to take less time, that is noise."""
-        return list(itertools.accumulate((self._measured[rows] for rows in self._rows), max))
+        """Record how long a forward pass took."""
+        self._cost.record(rows, seconds)
 
     def record_drafts(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` drafts and accepted the first `accepted`.

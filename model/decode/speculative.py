@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from model.decode.constraint import Constraint, draft_after
 from model.decode.decoding import StepOutput
-from model.decode.draft import NO_DRAFT, Draft
+from model.decode.draft import NO_DRAFT, Draft, DraftHead
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
@@ -60,12 +61,15 @@ class DraftSettings:
         num_drafts, linear: as in `VerificationStep`.
         max_copied: maximum number of tokens copied from the conversation; 0 for none.
         max_ending: maximum number of tokens guessed by the constraint (`Constraint.ending`) instead.
+        worth_drafting: whether the draft head should draft another token, given the confidence in those before it and
+            how many other rows the step has; None for no drafts of a head.
     """
 
     num_drafts: int = 0
     linear: bool = False
     max_copied: int = 0
     max_ending: int = 0
+    worth_drafting: Callable[[Sequence[float], int], bool] | None = None
 
 
 class SpeculativeDecoder:
@@ -82,6 +86,7 @@ class SpeculativeDecoder:
             under the same constraint.
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
             The device's own steps do not compute them, so it takes none.
+        draft_head: drafts what no look-up has found, if `draft_settings` says so.
     """
 
     def __init__(
@@ -95,10 +100,15 @@ class SpeculativeDecoder:
         attach: Attach = lambda cache, last, draft: None,
         constraint: Constraint | None = None,
         num_top: int | None = None,
+        draft_head: DraftHead | None = None,
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
         self._observer, self._attach = observer, attach
-        self._constraint, self._num_top = constraint, num_top
+        self._constraint, self._num_top, self._draft_head = constraint, num_top, draft_head
+        self._features: Tensor | None = None
+        """What the draft head reads of each row of the newest forward pass."""
+        self._following: tuple[Tensor, Sequence[int]] | None = None
+        """What it reads of the row that predicted the newest tokens, and those tokens."""
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
         self._certain: list[int] = []
@@ -114,7 +124,8 @@ class SpeculativeDecoder:
         """The input of the next step: the rest of the prompt, the device's own steps, or drafts and copied tokens to
         verify."""
         if self._unread:
-            return replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
+            rows = replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
+            return self._with_features(rows)
         if self._attach_if_possible() is not None:
             return self._attached
         settings = self._draft_settings()
@@ -125,8 +136,11 @@ class SpeculativeDecoder:
         if self._constraint is not None and settings.max_ending:
             ending = self._constraint.ending(max(0, min(settings.max_ending, remaining)))
         copied = ending or self._ngram_lookup.find(min(settings.max_copied, remaining))
-        self._step, self._is_ending = _plan(self._last_token, self._draft, copied, settings, remaining), bool(ending)
-        return _preceded_by(self._certain, self._step.forward_input(self._cache))
+        draft = self._draft
+        if not copied and settings.worth_drafting is not None:
+            draft = self._draft_with_head(settings.worth_drafting, remaining)
+        self._step, self._is_ending = _plan(self._last_token, draft, copied, settings, remaining), bool(ending)
+        return self._with_features(_preceded_by(self._certain, self._step.forward_input(self._cache)))
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
@@ -145,7 +159,7 @@ class SpeculativeDecoder:
             self._keep(accepted)
         self._draft, self._certain = accepted.draft, []
         committed = (*self._unreported, *accepted.committed)
-        self._unreported = ()
+        self._unreported, self._following = (), None
         if accepted.committed:
             following = () if self._constraint is None else self._constraint.commit(accepted.committed)
             if following:
@@ -153,6 +167,9 @@ class SpeculativeDecoder:
                 self._draft = draft_after(accepted.draft, following)
                 committed = (*committed, *following)
                 self.close()
+            if self._features is not None:
+                newest = self._features[accepted.kept_rows[-1]]
+                self._following = newest, (accepted.committed[-1], *following)
             self._last_token = committed[-1]
             self._ngram_lookup.extend((*accepted.committed, *following))
             if self._num_top is not None:
@@ -164,6 +181,24 @@ class SpeculativeDecoder:
         if self._attached is not None:
             self._attached.detach()
             self._attached = None
+
+    def _with_features(self, rows: ForwardInput) -> ForwardInput:
+        """The input of a step, which also delivers what the draft head reads."""
+        self._features = None
+        return rows if self._draft_head is None else replace(rows, on_features=self._receive_features)
+
+    def _receive_features(self, features: Tensor) -> None:
+        self._features = features
+
+    def _draft_with_head(self, worth_drafting: Callable[[Sequence[float], int], bool], remaining: int) -> Draft:
+        """The head's drafts of what follows the newest tokens, at most `remaining`."""
+        if self._draft_head is None or self._following is None:
+            return NO_DRAFT
+        others = 1 + len(self._certain)
+        drafts, confidence = self._draft_head.draft(
+            *self._following, lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others)
+        )
+        return Draft(drafts, None, confidence)
 
     def _accept(self, logits: torch.Tensor) -> VerificationResult:
         """Accept drafts from the logits of a forward pass, under the constraint."""

@@ -153,8 +153,10 @@ def _sample(step: VerificationStep, logits: Tensor, sampler: Sampler) -> tuple[i
     drafts = step.draft.tokens
     for n, token in enumerate(drafts):
         base = sampler.distribution(logits[n])
-        assert step.draft.distributions is not None
-        drafted_from = step.draft.distributions[n]
+        if step.draft.distributions is None:  # chosen greedily, which is a distribution too
+            drafted_from = torch.zeros_like(base).index_fill_(0, torch.tensor(token, device=base.device), 1.0)
+        else:
+            drafted_from = step.draft.distributions[n]
         chance = torch.rand((), generator=sampler.generator, device=base.device)
         if chance * drafted_from[token] < base[token]:
             continue

@@ -1,5 +1,5 @@
-"""Adapters and turn-completion classifiers that are bundled with this package, found by the checksum of the weights
-they were made for.
+"""Adapters, draft heads and turn-completion classifiers that are bundled with this package, found by the checksum of
+the weights they were made for.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from model.checkpoint.gguf import BadModelFile, split_parts
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.decoder import Decoder
+from model.nn.draft_head import DraftHeadWeights, load_draft_head
 
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
+BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
 BUNDLED_CLASSIFIERS = Path(__file__).parent / "classifiers"
 
 _CHUNK = 8 << 20
@@ -53,6 +56,14 @@ def bundled_adapter(path: Path, config: DecoderConfig, folder: Path = BUNDLED_AD
     """The bundled adapter for these weights, or None."""
     file = _file_for(path, folder)
     return None if file is None else load_adapter(file, config, weights_checksum(path))
+
+
+def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS) -> DraftHeadWeights | None:
+    """The bundled draft head for these weights, or None."""
+    file = _file_for(path, folder)
+    if file is None:
+        return None
+    return load_draft_head(file, decoder.config, decoder.num_features, weights_checksum(path))
 
 
 def bundled_turn_completion_classifier(

@@ -342,6 +342,7 @@ class Conversation:
                 partial(engine.attach, drafting=self._drafting),
                 options.form.constraint,
                 options.top_log_probabilities,
+                engine.model.draft_head if self._drafting else None,
             )
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Literal, TypeVar
 
 import torch
@@ -20,18 +21,18 @@ from torch import Tensor
 
 from model.checkpoint.architectures import Attention, DiffusionConfig
 from model.decode.draft import Draft
-from model.decode.draft_length import DraftLengthController
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
-from model.decode.verify import VerificationResult, VerificationStep
+from model.decode.verify import VerificationResult
 from model.engine.captured_blocks import MAX_REPLAYS, CapturedBlocks
 from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
+from model.engine.warm_up import warm_up
 from model.nn.cuda import device_failed
-from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted, prefill_chunk
+from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput, ForwardInterrupted
 from model.nn.gpu.selection import gpu_operations
 from model.nn.gpu.tiling import fitting_rows
 from model.nn.kv_cache import KeyValueCache
@@ -74,9 +75,6 @@ _DEVICE_FAILED = (
     "the GPU failed ({error}), and after that no other call to it can succeed in this process: start the process again"
 )
 
-_WARM_UP_RUNS = 3
-"""Times that each shape is run at the start; the quickest run counts."""
-
 
 class DeviceFailed(RuntimeError):
     """The GPU cannot be used by this process any more, so every request has failed and every new one will."""
@@ -105,10 +103,10 @@ class Engine:
         attention, block_size: the attention of finished text, and the size of its blocks.
         prefix_cache: prompt prefixes that conversations share.
         failure: gets its result when the GPU fails, which ends the engine. The process must then end too.
-        drafts_with_grammar: whether tokens are drafted and copied while a grammar is followed. Not on a CPU: the
-            grammar forces what is easy to predict, and the forced tokens' rows share the forward pass. With copies,
-            tool calls were generated at 0.88 (0.5B) and 0.79 times (1.5B) the speed without, on two cores, four
-            requests each. Only the ends of short values are guessed there.
+        drafts_with_grammar: whether tokens are copied, and drafted with an adapter, while a grammar is followed. Not on
+            a CPU: the grammar forces what is easy to predict, and the forced tokens' rows share the forward pass. With
+            copies, tool calls were generated at 0.88 (0.5B) and 0.79 times (1.5B) the speed without, on two cores, four
+            requests each. Only the ends of short values are guessed there, and a draft head drafts.
     """
 
     def __init__(
@@ -166,10 +164,14 @@ class Engine:
         family = self.model.decoder.config.diffusion
         if family is not None and family.verification == "linear":
             return DraftSettings(family.block_size - 1, linear=True)
-        single = self._active_generations == 1
+        single, worth_drafting = self._active_generations == 1, None
+        if self.model.draft_head is not None:
+            worth_drafting = partial(self.draft_length.worth_drafting, conversations=self._active_generations)
         if constrained and not self.drafts_with_grammar:
-            return DraftSettings(max_ending=_MAX_ENDING if single else 0)
+            return DraftSettings(max_ending=_MAX_ENDING if single else 0, worth_drafting=worth_drafting)
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
+        if worth_drafting is not None:
+            return DraftSettings(max_copied=max_copied, worth_drafting=worth_drafting)
         return DraftSettings(self.draft_length.num_drafts(self._active_generations), max_copied=max_copied)
 
     def pause(self, request: Request, seconds: float) -> None:
@@ -295,7 +297,7 @@ class Engine:
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device
         self.diffusion = _diffusion_config(model, self._requested_mode)
-        self.draft_length = _warm_up(model)
+        self.draft_length = warm_up(model, _max_drafts(model))
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"
         if not linear and (on_gpu if self._cuda_graphs is None else self._cuda_graphs):
@@ -420,24 +422,6 @@ class Engine:
             request.on_done()
         except Exception:
             _log.exception("a request could not be ended properly; other requests continue")
-
-
-def _warm_up(model: LoadedModel) -> DraftLengthController:
-    """Run the shapes that a turn uses once, so that the first user does not wait for them, and time them."""
-    decoder, max_drafts = model.decoder, _max_drafts(model)
-    cache = decoder.new_cache()
-    prompt_tokens = min(prefill_chunk(decoder.device), decoder.config.context_length - 2 * max_drafts - 1)
-    decoder.forward([0] * max(1, prompt_tokens), cache, logits="last")
-    seconds: dict[int, float] = {}
-    for _ in range(_WARM_UP_RUNS):
-        for drafts in range(max_drafts + 1):
-            rows = VerificationStep(0, Draft((0,) * drafts), (), drafts).forward_input(cache)
-            start = time.perf_counter()
-            decoder.run([rows], model.adapter)[0][0, 0].item()
-            elapsed = time.perf_counter() - start
-            num_rows = len(rows.tokens)
-            seconds[num_rows] = min(seconds.get(num_rows, elapsed), elapsed)
-    return DraftLengthController(seconds, max_drafts, model.adapter.acceptance if model.adapter else ())
 
 
 def _max_drafts(model: LoadedModel) -> int:

@@ -1,4 +1,4 @@
-"""Loads a checkpoint with its tokenizer, chat template, drafting adapter and turn-completion classifier."""
+"""Loads a checkpoint with its tokenizer, its chat template, what drafts for it, and its turn-completion classifier."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from typing import Literal
 import torch
 
 from model.checkpoint.chat_template import CHATML, ChatTemplate
-from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import scaling_for
 from model.checkpoint.tokenizer import TextTokenizer
+from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
-from model.engine.bundled import bundled_adapter, bundled_turn_completion_classifier, weights_checksum
+from model.engine.bundled import (
+    bundled_adapter,
+    bundled_draft_head,
+    bundled_turn_completion_classifier,
+    weights_checksum,
+)
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
+from model.nn.draft_head import DraftHeadWeights, is_draft_head, load_draft_head
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
 
@@ -34,6 +42,7 @@ class LoadedModel:
         stop_tokens: ids that end a response.
         adapter: drafts tokens. Without one, models that have a mask token of their own draft with that. Others copy
             from the conversation, or generate one token per forward pass.
+        draft_head: drafts tokens in place of the adapter, on a CPU with int8 weights.
         turn_completion: estimates whether a user's turn is complete; None if no classifier was trained for these
             weights.
     """
@@ -44,6 +53,7 @@ class LoadedModel:
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
     turn_completion: TurnCompletionClassifier | None = None
+    draft_head: DraftHead | None = None
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
@@ -79,8 +89,8 @@ def load_model(
     Args:
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
-        adapter: the adapter that drafts: a file, `auto` for the one that is bundled for these weights or in their
-            folder, or `none`.
+        adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
+            lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
         turn_completion: the turn-completion classifier: a file, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
@@ -107,13 +117,15 @@ def load_model(
         if isinstance(error, torch.OutOfMemoryError):
             raise ValueError(f"{path.name} does not fit into the memory of {target}: choose a smaller model") from None
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
+    head_file = isinstance(adapter, Path) and is_draft_head(adapter)
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
-        _adapter(path, decoder, adapter),
+        None if head_file else _adapter(path, decoder, adapter),
         _turn_completion_classifier(path, decoder, turn_completion),
+        None if isinstance(adapter, Path) and not head_file else _draft_head(path, decoder, checkpoint, adapter),
     )
 
 
@@ -130,6 +142,35 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
     else:
         adapter = bundled_adapter(path, decoder.config)
     return None if adapter is None else adapter.to(decoder.device, decoder.dtype)
+
+
+def _draft_head(
+    path: Path, decoder: Decoder, checkpoint: Checkpoint, choice: Path | Literal["auto", "none"]
+) -> DraftHead | None:
+    if choice == "none" or not decoder.num_features or decoder.mask_token is not None:
+        return None
+    weights: DraftHeadWeights | None
+    if isinstance(choice, Path):
+        weights = load_draft_head(choice, decoder.config, decoder.num_features, weights_checksum(path))
+    else:
+        weights = bundled_draft_head(path, decoder)
+    return None if weights is None else build_draft_head(weights, decoder, checkpoint)
+
+
+def build_draft_head(weights: DraftHeadWeights, decoder: Decoder, checkpoint: Checkpoint) -> DraftHead:
+    """A draft head that runs next to its decoder, whose weights are int8."""
+    from model.nn.cpu.draft_head import BlockQuantizedDraftHead  # late: conversion runs on machines without Numba
+
+    return BlockQuantizedDraftHead(weights, output_rows(checkpoint, weights.vocabulary), decoder.embedding)
+
+
+def output_rows(checkpoint: Checkpoint, tokens: torch.Tensor) -> torch.Tensor:
+    """The rows of the output head for some tokens [n] int64: [n, hidden] float32."""
+    name = "lm_head.weight" if checkpoint.has_tensor("lm_head.weight") else "embed_tokens.weight"
+    stored = checkpoint.blocks(name)
+    if stored is None or stored.format not in FORMATS:
+        return checkpoint.tensor(name)[tokens]
+    return torch.from_numpy(dequantize(FORMATS[stored.format], stored.blocks[tokens.numpy()]))
 
 
 def _turn_completion_classifier(

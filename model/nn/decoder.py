@@ -91,6 +91,17 @@ def _no_adapter(out: Tensor, names: str, x: Tensor) -> Tensor:
     return out
 
 
+def _deliver_features(batch: Sequence[ForwardInput], last: Tensor, tapped: Sequence[Tensor]) -> None:
+    """Send the features of the rows with outputs to the conversations that ask for them."""
+    end = 0
+    for inputs in batch:
+        end += len(inputs.tokens)
+        if inputs.on_features is not None:
+            rows = slice(end - inputs.num_outputs, end)
+            parts = [torch.nn.functional.rms_norm(states[rows], last.shape[1:]) for states in tapped]
+            inputs.on_features(torch.cat((*parts, last[rows]), -1))
+
+
 def _noise_rows(batch: Sequence[ForwardInput], device: torch.device) -> Tensor | slice | None:
     """The noise rows of a batch: a slice if they are contiguous, as in a batch of one conversation."""
     index = [n for n, flag in enumerate(flag for inputs in batch for flag in inputs.noise) if flag]
@@ -175,6 +186,18 @@ class Decoder:
         return KeyValueCache(self.config, self._cache_dtype, self.device)
 
     @property
+    def num_features(self) -> int:
+        """Features of a row (`ForwardInput.on_features`); 0 where the weights are not block-quantized."""
+        return 0 if self._block_layers is None else (len(self._feature_layers) + 1) * self.config.hidden
+
+    @property
+    def _feature_layers(self) -> tuple[int, ...]:
+        """The layers after which a draft head reads the states, besides the last one: a third and two thirds of all
+        (EAGLE-3, arXiv 2503.01840: the last state is specialized in the very next token)."""
+        layers = self.config.layers
+        return tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3)}))
+
+    @property
     def head_weight(self) -> Tensor:
         """The output head's float weight [vocabulary, hidden], for training, which uses slices of it.
 
@@ -243,9 +266,12 @@ class Decoder:
         for inputs in batch:
             inputs.cache.reserve(len(inputs.tokens))
         if self._block_layers is None:
-            states = self._run_layers(x, batch, rotary, adapter).split_with_sizes(sizes)
+            last = self._run_layers(x, batch, rotary, adapter)
         else:
-            states = self._block_layers.run(x, batch, rotary, adapter, self.interruption).split_with_sizes(sizes)
+            taps = self._feature_layers if any(inputs.on_features for inputs in batch) else ()
+            last, tapped = self._block_layers.run(x, batch, rotary, adapter, self.interruption, taps)
+            _deliver_features(batch, last, tapped)
+        states = last.split_with_sizes(sizes)
         outputs = [part[len(part) - inputs.num_outputs :] for part, inputs in zip(states, batch, strict=True)]
         pairs = list(zip(outputs, batch, strict=True))
         logits = iter(self._logits([part for part, inputs in pairs if not inputs.return_hidden_states]))

@@ -53,6 +53,8 @@ class ForwardInput:
             weights, where rounding differences would carry over into other words.
         return_hidden_states: return the normalized states of the last layer instead of logits.
         is_prefill: whether the rows are a chunk of a prompt. This includes its last chunk, which has outputs.
+        on_features: receives what a draft head reads of the rows with outputs (`Decoder.num_features`),
+            [num_outputs, features], before `Decoder.run` returns.
     """
 
     cache: KeyValueCache
@@ -64,6 +66,7 @@ class ForwardInput:
     batch_invariant: bool = False
     return_hidden_states: bool = False
     is_prefill: bool = False
+    on_features: Callable[[Tensor], None] | None = None
 
 
 def text_input(

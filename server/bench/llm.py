@@ -82,9 +82,11 @@ class Figures:
     Attributes:
         ms_by_rows: time of a forward pass with this many rows of plain text. Measured without a CUDA graph, also where
             the other figures use one.
-        ms_by_drafts: time of a forward pass with this many drafts, as decoding runs it: clean rows, and for each
-            outcome a branch of noise rows that pass through the adapter; (drafts + 1)² rows. 0 drafts is one token per
-            forward pass: the same measurement as one row of text. Measured without a CUDA graph, too.
+        ms_by_drafts: time of a forward pass with this many drafts, as decoding runs it. With an adapter: clean rows,
+            and for each outcome a branch of noise rows that pass through it; (drafts + 1)² rows. With a draft head:
+            drafts + 1 rows. 0 drafts is one token per forward pass: the same measurement as one row of text. Measured
+            without a CUDA graph, too.
+        draft_head_ms: time in which the draft head drafts one token, before the forward pass; None without one.
         replayed_ms: time of a step as a CUDA graph, by the number of conversations that share it; empty on a CPU.
         gigabytes_per_second: weights that are read when decoding one token per forward pass; compare with
             `memory_gigabytes_per_second`, what the memory can deliver.
@@ -108,6 +110,7 @@ class Figures:
     ms_by_rows: dict[int, float]
     ms_by_drafts: dict[int, float]
     replayed_ms: dict[int, float]
+    draft_head_ms: float | None
     weight_bytes: int
     gigabytes_per_second: float
     memory_gigabytes_per_second: float
@@ -151,10 +154,9 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
         drafted, undrafted = [r for r in drafted if r.steps], [r for r in undrafted if r.steps]
         concurrent = [asyncio.run(_measure_concurrency(engine, count)) for count in concurrencies]
         peak = _peak_memory(decoder.device)
-        ms_by_rows, ms_by_drafts = engine.call(
-            partial(_time_forward_passes, max_drafts=len(engine.draft_length.acceptance))
-        )
-        weight_bytes, rows, replayed = decoder.nbytes, ROWS[-1], engine.replayed_steps
+        controller, replayed = engine.draft_length, engine.replayed_steps
+        ms_by_rows, ms_by_drafts = engine.call(partial(_time_forward_passes, max_drafts=len(controller.acceptance)))
+        weight_bytes, rows = decoder.nbytes, ROWS[-1]
         return Figures(
             model=model_options.model,
             device=_device_name(decoder.device),
@@ -166,10 +168,11 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
             llama_cpp_tokens_per_second=round(statistics.median(llama_speeds), 1) if llama_speeds else None,
             first_clause_ms=round(1000 * statistics.median(r.clauses[0] for r in drafted), 1),
             identical_to_autoregressive=f"{sum(a.text == b.text for a, b in pairs)} of {len(pairs)}",
-            drafts=replayed[1][0] if replayed else engine.draft_length.num_drafts(),
+            drafts=replayed[1][0] if replayed else controller.num_drafts(),
             ms_by_rows=ms_by_rows,
             ms_by_drafts=ms_by_drafts,
             replayed_ms={count: round(1000 * seconds, 3) for count, (_, seconds) in replayed.items()},
+            draft_head_ms=None if controller.head_seconds is None else round(1000 * controller.head_seconds, 2),
             weight_bytes=weight_bytes,
             gigabytes_per_second=round(
                 weight_bytes * statistics.median(r.steps / r.seconds for r in undrafted) / 1e9, 1
@@ -199,9 +202,11 @@ def show(figures: Figures, console: Console) -> None:
         table.add_row(name, f"{ms} ({ms / single_row_ms:.2f}×)")
     for drafts, ms in figures.ms_by_drafts.items():
         if drafts:  # without drafts it is the forward pass of one row of text
-            rows, noise = num_rows(drafts), drafts * (drafts + 1)
             name = f"ms for a forward pass of {drafts} {'draft' if drafts == 1 else 'drafts'}"
-            table.add_row(f"{name}, {rows} rows, {noise} of them noise rows", f"{ms} ({ms / single_row_ms:.2f}×)")
+            if figures.draft_head_ms is None:
+                rows, noise = num_rows(drafts), drafts * (drafts + 1)
+                name += f", {rows} rows, {noise} of them noise rows"
+            table.add_row(name, f"{ms} ({ms / single_row_ms:.2f}×)")
     for count, ms in figures.replayed_ms.items():
         table.add_row(f"ms of a replayed step for {count} {'conversation' if count == 1 else 'conversations'}", str(ms))
     console.print(table)
@@ -269,9 +274,13 @@ async def _respond(engine: Engine, prompt: str, drafting: bool) -> _Response:
 def _time_forward_passes(model: LoadedModel, max_drafts: int) -> tuple[dict[int, float], dict[int, float]]:
     """Milliseconds of a forward pass by rows of plain text, and by drafts up to `max_drafts`. Without drafts a forward
     pass is one row of text, so it is measured only once."""
+    head = model.draft_head is not None
     builders: dict[tuple[str, int], Callable[[KeyValueCache], ForwardInput]] = {
         **{("text", rows): partial(text_input, tokens=[0] * rows, num_outputs=rows) for rows in ROWS},
-        **{("drafts", k): VerificationStep(0, Draft((0,) * k), (), k).forward_input for k in range(1, max_drafts + 1)},
+        **{
+            ("drafts", k): VerificationStep(0, Draft((0,) * k), (), 0 if head else k).forward_input
+            for k in range(1, max_drafts + 1)
+        },
     }
     ms = _time(model, builders)
     ms_by_rows = {rows: ms["text", rows] for rows in ROWS}

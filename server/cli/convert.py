@@ -1,12 +1,14 @@
-"""`rejoinder convert`: a model writes its own training text, an adapter is trained to draft for it, and evaluated."""
+"""`rejoinder convert`: a model writes its own training text, and what drafts for it is trained and evaluated."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,13 +17,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
 from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.convert.generate_states import generate_shard, invent_questions, load_shard
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, HeadTrainingProgress
 from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import weights_checksum, weights_size
-from model.engine.loader import LoadedModel, load_model
+from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
 from server.cli.errors import user_errors
 from server.cli.options import Command, DeviceOption, ModelOption
@@ -29,7 +34,7 @@ from server.deploy.runtime import ModelOptions, load_engine, locate_model
 from voice.instructions import INSTRUCTIONS
 
 convert_app = typer.Typer(
-    help="Train a drafting adapter or a turn completion classifier for a model.", no_args_is_help=True
+    help="Train a drafting adapter, a draft head or a turn completion classifier for a model.", no_args_is_help=True
 )
 
 _out = Console()
@@ -45,6 +50,9 @@ FolderOption = Annotated[
 _FOLDER = Path("conversion")
 _PARTIAL_TEXT = "text.partial.json"
 _MODEL = QWEN_05B.name
+
+_SHARD_TOKENS = 6000
+"""Response tokens between two files of states: what an interruption costs at most."""
 
 
 @convert_app.command("data", cls=Command)
@@ -143,6 +151,64 @@ def train_command(
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
+@convert_app.command("head", cls=Command)
+def head_command(
+    folder: FolderOption = _FOLDER,
+    tokens: Annotated[int, typer.Option(min=1000, help="Response tokens to generate.")] = 120_000,
+    epochs: Annotated[float, typer.Option(min=0.1, help="How often every token is trained on.")] = 6.0,
+    size: Annotated[int, typer.Option(min=32, help="Width of the head.")] = 768,
+    seed: Annotated[int, typer.Option(help="Random seed of the responses and of the training.")] = 1,
+    model: ModelOption = _MODEL,
+) -> None:
+    """Train a draft head, which drafts on a CPU. If interrupted, run it again: finished responses are kept."""
+    with user_errors():
+        path = locate_model(model, _err)
+        base, asked = weights_checksum(path), {_words(prompt.text) for prompt in evaluation_prompts()}
+        loaded = load_model(path, device="cpu", adapter="none", turn_completion="none")
+        if not loaded.decoder.num_features:
+            raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
+        states = folder / "states"
+        states.mkdir(parents=True, exist_ok=True)
+        questions_file = states / f"questions-{seed}.json"
+        if not questions_file.exists():
+            _err.print("inventing questions")
+            questions_file.write_text(json.dumps(invent_questions(loaded, seed)), encoding="utf-8")
+        questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
+        files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
+        with Progress(console=_err) as progress:
+            task = progress.add_task("generating responses", total=len(files))
+            for number, file in enumerate(files):
+                if not file.exists():
+                    generate_shard(
+                        loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
+                        questions=questions, skip=lambda text: _words(text) in asked,
+                    )  # fmt: skip
+                progress.update(task, completed=number + 1)
+            training = HeadTraining(
+                [load_shard(file, base) for file in files],
+                loaded.decoder.embedding,
+                partial(output_rows, open_checkpoint(path)),
+                loaded.decoder.config.vocab_size,
+                HeadTrainingConfig(epochs, seed, size),
+            )
+            task = progress.add_task("training", total=None)
+
+            def report(state: HeadTrainingProgress) -> None:
+                description = f"training, loss {state.loss:.2f}"
+                progress.update(task, completed=state.step, total=state.steps, description=description)
+
+            training.run(report, probe_every=500)
+        trained = training.weights(base, weights_size(path))
+        trained.save(folder / "draft-head.safetensors")
+    accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
+    _out.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
+
+
+def _words(text: str) -> str:
+    """A message without punctuation, for comparing."""
+    return re.sub(r"\W+", " ", text.lower()).strip()
+
+
 @convert_app.command("ending", cls=Command, hidden=True)  # the old name
 @convert_app.command("turn-completion", cls=Command)
 def turn_completion_command(
@@ -182,9 +248,9 @@ def turn_completion_command(
 def eval_command(
     folder: FolderOption = _FOLDER,
     adapter: Annotated[
-        Path | None, typer.Option(help="Adapter file; default: adapter.safetensors in the folder.")
+        Path | None, typer.Option(help="Adapter or draft head; default: adapter.safetensors in the folder.")
     ] = None,
-    bundled: Annotated[bool, typer.Option("--bundled", help="Evaluate the adapter bundled for these weights.")] = False,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Evaluate what is bundled for these weights.")] = False,
     prompts: Annotated[
         int | None, typer.Option(min=1, help="Evaluate only this many prompts, spread over all kinds.")
     ] = None,
@@ -192,7 +258,7 @@ def eval_command(
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Evaluate an adapter on conversations that it was not trained on."""
+    """Evaluate an adapter or a draft head on conversations that it was not trained on."""
     with user_errors():
         selected = evaluation_prompts()
         if prompts:
@@ -202,17 +268,16 @@ def eval_command(
         )
         engine = load_engine(ModelOptions(model, device=device, adapter=adapter_option), _err)
         try:
-            if engine.model.adapter is None:
-                raise ValueError("no adapter is bundled for these weights: run `rejoinder convert train`")
+            if engine.model.adapter is None and engine.model.draft_head is None:
+                raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
             with Progress(console=_err, transient=True) as progress:
                 task = progress.add_task("generating", total=len(selected))
 
                 def report(done: int, total: int) -> None:
                     progress.update(task, completed=done)
 
-                num_drafts = engine.draft_length.num_drafts
                 results = engine.call(
-                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, num_drafts, on_progress=report)
+                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, engine.drafting, on_progress=report)
                 )
         finally:
             engine.close()

@@ -131,9 +131,7 @@ def _model_options(
     ] = 0.0,
     adapter: Annotated[
         str,
-        typer.Option(
-            "--adapter", help="Drafting adapter: a file from `rejoinder convert`, auto (the bundled one) or none."
-        ),
+        typer.Option("--adapter", help="What drafts: a file from `rejoinder convert`, auto (the bundled one) or none."),
     ] = "auto",
     turn_completion: Annotated[
         str,

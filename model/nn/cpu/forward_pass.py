@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
@@ -187,6 +189,10 @@ class ForwardPass:
             attention.attend_to(tensors[:layers], tensors[layers:], past, new)
             for field in ("keys", "values", "capacity", "past"):
                 calls[:, fields.index(field)] = attention.column(field)
+
+    def residual(self) -> Tensor:
+        """The states [rows, hidden] that the layers add to: after the first job of layer n, those after n layers."""
+        return torch.from_numpy(self._x.copy())
 
     def _normalize(self, biases: Sequence[Floats], weights: Sequence[Floats]) -> Table:
         """Jobs that add the last product and its bias, normalize and quantize."""

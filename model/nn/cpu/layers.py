@@ -20,7 +20,7 @@ from model.nn.forward_batch import ForwardInput, ForwardInterrupted, Interruptio
 from model.nn.layer import Layer
 from model.nn.rotary import RotaryEmbedding
 
-_KEPT_ROWS, _KEPT = 32, 8
+_KEPT_ROWS, _KEPT = 32, 16
 """Forward passes of at most this many rows are kept for the next ones with the same numbers of rows, and how many.
 Describing the jobs takes about 1 ms."""
 
@@ -49,8 +49,9 @@ class BlockQuantizedLayers:
         rotary: RotaryEmbedding,
         adapter: Adapter | None,
         interruption: Interruption | None = None,
-    ) -> Tensor:
-        """Normalized states after the last layer [rows, hidden].
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Normalized states after the last layer [rows, hidden], and the states after each number of layers in `taps`.
 
         Args:
             x: [rows, hidden] float32, the embeddings of all rows.
@@ -58,10 +59,12 @@ class BlockQuantizedLayers:
             rotary: the rotations of their positions.
             adapter: the adapter for noise rows.
             interruption: asked before each layer.
+            taps: ascending, each at least 1 and less than the number of layers.
 
         Raises:
             ForwardInterrupted: `interruption` demanded it.
         """
+        tapped: list[Tensor] = []
         noise = np.flatnonzero([flag for part in batch for flag in part.noise])
         forward = self._forward_pass(tuple(len(part.tokens) for part in batch))
         forward.begin(x.numpy(), batch, rotary)
@@ -70,13 +73,15 @@ class BlockQuantizedLayers:
             stops += [(product.end, partial(_add_delta, adapter, noise, product)) for product in forward.products]
         if interruption is not None:
             stops += [(start, partial(_interrupt, interruption)) for start in forward.layer_starts]
+        # The first job of a layer adds what the layer before it has computed.
+        stops += [(forward.layer_starts[n] + 1, lambda: tapped.append(forward.residual())) for n in taps]
         done = 0
         for end, action in sorted(stops, key=lambda stop: stop[0]):
             self._team.run_all(forward.jobs[done:end])
             action()
             done = end
         self._team.run_all(forward.jobs[done:])
-        return torch.from_numpy(forward.states.copy())
+        return torch.from_numpy(forward.states.copy()), tapped
 
     def _forward_pass(self, sizes: tuple[int, ...]) -> ForwardPass:
         forward = self._passes.pop(sizes, None)

@@ -135,6 +135,14 @@ class PackedWeights:
         self._packed = {}
 
 
+def quantized_linear(weight: Tensor) -> BlockLinear:
+    """A linear layer [outputs, inputs] of float weights, quantized to Q8_0."""
+    form, (outputs, inputs) = FORMATS["Q8_0"], weight.shape
+    packed = aligned(packed_bytes(form, outputs, inputs))
+    pack(form, quantize_q8_0(weight.float().numpy()), -(-inputs // BLOCK) * BLOCK, packed)
+    return BlockLinear([PackedMatrix(form, outputs, inputs, packed)])
+
+
 def quantize_q8_0(weight: NDArray[np.float32]) -> Bytes:
     """Quantize [outputs, inputs] to Q8_0 blocks as GGUF stores them; inputs are filled up with zeros to whole
     blocks."""

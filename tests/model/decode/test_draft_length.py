@@ -66,3 +66,45 @@ def test_copying_stops_when_it_is_not_worth_its_cost_and_is_tried_again() -> Non
         controller.record_copied(0, 0)
     assert controller.num_copied(8) >= 4
     assert DraftLengthController({1: 1.0, 9: 9.0}, 1).num_copied(8) == 0
+
+
+def drafts(controller: DraftLengthController, confidence: float, others: int = 1, conversations: int = 1) -> int:
+    """How many tokens a draft head drafts in a row with the same confidence in each."""
+    count = 0
+    while controller.worth_drafting([confidence] * count, others, conversations):
+        count += 1
+    return count
+
+
+def test_a_draft_head_drafts_as_long_as_a_row_is_worth_its_time() -> None:
+    cost, acceptance = {1: 1.0, 4: 1.06, 8: 1.3}, (0.6, 0.36, 0.22, 0.13, 0.08, 0.05, 0.03)
+    controller = DraftLengthController(cost, 7, acceptance, head_seconds=0.02)
+    assert drafts(controller, 0.95) == 7
+    assert 1 <= drafts(controller, 0.3) < drafts(controller, 0.6) < 7
+    assert drafts(DraftLengthController(cost, 7, acceptance, head_seconds=0.9), 0.95) == 0
+    assert drafts(DraftLengthController({1: 1.0, 8: 8.0}, 7, acceptance, head_seconds=0.0), 0.95) == 0
+    assert controller.num_drafts() == 0, "an adapter's noise rows are not used in addition"
+
+
+def test_a_draft_head_drafts_less_when_more_conversations_share_the_forward_pass() -> None:
+    cost, acceptance = {1: 1.0, 8: 1.3, 64: 6.0}, (0.6, 0.36, 0.22, 0.13)
+    controller = DraftLengthController(cost, 4, acceptance, head_seconds=0.02)
+    assert drafts(controller, 0.6) > drafts(controller, 0.6, conversations=16)
+    assert drafts(controller, 0.6) > drafts(controller, 0.6, others=20), "forced tokens have rows, too"
+
+
+def test_a_draft_head_whose_drafts_are_rejected_stops_and_is_tried_again() -> None:
+    controller = DraftLengthController({1: 1.0, 2: 1.1}, 1, (0.5,), head_seconds=0.05)
+    assert drafts(controller, 0.5) == 1
+    for _ in range(200):
+        controller.record_drafts(1, 0)
+    assert drafts(controller, 0.5) == 0
+    for _ in range(200):
+        controller.record_drafts(0, 0)
+    assert drafts(controller, 0.5) == 1
+
+
+def test_copying_must_be_faster_than_drafting() -> None:
+    cost = {1: 1.0, 9: 1.5}
+    assert DraftLengthController(cost, 3, (0.2, 0.1, 0.05), head_seconds=0.02).num_copied(8) > 0
+    assert DraftLengthController(cost, 3, (0.95, 0.92, 0.9), head_seconds=0.0).num_copied(8) == 0

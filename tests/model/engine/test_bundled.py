@@ -9,9 +9,16 @@ from pathlib import Path
 import torch
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.engine.bundled import bundled_turn_completion_classifier, weights_checksum, weights_size
+from model.engine.bundled import (
+    bundled_draft_head,
+    bundled_turn_completion_classifier,
+    weights_checksum,
+    weights_size,
+)
 from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.store import verified_checksum
+from model.nn.decoder import Decoder
+from tests.model.random_draft_head import random_draft_head
 
 
 def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
@@ -24,6 +31,18 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
     assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
     replace(classifier, base="0" * 64).save(path)
     assert bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path) is None
+
+
+def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
+    decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
+    config, checksum = decoder.config, weights_checksum(tiny_qwen2)
+    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, checksum)
+    head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
+    head.save(tmp_path / "head.safetensors")
+    found = bundled_draft_head(tiny_qwen2, decoder, tmp_path)
+    assert found is not None and found.vocabulary.tolist() == head.vocabulary.tolist()
+    replace(head, base="0" * 64).save(tmp_path / "head.safetensors")
+    assert bundled_draft_head(tiny_qwen2, decoder, tmp_path) is None
 
 
 def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> None:

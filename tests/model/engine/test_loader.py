@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch.cuda._utils import _get_device_index
 
+from model.checkpoint.checkpoint import open_checkpoint
+from model.engine.bundled import weights_checksum
 from model.engine.loader import _device, load_model, preload_kernels
 from model.nn.decoder import Precision
+from tests.model.random_draft_head import random_draft_head
 
 
 @pytest.fixture
@@ -86,3 +89,15 @@ def test_kernels_are_imported_in_the_background_where_they_are_needed(
     assert names == ["model.nn.cpu.layers"] * imported
     with pytest.raises(ValueError, match=r"choose|on this machine"):
         preload_kernels("cuda:7")
+
+
+@pytest.mark.parametrize(("precision", "loaded"), [("int8", True), ("float32", False)])
+def test_a_draft_head_is_loaded_for_block_quantized_weights_only(
+    tiny_qwen2: Path, tmp_path: Path, precision: Precision, loaded: bool
+) -> None:
+    config, file = open_checkpoint(tiny_qwen2).config, tmp_path / "head.safetensors"
+    checksum = weights_checksum(tiny_qwen2)
+    random_draft_head(3 * config.hidden, config.hidden, config.vocab_size, 1, checksum).save(file)
+    model = load_model(tiny_qwen2, device="cpu", precision=precision, adapter=file)
+    assert (model.draft_head is not None) == loaded and model.adapter is None
+    assert load_model(tiny_qwen2, device="cpu", precision=precision, adapter="none").draft_head is None

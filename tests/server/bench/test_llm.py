@@ -76,6 +76,7 @@ FIGURES = bench.Figures(
     ms_by_rows={1: 20.0, 4: 26.0, 9: 40.0},
     ms_by_drafts={0: 20.0, 1: 28.0, 2: 50.0},
     replayed_ms={1: 0.7, 64: 4.9},
+    draft_head_ms=None,
     weight_bytes=494_000_000,
     gigabytes_per_second=21.5,
     memory_gigabytes_per_second=30.0,

@@ -47,7 +47,7 @@ def test_data_train_and_eval_produce_an_adapter_and_its_metrics(folder: Path) ->
         (("train", "--folder", "nowhere"), "run `rejoinder convert data`"),
         (("train", "--minutes", "1", "--steps", "2"), "either --minutes or --steps"),
         (("eval", "--adapter", "nowhere.safetensors"), "cannot be read"),
-        (("eval", "--bundled"), "no adapter is bundled for these weights"),
+        (("eval", "--bundled"), "nothing that drafts is bundled for these weights"),
     ],
 )
 def test_invalid_usage_is_reported(folder: Path, arguments: tuple[str, ...], message: str) -> None:

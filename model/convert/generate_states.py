@@ -1,0 +1,217 @@
+"""A model's responses together with the states that predicted each of their tokens: what a draft head is trained on.
+
+The states cost nothing extra, because generating a token computes them. They are large (9 kB a token of the 1.5B), so
+they are written in shards. A shard depends only on the seed and the questions, so an interrupted run continues with the
+next one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.bound_file import load_bound_file, save_bound_file
+from model.checkpoint.chat_template import TextMessage
+from model.convert import prompts
+from model.convert.corpus import KINDS, is_looping
+from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
+from model.decode.sampling import Sampling, probabilities
+from model.engine.loader import LoadedModel
+from model.nn.forward_batch import ForwardInput, text_input
+from model.nn.kv_cache import KeyValueCache
+
+_CONVERSATIONS = 24
+"""Conversations at a time. More rows of a forward pass cost as much each, on a CPU."""
+
+_SAMPLING, _SAMPLED_SHARE, _FOLLOW_UP_SHARE = Sampling(temperature=0.7, top_k=50), 0.25, 0.35
+_INVENTING = Sampling(temperature=0.9, top_k=50)
+_MAX_TOKENS = {"json": 120, "tool": 80, "list": 100}
+"""Maximum tokens of a response, by kind; 72 for the others."""
+
+_INVENTED_TOKENS = 140
+
+
+@dataclass(frozen=True)
+class StateShard:
+    """Responses and states.
+
+    Attributes:
+        tokens: [n] int32, all responses one after the other, with their end tokens.
+        features: [n, features] float16, of the row that predicted each token (`ForwardInput.on_features`).
+        ends: [responses] where each response ends.
+        kinds: [responses] indices of `KINDS`.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    ends: Tensor
+    kinds: Tensor
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A response without its keys and values, which take more memory than all else."""
+
+    prompt: SpokenPrompt
+    tokens: Sequence[int]
+    features: Sequence[Tensor]
+
+
+@dataclass
+class _Response:
+    """A response that is being generated; greedy if it has no sampling."""
+
+    prompt: SpokenPrompt
+    cache: KeyValueCache
+    unread: list[int]
+    sampling: Sampling | None
+    max_tokens: int
+    tokens: list[int] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
+
+    def next_input(self) -> ForwardInput:
+        rows = text_input(self.cache, self.unread, 1)
+        return replace(rows, on_features=lambda features: self.features.append(features[0].half()))
+
+    def finished(self) -> _Finished:
+        return _Finished(self.prompt, self.tokens, self.features)
+
+
+def invent_questions(model: LoadedModel, seed: int, topics: Sequence[str] = prompts.TOPICS) -> list[tuple[str, str]]:
+    """What people may ask about some topics, as the model imagines it: (kind, question) pairs."""
+    draw, kinds = random.Random(seed), ("chat", "list", "numbers")
+    requests = [("chat", topic) for topic in topics] + [(draw.choice(kinds[1:]), topic) for topic in topics[::2]]
+    asked = [
+        SpokenPrompt(kind, (TextMessage("user", prompts.QUESTIONS[kind].format(topic=topic)),))
+        for kind, topic in requests
+    ]
+    generator = _Generator(model, seed, follow_ups=0.0, sampled=1.0, sampling=_INVENTING, max_tokens=_INVENTED_TOKENS)
+    responses = islice(generator.run(chain(asked, repeat(asked[0]))), len(asked))
+    lines = {
+        (response.prompt.kind, re.sub(r"^[\s\d.)\-*•]+|[\"“”`]", "", line).strip())
+        for response in responses
+        for line in model.tokenizer.decode(response.tokens).split("\n")[:-1]  # the last may be incomplete
+    }
+    return sorted((kind, line) for kind, line in lines if 8 <= len(line) <= 200)
+
+
+def generate_shard(
+    model: LoadedModel,
+    base: str,
+    path: Path,
+    instructions: str,
+    seed: int,
+    *,
+    tokens: int,
+    questions: Sequence[tuple[str, str]] = (),
+    skip: Callable[[str], bool] = lambda text: False,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> StateShard:
+    """Generate responses with at least `tokens` tokens, and write them to `path`.
+
+    Args:
+        base: sha256 of the model's weights.
+        questions: what `invent_questions` returned.
+        skip: whether a user message must not be asked, because the evaluation asks it.
+    """
+    new_prompts = (one for one in spoken_prompts(seed, instructions, questions) if not skip(one.messages[-1].content))
+    kept: list[_Finished] = []
+    seen: dict[tuple[int, ...], int] = {}
+    count = 0
+    for response in _Generator(model, seed).run(new_prompts):
+        key = tuple(response.tokens)
+        seen[key] = seen.get(key, 0) + 1
+        if len(key) > 3 and seen[key] <= 3 and not is_looping(key):
+            kept.append(response)
+            count += len(key)
+            on_progress(count)
+        if count >= tokens:
+            break
+    shard = StateShard(
+        torch.tensor([token for one in kept for token in one.tokens], dtype=torch.int32),
+        torch.stack([features for one in kept for features in one.features]),
+        torch.tensor([len(one.tokens) for one in kept]).cumsum(0),
+        torch.tensor([KINDS.index(one.prompt.kind) for one in kept]),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_bound_file(path, dict(vars(shard)), base, {"about": json.dumps({"seed": seed})})
+    return shard
+
+
+def load_shard(path: Path, base: str) -> StateShard:
+    """Load a file that `generate_shard` wrote. Raises BadModelFile."""
+    names = ("tokens", "features", "ends", "kinds")
+    stored, _ = load_bound_file(path, "states", "generate them again", base=base, names=names)
+    return StateShard(*(stored[name] for name in names))
+
+
+class _Generator:
+    """Generates many responses at a time.
+
+    Args:
+        follow_ups: share of finished responses that are followed by another user message.
+        sampled: share of responses that are sampled, with `sampling`.
+        max_tokens: maximum tokens of every response; by kind when not given.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        seed: int,
+        *,
+        follow_ups: float = _FOLLOW_UP_SHARE,
+        sampled: float = _SAMPLED_SHARE,
+        sampling: Sampling = _SAMPLING,
+        max_tokens: int | None = None,
+    ) -> None:
+        self._model, self._draw = model, random.Random(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._follow_ups, self._sampled, self._sampling = follow_ups, sampled, sampling
+        self._max_tokens = max_tokens
+        self._instructions: dict[tuple[object, ...], KeyValueCache] = {}
+
+    def run(self, new_prompts: Iterable[SpokenPrompt]) -> Iterator[_Finished]:
+        """Responses as they finish. `new_prompts` must not end."""
+        prompts = iter(new_prompts)
+        active = [self._start(prompt) for prompt in islice(prompts, _CONVERSATIONS)]
+        while True:
+            logits = self._model.decoder.run([response.next_input() for response in active])
+            for n, (response, row) in enumerate(zip(list(active), logits, strict=True)):
+                response.cache.commit(response.unread)
+                token = int(row[0].argmax())
+                if response.sampling is not None:
+                    chances = probabilities(row[0], response.sampling)
+                    token = int(torch.multinomial(chances, 1, generator=self._generator))
+                response.tokens.append(token)
+                response.unread = [token]
+                if token in self._model.stop_tokens or len(response.tokens) >= response.max_tokens:
+                    active[n] = self._start(self._next_prompt(response, prompts))
+                    yield response.finished()
+
+    def _start(self, prompt: SpokenPrompt) -> _Response:
+        ids = self._model.template.encode(list(prompt.messages), tools=prompt.tools)
+        key = (prompt.messages[0].content, *(tool["function"]["name"] for tool in prompt.tools))
+        if key not in self._instructions:
+            self._instructions[key] = self._model.decoder.new_cache()
+            self._model.decoder.forward(ids[:-1], self._instructions[key], logits="none")
+        cache = self._instructions[key].fork()
+        cache.truncate_to_common_prefix(ids[:-1])
+        sampling = self._sampling if self._draw.random() < self._sampled else None
+        max_tokens = self._max_tokens or _MAX_TOKENS.get(prompt.kind, 72)
+        return _Response(prompt, cache, ids[len(cache.tokens) :], sampling, max_tokens)
+
+    def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt:
+        ended = response.tokens[-1] in self._model.stop_tokens
+        first = len(response.prompt.messages) == 2
+        if ended and first and response.prompt.kind != "tool" and self._draw.random() < self._follow_ups:
+            text = self._model.tokenizer.decode(response.tokens[:-1])
+            return follow_up(response.prompt, text, self._draw)
+        return next(prompts)

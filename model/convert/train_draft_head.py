@@ -1,0 +1,317 @@
+"""Trains a draft head on a model's responses and their states (`generate_states.py`).
+
+Every position of a response is a sample: from the features of the row that predicted a token, and that token, the head
+predicts the tokens after it. The target is the base model's own distribution there (knowledge distillation), over the
+head's vocabulary. Training takes minutes, so an interrupted one begins again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from model.convert.corpus import KINDS
+from model.convert.generate_states import StateShard
+from model.decode.draft_length import MAX_HEAD_DRAFTS
+from model.nn.draft_head import DraftHeadWeights, advance, normalize
+from model.nn.linear import Embedding
+
+_HELD_OUT = 3000
+"""Tokens on which the acceptance is measured."""
+
+_REGRESSION_SAMPLES, _RIDGE = 24_000, 0.02
+"""Samples of the regression that the training starts from, and its penalty relative to the variance of the inputs."""
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class HeadTrainingConfig:
+    """How to train. Field names are keys of the file's metadata.
+
+    Attributes:
+        epochs: how often every position is a sample; the learning rate decays until the last.
+        seed: of the initial matrices and of the order of samples.
+        size, inner: width of the head, and of its SwiGLU.
+        vocabulary: number of tokens that it can draft. Those that never occur in the responses are not trained, but the
+            base model's output head knows them.
+        batch: samples per step.
+        drafts: tokens that are predicted in a row.
+        later_share: share of the samples for which the second and later tokens are trained, too.
+        rate: peak learning rate.
+        targets: tokens of the base model's distribution that are compared: its most likely ones.
+        dropout: share of features that are set to zero.
+    """
+
+    epochs: float = 6.0
+    seed: int = 1
+    size: int = 768
+    inner: int = 1536
+    vocabulary: int = 12288
+    batch: int = 384
+    drafts: int = 4
+    later_share: float = 0.4
+    rate: float = 1e-3
+    targets: int = 16
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class HeadTrainingProgress:
+    """The state after a step.
+
+    Attributes:
+        steps: in all.
+        acceptance: on held-out responses, by kind and in `all`; None if it was not measured after this step.
+    """
+
+    step: int
+    steps: int
+    seconds: float
+    loss: float
+    acceptance: dict[str, tuple[float, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Tokens and features of responses.
+
+    Attributes:
+        tokens, features: as in `StateShard`.
+        last: [n] int64, the index of the last token of each token's response.
+        kinds: [n] int64, the kind of each token's response.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    last: Tensor
+    kinds: Tensor
+
+    @staticmethod
+    def of(shards: Sequence[StateShard]) -> Samples:
+        """The responses of some shards."""
+        last, kinds, start = [], [], 0
+        for shard in shards:
+            lengths = shard.ends.diff(prepend=torch.zeros(1, dtype=shard.ends.dtype))
+            last.append((shard.ends - 1 + start).repeat_interleave(lengths))
+            kinds.append(shard.kinds.repeat_interleave(lengths))
+            start += len(shard.tokens)
+        return Samples(
+            torch.cat([shard.tokens for shard in shards]).long(),
+            torch.cat([shard.features for shard in shards]),
+            torch.cat(last),
+            torch.cat(kinds),
+        )
+
+
+class HeadTraining:
+    """A training.
+
+    Args:
+        shards: what to train on. The first responses of the first one are held out.
+        embedding: the base model's embeddings.
+        head_rows: the rows of its output head for some tokens: [n] int64 → [n, hidden] float32.
+        vocab_size: its number of tokens.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[StateShard],
+        embedding: Embedding,
+        head_rows: Callable[[Tensor], Tensor],
+        vocab_size: int,
+        config: HeadTrainingConfig,
+    ) -> None:
+        self._config = config
+        held_out, rest = split(shards[0])
+        self._samples, self._held_out = Samples.of([rest, *shards[1:]]), Samples.of([held_out])
+        self._embedding = embedding
+        self.vocabulary = choose_vocabulary(self._samples.tokens, config.vocabulary, vocab_size)
+        self._head_rows = head_rows(self.vocabulary)
+        trained = torch.isin(self.vocabulary, self._samples.tokens)
+        self._trained_rows = self._head_rows[trained]
+        self._targets = self._most_likely()
+        self.matrices = initial_matrices(self._samples, embedding, self._head_rows.shape[1], config)
+        self._optimizer = torch.optim.AdamW(
+            list(self.matrices.values()), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
+        )
+        self._steps = math.ceil(config.epochs * len(self._samples.tokens) / config.batch)
+        self._step, self._seconds = 0, 0.0
+
+    def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:
+        """Train until the last step, and measure the acceptance now and then."""
+        while self._step < self._steps:
+            started = time.monotonic()
+            loss = self._train_step()
+            self._seconds += time.monotonic() - started
+            probed = self._step % probe_every == 0 or self._step == self._steps
+            acceptance = self.probe() if probed else None
+            on_progress(HeadTrainingProgress(self._step, self._steps, round(self._seconds, 1), loss, acceptance))
+
+    def weights(self, base: str, base_bytes: int) -> DraftHeadWeights:
+        """The head in its current state.
+
+        Args:
+            base, base_bytes: sha256 and size of the base model's weights.
+        """
+        metadata = {
+            "recipe": json.dumps(asdict(self._config)),
+            "base_bytes": str(base_bytes),
+            "tokens": str(len(self._samples.tokens)),
+            "minutes": str(round(self._seconds / 60, 1)),
+            "device": f"{os.cpu_count()} CPU cores",
+            "acceptance": json.dumps(self.probe()["all"]),
+        }
+        matrices = {name: matrix.detach() for name, matrix in self.matrices.items()}
+        return DraftHeadWeights(matrices, self.vocabulary, base, metadata)
+
+    @torch.no_grad()
+    def probe(self) -> dict[str, tuple[float, ...]]:
+        """How often the first, the first two, … drafts equal the base model's choices on the held-out responses, by
+        kind and in `all`."""
+        samples, drafts = self._held_out, MAX_HEAD_DRAFTS
+        hits, tried = torch.zeros(len(KINDS), drafts), torch.zeros(len(KINDS), drafts)
+        for start in range(0, len(samples.tokens), _CHUNK):
+            at = torch.arange(start, min(start + _CHUNK, len(samples.tokens)))
+            context, state = self._context(samples.features[at].float()), None
+            right = torch.ones(len(at), dtype=torch.bool)
+            for n in range(drafts):
+                state, out, following, valid = self._advance(samples, at, n, context, state)
+                right &= (self.vocabulary[(out @ self._head_rows.T).argmax(-1)] == samples.tokens[following]) & valid
+                for kind in range(len(KINDS)):
+                    of_kind = (samples.kinds[at] == kind) & valid
+                    hits[kind, n] += (right & of_kind).sum()
+                    tried[kind, n] += of_kind.sum()
+        result = {name: _rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
+        return {**result, "all": _rates(hits.sum(0), tried.sum(0))}
+
+    def _context(self, features: Tensor) -> Tensor:
+        return normalize(features) @ self.matrices["features"].T
+
+    def _advance(
+        self, samples: Samples, at: Tensor, n: int, context: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Read the n-th token after each of the positions `at`: the state, what the output head scores, where the next
+        token is, and whether the response is that long."""
+        valid = at + n + 1 <= samples.last[at]
+        now = torch.where(valid, at + n, samples.last[at])
+        state, out = advance(self.matrices, context, self._embedding(samples.tokens[now]).to(context.dtype), state)
+        return state, out, torch.where(valid, now + 1, now), valid
+
+    def _train_step(self) -> float:
+        config, samples = self._config, self._samples
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
+        at = torch.randint(len(samples.tokens), (config.batch,), generator=generator)
+        at = at[at < samples.last[at]]
+        features = samples.features[at].float()
+        keep = torch.rand(features.shape, generator=generator) >= config.dropout
+        loss, weight = torch.zeros(()), 0.0
+        with torch.autocast("cpu", torch.bfloat16):
+            context, state = self._context(features * keep / (1 - config.dropout)), None
+            for n in range(config.drafts):
+                if n == 1:
+                    some = torch.rand(len(at), generator=generator) < config.later_share
+                    assert state is not None
+                    at, context, state = at[some], context[some], state[some]
+                state, out, following, valid = self._advance(samples, at, n, context, state)
+                part = self._loss(out @ self._trained_rows.T, following, valid)
+                scale = 1.0 if n == 0 else config.later_share
+                loss, weight = loss + scale * part, weight + scale
+        loss = loss / weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.matrices.values(), 1.0)
+        for group in self._optimizer.param_groups:
+            group["lr"] = config.rate * _rate_factor(self._step / self._steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._step += 1
+        return float(loss.detach())
+
+    def _loss(self, logits: Tensor, following: Tensor, valid: Tensor) -> Tensor:
+        """Cross-entropy with the base model's distribution of the tokens at `following`."""
+        tokens, probabilities = (part[following] for part in self._targets)
+        each = -(probabilities * logits.float().log_softmax(-1).gather(1, tokens)).sum(-1)
+        return (each * valid).sum() / valid.sum().clamp(min=1)
+
+    @torch.no_grad()
+    def _most_likely(self) -> tuple[Tensor, Tensor]:
+        """The base model's most likely tokens, as indices of the trained ones, and their probabilities: [n, targets]
+        each. The probabilities sum to 1."""
+        features, hidden = self._samples.features, self._head_rows.shape[1]
+        head, tokens, values = self._trained_rows.bfloat16(), [], []
+        for start in range(0, len(features), _CHUNK):
+            part = features[start : start + _CHUNK, -hidden:].bfloat16()
+            best = (part @ head.T).float().topk(min(self._config.targets, len(head)))
+            tokens.append(best.indices)
+            values.append(best.values.softmax(-1))
+        return torch.cat(tokens), torch.cat(values)
+
+
+def split(shard: StateShard) -> tuple[StateShard, StateShard]:
+    """The first responses of a shard, with about `_HELD_OUT` tokens or a quarter of all, and the others."""
+    count = max(1, int((shard.ends <= min(_HELD_OUT, len(shard.tokens) // 4)).sum()))
+    end = int(shard.ends[count - 1])
+    return (
+        StateShard(shard.tokens[:end], shard.features[:end], shard.ends[:count], shard.kinds[:count]),
+        StateShard(shard.tokens[end:], shard.features[end:], shard.ends[count:] - end, shard.kinds[count:]),
+    )
+
+
+def choose_vocabulary(tokens: Tensor, count: int, vocab_size: int) -> Tensor:
+    """The most frequent tokens of the responses, filled up with the first ones of the vocabulary, which a byte-pair
+    tokenizer sorts by frequency; ascending."""
+    frequency = torch.bincount(tokens, minlength=vocab_size)
+    order = torch.sort(frequency, descending=True, stable=True).indices
+    return order[:count].sort().values
+
+
+def initial_matrices(
+    samples: Samples, embedding: Embedding, hidden: int, config: HeadTrainingConfig
+) -> dict[str, Tensor]:
+    """The best linear head: it predicts the state after a token from the features before it and its embedding (ridge
+    regression), of rank `config.size`. The SwiGLU and the recurrence start at zero."""
+    generator = torch.Generator().manual_seed(config.seed)
+    size, inner = config.size, config.inner
+    at = torch.randperm(len(samples.tokens), generator=generator)
+    at = at[at < samples.last[at]][:_REGRESSION_SAMPLES]
+    features, target = normalize(samples.features[at].float()), samples.features[at + 1][:, -hidden:].float()
+    inputs = torch.cat((features, normalize(embedding(samples.tokens[at]).float())), 1)
+    gram = inputs.T @ inputs
+    gram.diagonal().add_(_RIDGE * float(gram.diagonal().mean()))
+    best = torch.linalg.solve(gram, inputs.T @ target)
+    left, strength, right = torch.linalg.svd(best, full_matrices=False)
+    root = strength[:size].sqrt()
+    first, output = (left[:, :size] * root).T, right[:size].T * root
+    scale = float((inputs @ first.T).square().mean().sqrt())  # the output reads normalized states
+    matrices = {
+        "features": torch.zeros(size, features.shape[1]),
+        "input": torch.zeros(size, hidden + size),
+        "gate_up": torch.randn(2 * inner, size, generator=generator) / size**0.5,
+        "down": torch.zeros(size, inner),
+        "output": torch.zeros(hidden, size),
+    }
+    rank = len(root)
+    matrices["features"][:rank] = first[:, : features.shape[1]]
+    matrices["input"][:rank, :hidden] = first[:, features.shape[1] :]
+    matrices["output"][:, :rank] = output * scale
+    for matrix in matrices.values():
+        matrix.requires_grad_()
+    return matrices
+
+
+def _rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
+    return tuple(round(float(part), 4) for part in hits / tried.clamp(min=1))
+
+
+def _rate_factor(done: float) -> float:
+    """Warm-up over 3 % of the steps, then cosine decay to a twentieth."""
+    if done < 0.03:
+        return max(done / 0.03, 0.03)
+    return 0.05 + 0.475 * (1 + math.cos(math.pi * min(1.0, (done - 0.03) / 0.97)))

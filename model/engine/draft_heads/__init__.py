@@ -1,0 +1,1 @@
+"""Draft heads bundled with the package."""

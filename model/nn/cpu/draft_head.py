@@ -1,0 +1,149 @@
+"""Runs a draft head on the worker team: reading a token and scoring what follows is one list of jobs.
+
+The matrices are quantized to Q8_0. The product of the output head and O is one matrix [vocabulary, size], so that
+drafting reads fewer weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.nn.cpu import row_codegen as kernels
+from model.nn.cpu.jobs import RowJob, Table, call_table
+from model.nn.cpu.linear import Operands, QuantizedActivations
+from model.nn.cpu.row_kernels import Floats
+from model.nn.cpu.weights import quantized_linear
+from model.nn.draft_head import DraftHeadWeights
+from model.nn.linear import Embedding
+
+_EPS = float(np.finfo(np.float32).eps)
+"""Of the normalization, as in `torch.nn.functional.rms_norm`."""
+
+
+class BlockQuantizedDraftHead:
+    """Drafts tokens for one conversation at a time.
+
+    Args:
+        weights: the head.
+        head_rows: [n, hidden] float32, the rows of the base model's output head for `weights.vocabulary`.
+        embedding: the base model's token embeddings.
+
+    Attributes:
+        acceptance: how often the first, the first two, … drafts are all accepted.
+    """
+
+    def __init__(self, weights: DraftHeadWeights, head_rows: Tensor, embedding: Embedding) -> None:
+        m = weights.matrices
+        self.acceptance = weights.acceptance
+        self._vocabulary, self._embedding = weights.vocabulary.numpy(), embedding
+        self._hidden, (size, inner) = head_rows.shape[1], m["down"].shape
+        self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
+        self._linears["head"] = quantized_linear(head_rows @ m["output"])
+        self._team = self._linears["head"].team
+        self._features, self._input = _row(m["features"].shape[1]), _row(self._hidden + size)
+        self._context, self._x, self._product, self._normal = (_row(size) for _ in range(4))
+        self._both, self._inner, self._logits = _row(2 * inner), _row(inner), _row(len(self._vocabulary))
+        self._state = self._input[:, self._hidden :]
+        self._operands: list[object] = []
+        """What jobs refer to by address and no other attribute holds."""
+        self._read_context = np.array(self._product_of(self._features, "features", self._context))
+        narrow, state, wide = (QuantizedActivations(1, count) for count in (size, size, inner))
+        self._read = np.array([
+            *self._product_of(self._input, "input", self._product),
+            self._normalize(self._normal, narrow),
+            self._multiply("gate_up", narrow, self._both),
+            self._swiglu(wide),
+            self._multiply("down", wide, self._product),
+            self._normalize(self._state, state),
+        ])  # fmt: skip
+        self._read_and_score = np.array([*self._read, self._multiply("head", state, self._logits)])
+
+    def draft(
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Draft what follows some tokens.
+
+        Args:
+            features: [features] of the row that predicted the first of them.
+            tokens: at least one.
+            more: whether to draft another token, given the confidence of those before it.
+
+        Returns:
+            The drafts and the confidence in each, provided that those before it are right.
+        """
+        drafts: list[int] = []
+        confidence: list[float] = []
+        if not more(confidence):
+            return (), ()
+        self._features[0] = _normalized(features.numpy())
+        self._team.run_all(self._read_context)
+        self._state[:] = 0
+        for token in tokens[:-1]:
+            self._advance(token, self._read)
+        newest = tokens[-1]
+        while more(confidence):
+            self._advance(newest, self._read_and_score)
+            best = int(self._logits[0].argmax())
+            newest = int(self._vocabulary[best])
+            drafts.append(newest)
+            confidence.append(1 / float(np.exp(self._logits[0] - self._logits[0, best]).sum()))
+        return tuple(drafts), tuple(confidence)
+
+    def _advance(self, token: int, jobs: Table) -> None:
+        self._input[0, : self._hidden] = _normalized(self._embedding(torch.tensor([token])).float().numpy()[0])
+        self._x[:] = self._context
+        self._team.run_all(jobs)
+
+    def _product_of(self, x: Floats, name: str, out: Floats) -> list[tuple[int, int, int]]:
+        """Jobs that quantize x and multiply it."""
+        quantized, size = QuantizedActivations(1, x.shape[1]), x.shape[1]
+        call = call_table(kernels.QUANTIZE, 1, x=x, **quantized.fields)
+        return [
+            self._row_job(kernels.quantize_kernel(self._team, size), call, size),
+            self._multiply(name, quantized, out),
+        ]
+
+    def _multiply(self, name: str, x: QuantizedActivations, out: Floats) -> tuple[int, int, int]:
+        operands = Operands(x, out)
+        self._operands.append(operands)
+        return self._linears[name].job(operands)
+
+    def _normalize(self, to: Floats, quantized: QuantizedActivations) -> tuple[int, int, int]:
+        """The job x += product; to = norm(x), also quantized."""
+        size = self._x.shape[1]
+        constants = np.zeros(size, np.float32), np.ones(size, np.float32), np.array([_EPS], np.float32)
+        self._operands += constants
+        bias, weight, eps = constants
+        call = call_table(
+            kernels.NORMALIZE, 1, x=self._x, product=self._product, bias=bias, weight=weight, normal=to, eps=eps,
+            **quantized.fields,
+        )  # fmt: skip
+        return self._row_job(kernels.normalize_kernel(self._team, size), call, size)
+
+    def _swiglu(self, quantized: QuantizedActivations) -> tuple[int, int, int]:
+        size, bias = self._inner.shape[1], np.zeros_like(self._both)
+        self._operands.append(bias)
+        call = call_table(
+            kernels.SWIGLU, 1, product=self._both, inner=self._inner, bias=bias, **quantized.fields
+        )  # fmt: skip
+        items = kernels.swiglu_parts(size)
+        return self._row_job(kernels.swiglu_kernel(self._team, size), call, 4 * size, items=items)
+
+    def _row_job(self, kernel: int, call: Table, size: int, items: int = 1) -> tuple[int, int, int]:
+        job = RowJob(kernel, items, size // items, self._team.threads)
+        self._operands += [job.segments, call]
+        return job.segments.ctypes.data, call.ctypes.data, job.chunks
+
+
+def _row(size: int) -> Floats:
+    return np.zeros((1, size), np.float32)
+
+
+def _normalized(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    normalized: NDArray[np.float32] = x / np.sqrt(np.square(x).mean() + _EPS)
+    return normalized

@@ -1,0 +1,131 @@
+"""The draft head: a small recurrent network that drafts the tokens after the newest one, one after the other.
+
+It reads what the forward pass that predicted the newest token computed (`ForwardInput.on_features`), and the embedding
+of every token that it follows, so it knows which token was chosen; the noise rows of an adapter do not. It scores a
+part of the vocabulary with the base model's own output head. So a step that verifies k drafts has k + 1 rows.
+
+With the features f of the row that predicted token t₀, and drafts t₁, t₂, …:
+
+    c = F norm(f);  zᵢ = c + I [norm(embedding(tᵢ)), sᵢ₋₁];  sᵢ = norm(zᵢ + D swiglu(G norm(zᵢ)))
+    tᵢ₊₁ = argmax head(O sᵢ)
+
+Sources: recurrent drafter (Cheng et al., arXiv 2403.09919), Hydra (sequentially dependent heads, arXiv 2402.05109),
+EAGLE-3 (features of several layers, arXiv 2503.01840), FR-Spec (a reduced vocabulary, arXiv 2502.14856).
+
+File: safetensors with `vocabulary` int32 [n], and for each matrix its rows as int8 with one scale per row (`….scale`).
+The metadata names the checksum of the base model's weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from model.checkpoint.bound_file import load_bound_file, save_bound_file
+from model.checkpoint.checkpoint import DecoderConfig
+from model.checkpoint.gguf import BadModelFile
+from model.nn.linear import quantize_rows
+
+MATRICES = ("features", "input", "gate_up", "down", "output")
+
+
+@dataclass(frozen=True)
+class DraftHeadWeights:
+    """A draft head as it is stored.
+
+    Attributes:
+        matrices: F [size, features], I [size, hidden + size], G [2 × inner, size], D [size, inner] and
+            O [hidden, size], by the names of `MATRICES`.
+        vocabulary: [n] int64, the tokens that it can draft.
+        base: sha256 of the base model's weights.
+        metadata: the file's metadata.
+    """
+
+    matrices: dict[str, Tensor]
+    vocabulary: Tensor
+    base: str
+    metadata: dict[str, str]
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """How often the first, the first two, … drafts were all accepted on held-out text; empty if unknown."""
+        return tuple(json.loads(self.metadata.get("acceptance") or "null") or ())
+
+    def save(self, path: Path) -> None:
+        """Write the head atomically."""
+        tensors = {"vocabulary": self.vocabulary.to(torch.int32)}
+        for name, matrix in self.matrices.items():
+            tensors[name], tensors[f"{name}.scale"] = quantize_rows(matrix.detach().float())
+        save_bound_file(path, tensors, self.base, self.metadata)
+
+
+def is_draft_head(path: Path) -> bool:
+    """Whether a file is a draft head, and not an adapter. A file that cannot be read is neither."""
+    try:
+        with safe_open(path, "pt") as file:
+            return "vocabulary" in file.keys()  # noqa: SIM118  (it is not a dictionary)
+    except (SafetensorError, OSError):
+        return False
+
+
+def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: str) -> DraftHeadWeights:
+    """Load a draft head for a model.
+
+    Args:
+        config: the model's shape.
+        num_features: how many features it delivers for a row.
+        base: sha256 of the model's weights.
+
+    Raises:
+        BadModelFile: missing, damaged, or made for other weights.
+    """
+    tensors, metadata = load_bound_file(path, "draft head", "train one for these weights, or run without", base=base)
+    try:
+        matrices = {name: tensors[name].float() * tensors[f"{name}.scale"][:, None] for name in MATRICES}
+        vocabulary = tensors["vocabulary"].long()
+    except (KeyError, RuntimeError, IndexError) as error:
+        raise BadModelFile(f"the draft head {path.name} is incomplete or damaged ({error})") from None
+    size, inner = matrices["down"].shape
+    expected = {
+        "features": (size, num_features),
+        "input": (size, config.hidden + size),
+        "gate_up": (2 * inner, size),
+        "down": (size, inner),
+        "output": (config.hidden, size),
+    }
+    shapes = {name: tuple(matrix.shape) for name, matrix in matrices.items()}
+    if shapes != expected or len(vocabulary) == 0 or int(vocabulary.max()) >= config.vocab_size:
+        raise BadModelFile(f"the draft head {path.name} has a different shape than the model")
+    return DraftHeadWeights(matrices, vocabulary, base, metadata)
+
+
+def advance(
+    matrices: Mapping[str, Tensor], context: Tensor, embedded: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Read one more token, in plain torch: for training, and what `cpu/draft_head.py` computes.
+
+    Args:
+        matrices: by the names of `MATRICES`.
+        context: F norm(features), [n, size].
+        embedded: [n, hidden], the embeddings of the tokens.
+        state: [n, size] from the call before; None for the first token.
+
+    Returns:
+        The state s [n, size], and O s [n, hidden], which the output head scores.
+    """
+    before = torch.zeros_like(context) if state is None else state
+    z = context + torch.cat((normalize(embedded), before), -1) @ matrices["input"].T
+    gate, up = (normalize(z) @ matrices["gate_up"].T).chunk(2, -1)
+    state = normalize(z + (torch.nn.functional.silu(gate) * up) @ matrices["down"].T)
+    return state, state @ matrices["output"].T
+
+
+def normalize(x: Tensor) -> Tensor:
+    """RMS normalization without weights over the last dimension."""
+    return torch.nn.functional.rms_norm(x, x.shape[-1:])

@@ -1,0 +1,150 @@
+"""Conversations that draft with a draft head: the text stays the base model's, and a step has one row per draft."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from model.checkpoint.chat_template import TextMessage
+from model.checkpoint.checkpoint import open_checkpoint
+from model.decode.draft_length import DraftLengthController
+from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
+from model.decode.output import Progress
+from model.decode.sampling import Sampling
+from model.engine.bundled import weights_checksum
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.loader import LoadedModel, load_model
+from model.nn.adapter import Adapter
+from model.nn.forward_batch import ForwardInput
+from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
+from tests.model.random_draft_head import random_draft_head
+
+NUM_FEATURES = 3
+"""Times the size of a state."""
+QUESTIONS = [TextMessage("user", words) for words in ("hello to you", "the capital of France", "to to to", "Paris")]
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 6}, "kind": {"enum": ["customer", "supplier"]}},
+    "required": ["name", "kind"],
+}
+GRAMMARS: list[Grammar] = [JSONSchema(SCHEMA), Regex("[a-f]{3,12}-[0-9]{2}"), Choice(("the capital", "hello to you"))]
+
+
+@pytest.fixture(scope="module")
+def varied_qwen2(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint that does not repeat itself."""
+    return with_doubled_weights(tiny_qwen2, tmp_path_factory.mktemp("varied"))
+
+
+@pytest.fixture(scope="module")
+def model(varied_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """A model with an untrained draft head."""
+    config, file = open_checkpoint(varied_qwen2).config, tmp_path_factory.mktemp("head") / "head.safetensors"
+    checksum = weights_checksum(varied_qwen2)
+    random_draft_head(NUM_FEATURES * config.hidden, config.hidden, config.vocab_size, 1, checksum).save(file)
+    loaded = load_model(varied_qwen2, device="cpu", precision="int8", adapter=file)
+    assert loaded.draft_head is not None and loaded.adapter is None
+    return loaded
+
+
+@pytest.fixture
+def engine(model: LoadedModel) -> Iterator[Engine]:
+    yield from open_engine(model)
+
+
+def open_engine(model: LoadedModel) -> Iterator[Engine]:
+    """An engine for which rows cost nothing, so that it always drafts three tokens."""
+    engine = Engine(lambda: model)
+    engine.draft_length = DraftLengthController({64: 1.0, 100: 1.0}, 3, [0.9] * 3, head_seconds=0.0)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each conversation in each forward pass that generates."""
+    run, seen = engine.model.decoder.run, []
+
+    def spy(batch: list[ForwardInput], adapter: Adapter | None = None) -> list[Tensor]:
+        seen.extend(len(one.tokens) for one in batch if not one.is_prefill)
+        return run(batch, adapter)
+
+    monkeypatch.setattr(engine.model.decoder, "run", spy)
+    return seen
+
+
+async def respond(engine: Engine, question: TextMessage, *, drafting: bool = True, **options: Any) -> list[Progress]:
+    options = {"max_tokens": 50, **options}
+    return await collect_progress(Conversation(engine, drafting=drafting), SYSTEM, question, **options)
+
+
+async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: Engine, rows: list[int]) -> None:
+    undrafted = [await respond(engine, question, drafting=False) for question in QUESTIONS]
+    assert set(rows) == {1}
+    rows.clear()
+    alone = [await respond(engine, question) for question in QUESTIONS]
+    assert max(rows) <= 9 and rows.count(4) > 20, "three drafts, or up to eight copied tokens"
+    together = await asyncio.gather(*(respond(engine, question) for question in QUESTIONS))
+    for one, two, three in zip(undrafted, alone, together, strict=True):
+        assert committed_text(one) == committed_text(two) == committed_text(three)
+
+
+class Oracle:
+    """Drafts what the model is known to say, except that every fifth draft is wrong."""
+
+    acceptance = (0.9, 0.8, 0.7)
+
+    def __init__(self, said: Sequence[int]) -> None:
+        self._said, self._position, self.calls = tuple(said), 0, 0
+
+    def draft(
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        assert features.ndim == 1
+        places = range(self._position, len(self._said))
+        found = [n + len(tokens) for n in places if self._said[n : n + len(tokens)] == tuple(tokens)]
+        if not found:  # the start times a draft after a token of its own
+            return (), ()
+        self._position = found[0]
+        drafts: list[int] = []
+        while more([0.9] * len(drafts)) and self._position + len(drafts) < len(self._said):
+            self.calls += 1
+            drafts.append(0 if self.calls % 5 == 0 else self._said[self._position + len(drafts)])
+        return tuple(drafts), (0.9,) * len(drafts)
+
+
+async def test_accepted_drafts_save_forward_passes(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = replace(model, draft_head=None, stop_tokens=frozenset())
+    said: list[int] = []
+    for engine in open_engine(plain):
+        decode = engine.model.tokenizer.detokenizer
+        ids = engine.model.template.encode([SYSTEM, HELLO])
+        cache = engine.model.decoder.new_cache()
+        while len(said) < 40:
+            read = said[-1:] or ids
+            said.append(int(engine.model.decoder.forward(read, cache, logits="last")[-1].argmax()))
+        expected = "".join(map(decode().push, said))
+    oracle = Oracle(said)
+    for engine in open_engine(replace(plain, draft_head=oracle)):
+        progress = await respond(engine, HELLO, max_tokens=40)
+        assert committed_text(progress) == expected
+        assert oracle.calls > 0 and progress[-1].step < 25
+
+
+async def test_sampled_text_is_drafted_too(engine: Engine, rows: list[int]) -> None:
+    progress = await respond(engine, HELLO, sampling=Sampling(temperature=1.0, seed=3))
+    assert progress[-1].tokens > 10 and rows.count(4) > 5
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda grammar: type(grammar).__name__)
+async def test_a_grammar_is_followed_with_drafts(engine: Engine, grammar: Grammar, rows: list[int]) -> None:
+    undrafted = await respond(engine, HELLO, drafting=False, grammar=grammar)
+    drafted = await respond(engine, HELLO, grammar=grammar)
+    assert committed_text(drafted) == committed_text(undrafted)
