@@ -22,6 +22,7 @@ from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
 from benchmarks.gpu_acceptance.roofline import BANDWIDTH, NODE_US, OTHER_KERNELS, step_roofline
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.draft_length import best_num_drafts, num_rows
+from model.engine.cuda_graph import host_seconds
 from model.engine.scheduler import Request, schedule
 from model.nn.adapter import projection_shapes
 from model.nn.forward_batch import GPU_PREFILL_CHUNK, ForwardInput
@@ -37,10 +38,6 @@ bfloat16. Guesses: the acceptance measures both."""
 
 _EAGER_KERNELS, _EAGER_US = 16, 5.0
 """Kernels a layer of a forward pass that reads prompts, and µs that starting one takes the host."""
-
-_HOST_MS, _HOST_MS_EACH = 0.3, 0.05
-"""What the engine's thread does between two steps, and for each conversation in them: text, queues, scheduling. While
-it does, steps that were launched before are running."""
 
 _COPIES, _COPY_ROWS, _RANK = 7, 256, 32
 """As in `CUDAGraphRunner`, and in the bundled adapter."""
@@ -89,9 +86,14 @@ class Costs:
     def num_drafts(self) -> dict[int, int]:
         """Drafts for each size of a batch, as the engine chooses them from replayed steps."""
         return {
-            size: best_num_drafts([self.step_ms(size, drafts, 600 * size) for drafts in range(5)], ACCEPTANCE)
+            size: best_num_drafts([self.round_ms(size, drafts, 600 * size) for drafts in range(5)], ACCEPTANCE)
             for size in _SIZES
         }
+
+    def round_ms(self, batch: int, drafts: int, past: int, conversations: int | None = None) -> float:
+        """ms from one step to the next: the device's time, or the host's if that is longer. While the host works, steps
+        that were launched before are running."""
+        return max(self.step_ms(batch, drafts, past), 1e3 * host_seconds(conversations or batch))
 
     def _ms(self, num_bytes: int, rows: int, start_us: float) -> float:
         reading = num_bytes / (self.gigabytes_per_s * _ATTAINED_BANDWIDTH) / 1e6
@@ -198,8 +200,7 @@ class _Simulation:
         if generating:
             size = next(size for size in _SIZES if len(generating) <= size)
             drafts = self._outcome.num_drafts[size]
-            took_ms = self._costs.step_ms(size, drafts, sum(one.text for one in generating))
-            took_ms = max(took_ms, _HOST_MS + _HOST_MS_EACH * len(generating))
+            took_ms = self._costs.round_ms(size, drafts, sum(one.text for one in generating), len(generating))
         chosen = schedule([one.request for one in reading if one.request is not None], GPU_PREFILL_CHUNK)
         readers = [one for one in reading if any(one.request is request for request in chosen)]
         if readers:

@@ -58,7 +58,7 @@ def starts_on(name: str) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = RandomCheckpoint(TINY, CPU).save(Path(folder) / "tiny")
         model = load_model(path, device=name)
-    with running(model) as engine:
+    with running(model, max_slots=1) as engine:
         result = ask(engine, "hello", 20)
     holds(result.tokens == 20, lambda: f"{result.tokens} tokens instead of 20")
     return {"device": str(model.decoder.device), "precision": model.decoder.precision}
@@ -101,7 +101,7 @@ def equal_texts(context: Context, drafts: int) -> Mapping[str, Any]:
         expected = ask(engine, QUESTION, tokens)
     figures = {}
     for kind, graphs in (("eager", False), ("whole steps", True)):
-        with running(random_model(TINY, context.device, "float32", drafts), cuda_graphs=graphs) as engine:
+        with running(random_model(TINY, context.device, "float32", drafts), cuda_graphs=graphs, max_slots=1) as engine:
             for drafting in (False, True):
                 result = ask(engine, QUESTION, tokens, drafting=drafting)
                 expect_equal(
@@ -141,7 +141,7 @@ def replay_equals_eager(context: Context) -> Mapping[str, Any]:
 
 def taking_turns(context: Context) -> Mapping[str, Any]:
     """Whatever happens around it, a conversation gets the text that it gets alone."""
-    with running(random_model(TINY, context.device, "float32", 2), cuda_graphs=True) as engine:
+    with running(random_model(TINY, context.device, "float32", 2), cuda_graphs=True, max_slots=3) as engine:
         alone = {question: ask(engine, question, 40) for question in ("one", "two", "three")}
         results = asyncio.run(_taking_turns(engine))
         for question, result in results:
@@ -167,9 +167,9 @@ async def _taking_turns(engine: Engine) -> list[tuple[str, Answer]]:
 
 def crowd_texts(context: Context) -> Mapping[str, Any]:
     """Answers of different lengths, in steps for all of them, in float32."""
-    count, most = (40, 120) if context.on_gpu else (6, 30)
+    count, most = (24, 120) if context.on_gpu else (6, 30)
     questions = {f"Question number {n}?": most - n % 7 * (most // 10) for n in range(count)}
-    with running(random_model(TINY, context.device, "float32", 2), cuda_graphs=True) as engine:
+    with running(random_model(TINY, context.device, "float32", 2), cuda_graphs=True, max_slots=count) as engine:
         alone = {question: ask(engine, question, tokens) for question, tokens in questions.items()}
 
         async def ask_all() -> list[Answer]:
@@ -186,7 +186,7 @@ def equal_blocks(context: Context) -> Mapping[str, Any]:
     """Text of a block diffusion model on a CPU, and of forward passes that the device captured."""
     texts = []
     for device, graphs in ((CPU, False), (context.device, True)):
-        with running(random_model(TINY_BLOCKS, device, "float32"), cuda_graphs=graphs) as engine:
+        with running(random_model(TINY_BLOCKS, device, "float32"), cuda_graphs=graphs, max_slots=1) as engine:
             texts.append(ask(engine, QUESTION, 48))
     expect_equal("the text of blocks", texts[1].text, texts[0].text)
     return {"tokens": texts[1].tokens, "steps": texts[1].steps}
@@ -195,7 +195,7 @@ def equal_blocks(context: Context) -> Mapping[str, Any]:
 def sampled(context: Context) -> Mapping[str, Any]:
     """Sampled texts: equal for one seed, different for another. With drafts on a GPU; on a CPU their number, and with
     it the order of random numbers, follows from how long forward passes take."""
-    with running(random_model(TINY, context.device, "float32", 2 if context.on_gpu else 0)) as engine:
+    with running(random_model(TINY, context.device, "float32", 2 if context.on_gpu else 0), max_slots=1) as engine:
         texts = [ask(engine, "hello", 30, sampling=Sampling(0.8, top_p=0.9, seed=seed)).text for seed in (1, 1, 2)]
     expect_equal("the text of the same seed", texts[1], texts[0])
     holds(texts[2] != texts[0], lambda: "another seed gave the same text")
@@ -208,7 +208,7 @@ def divergence(context: Context) -> Mapping[str, Any]:
     config = QWEN_05B if context.on_gpu else TINY
     count, tokens = (20, 60) if context.on_gpu else (3, 20)
     model = random_model(config, context.device, "bfloat16", 4, source=context.device)
-    with running(model, cuda_graphs=True, context=512) as engine:
+    with running(model, cuda_graphs=True, context=512, max_slots=1) as engine:
         pairs = [
             [ask(engine, f"Question number {n}?", tokens, drafting=drafting).text for drafting in (False, True)]
             for n in range(count)

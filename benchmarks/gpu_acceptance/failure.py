@@ -32,7 +32,7 @@ def planted_error(context: Context) -> dict[str, Any]:
         table = torch.zeros(4, device=model.decoder.device)
         return float(table[torch.tensor([1 << 20], device=model.decoder.device)].sum())
 
-    with running(random_model(TINY, context.device, "float32")) as engine:
+    with running(random_model(TINY, context.device, "float32"), max_slots=2) as engine:
         outcomes = asyncio.run(asyncio.wait_for(_outcomes(engine, read_outside), HANG_S))
         holds(all(isinstance(o, DeviceFailed) for o in outcomes), lambda: f"requests ended with {outcomes}")
         holds(engine.failure.done(), lambda: "the engine did not end")

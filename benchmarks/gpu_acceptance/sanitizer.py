@@ -16,7 +16,7 @@ from benchmarks.gpu_acceptance.answers import ask, running
 from benchmarks.gpu_acceptance.random_models import TINY, random_model
 from model.nn.cuda import configure_cuda
 configure_cuda()
-with running(random_model(TINY, torch.device("cuda", 0), "bfloat16", 2), context=320) as engine:
+with running(random_model(TINY, torch.device("cuda", 0), "bfloat16", 2), context=320, max_slots=2) as engine:
     for graphs in (True, False):
         print(ask(engine, "hello", 20, drafting=graphs).tokens)
 """

@@ -126,7 +126,7 @@ def prompt(context: Context, model: LoadedModel, rows: int) -> Mapping[str, Any]
 def whole_answer(context: Context, model: LoadedModel) -> Mapping[str, Any]:
     """An answer of a conversation that has the engine to itself: every step with its scheduling, text and queue."""
     tokens = 200 if context.on_gpu else 30
-    with running(model, cuda_graphs=True) as engine:
+    with running(model, cuda_graphs=True, max_slots=1) as engine:
         ask(engine, "hello", 10)
         result = ask(engine, "Where does the river rise?", tokens)
     per_step = (result.seconds - result.first_s) / max(1, result.steps - 1)

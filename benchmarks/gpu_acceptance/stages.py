@@ -31,12 +31,12 @@ class Stage:
 
 STAGES = (
     Stage("machine", "machine", "run", 60),
-    Stage("correctness", "correctness", "run", 120),
+    Stage("correctness", "correctness", "run", 150),
     Stage("kernels", "kernels", "run", 100),
     Stage("failure", "failure", "run", 45, on_cpu=False),
     Stage("speed-0.5b", "speed", "run_small", 90),
     Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
-    Stage("crowds", "crowds", "run", 120),
+    Stage("crowds", "crowds", "run", 150),
     Stage("blocks", "blocks", "run", 60),
     Stage("conversion", "conversion", "run", 90),
     Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),

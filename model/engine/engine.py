@@ -96,6 +96,8 @@ class Engine:
         denoising_schedule: how blocks are denoised where a request does not say.
         cuda_graphs: whether conversations run whole steps on the device, with `CUDAGraphRunner`; on a GPU when not
             given.
+        max_slots: conversations that have room on the device at most, each of which makes the start longer; 64 when not
+            given.
 
     Attributes:
         diffusion: how blocks are denoised, or None when drafts are verified.
@@ -117,6 +119,7 @@ class Engine:
         decoding: DecodingMode | None = None,
         denoising_schedule: DenoisingSchedule | None = None,
         cuda_graphs: bool | None = None,
+        max_slots: int | None = None,
     ) -> None:
         self.sampling = sampling or Sampling()
         self.denoising_schedule = denoising_schedule or schedule_for_effort("medium")
@@ -125,7 +128,7 @@ class Engine:
         self._active_generations = 1
         self._step_count = 0
         self._current_request: Request | None = None
-        self._cuda_graphs = cuda_graphs
+        self._cuda_graphs, self._max_slots = cuda_graphs, max_slots
         self._slab: KeyValueSlab | None = None
         self._runner: CUDAGraphRunner | None = None
         self._blocks: CapturedBlocks | None = None
@@ -307,7 +310,7 @@ class Engine:
         """Make room for conversations, and capture their steps."""
         decoder, drafts, operations = model.decoder, _max_drafts(model), gpu_operations(self._device)
         copies = _MAX_COPIED if operations is None else fitting_rows((drafts + 1) ** 2, _MAX_COPIED)
-        capacity, slots = slot_capacity(context, drafts, copies), _MAX_SLOTS[self._device.type]
+        capacity, slots = slot_capacity(context, drafts, copies), self._max_slots or _MAX_SLOTS[self._device.type]
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
             slots = affordable_slots(slot_bytes(decoder.config, decoder.dtype.itemsize, capacity), free, slots)

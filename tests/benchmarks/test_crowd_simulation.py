@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.crowd_simulation import ACCEPTANCE, Costs, simulate
 from benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B
+from model.decode.draft_length import best_num_drafts
 
 H200 = Costs(QWEN_05B, 4800)
 
@@ -21,9 +22,11 @@ def test_a_step_takes_at_least_as_long_as_its_bytes() -> None:
                 )
 
 
-def test_the_number_of_drafts_falls_as_the_batch_grows() -> None:
-    counts = [*H200.num_drafts().values()]
+def test_the_number_of_drafts_falls_as_the_batch_grows_unless_the_host_takes_longest() -> None:
+    sizes = (1, 8, 64)
+    counts = [best_num_drafts([H200.step_ms(n, k, 600 * n) for k in range(5)], ACCEPTANCE) for n in sizes]
     assert counts == sorted(counts, reverse=True) and counts[0] == len(ACCEPTANCE) and counts[-1] < counts[0]
+    assert H200.num_drafts()[1] == counts[0] and H200.num_drafts()[64] > counts[-1]
 
 
 @pytest.mark.parametrize("at_once", [False, True])
