@@ -80,6 +80,7 @@ async def measure(options: argparse.Namespace) -> None:
     voice = models.voices.find(options.voice)
     tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
     latencies: dict[str, list[float]] = defaultdict(list)
+    await ask(Conversation(engine), models, voice.synthesize(Clause(WITH_TOOL[0], True)), tools)  # reads the tools
     for number in range(options.rounds):
         series = (
             ("a tool", WITH_TOOL[number % len(WITH_TOOL)], tools),

@@ -26,6 +26,9 @@ REPEATED = "This call was already made in this turn: its result is above. Answer
 DECLINED = "All right, I won't."
 """Said when the user refuses a consequential call."""
 
+_FOLLOW_UP = re.compile(r"(?i)(and|or|also|what about|how about|the same)\b")
+"""What takes up the user's last request."""
+
 _MAX_SPEECHES = 64
 """Outputs with words to say that are remembered: those of the newest calls."""
 
@@ -137,7 +140,7 @@ class ToolRuns:
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
             return ToolOutput(text, failed=True)
         except Exception as error:
-            _log.warning("%s failed", call.name, exc_info=True)
+            _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
     def next_step(self, messages: Sequence[Message]) -> Say | MakeCall | None:
@@ -170,14 +173,16 @@ class ToolRuns:
 
 
 def _said(messages: Sequence[Message]) -> str:
-    """What the user said last; with what they said before, if it answers a question of the assistant."""
+    """What the user said last; with what they said before, if it answers a question of the assistant or takes up their
+    last request ("and in Berlin?")."""
     spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
     while spoken and spoken[-1].role != "user":
         spoken.pop()
-    texts = [message.content for message in spoken[-1:]]
-    if len(spoken) >= 3 and spoken[-2].role == "assistant" and spoken[-2].content.endswith("?"):
-        texts.insert(0, spoken[-3].content)
-    return " ".join(texts)
+    said = spoken[-1].content if spoken else ""
+    if len(spoken) < 3 or spoken[-2].role != "assistant" or spoken[-3].role != "user":
+        return said
+    continues = spoken[-2].content.endswith("?") or _FOLLOW_UP.match(said)
+    return f"{spoken[-3].content} {said}" if continues else said
 
 
 def _key(call: ToolCall) -> tuple[str, str]:

@@ -28,7 +28,7 @@ _ALARM = r"\b(timers?|alarms?|remind\w*)\b"
 _AMOUNT = r"(\d|\b(an?|one|two|three|four|five|six|seven|eight|nine|half|quarter) )"
 _STARTS = r"\b((set|start|create|make) (me )?(an?|another|the|\d+|one|two)|remind me)\b"
 _SET_TIMER = (
-    rf"^(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*{_AMOUNT})"
+    rf"^(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
     r".*\b(timers?|alarms?|count ?down|minutes?|seconds?|hours?)\b"
 )
 _SET_REMINDER = r"\b(remind me|reminder|alarm|wake me|forget to)\b"
@@ -80,14 +80,13 @@ class Alarms:
         """The tools."""
 
         @tool(said=_SET_TIMER)
-        async def set_timer(duration: str, caller: Caller, name: str = "") -> Spoken:
-            """Start a countdown timer.
-
-            Args:
-                duration: for example "10 minutes"
-                name: if the user gives it one
-            """
-            length, start, name = _understood(parse_duration, duration, caller), self._timestamp(), _name(name, caller)
+        async def set_timer(duration: str, caller: Caller) -> Spoken:
+            """Start a countdown timer."""
+            try:
+                length = _understood(parse_duration, duration, caller)
+            except UnknownTime:
+                return Spoken("For how long?")
+            start, name = self._timestamp(), _name(caller.said)
             self._data.add_alarm(caller.owner, "timer", name, start, start + length.total_seconds())
             self._changed(caller.owner)
             what = f"{name} timer" if name else "timer"
@@ -95,14 +94,12 @@ class Alarms:
 
         @tool(said=_SET_REMINDER)
         async def set_reminder(about: str, when: str, caller: Caller) -> Spoken:
-            """Remind the user of something later.
-
-            Args:
-                about: what to remind of
-                when: for example "in 2 hours" or "tomorrow at 9 am"
-            """
+            """Remind the user of something later."""
             now = self._now()
-            moment = _understood(lambda text: parse_time(text, now), when, caller)
+            try:
+                moment = _understood(lambda text: parse_time(text, now), when, caller)
+            except UnknownTime:
+                return Spoken("When should I remind you?")
             about = _what_to_do(about, caller)
             self._data.add_alarm(caller.owner, "reminder", about.strip(), now.timestamp(), moment.timestamp())
             self._changed(caller.owner)
@@ -121,11 +118,7 @@ class Alarms:
 
         @tool(said=_CANCEL)
         async def cancel_timer(caller: Caller, name: str = "") -> Spoken:
-            """Cancel timers or reminders.
-
-            Args:
-                name: which one, if the user says so
-            """
+            """Cancel timers or reminders."""
             alarms, name = self._data.alarms(caller.owner), caller.named(name)
             chosen = [alarm for alarm in alarms if _is_meant(alarm, name)]
             if not chosen:
@@ -187,22 +180,19 @@ def _describe(alarm: Alarm, now: datetime) -> str:
 
 
 def _understood(parse: Callable[[str], T], argument: str, caller: Caller) -> T:
-    """A time that the language model has written down, or, if the user did not say it so, what they did say."""
-    if not is_grounded(argument, caller.said):
+    """A time that the language model has written down, if it uses the user's words, otherwise the time in these. Raises
+    UnknownTime: small models make up what the user has not said."""
+    if is_grounded(argument, caller.said):
         with suppress(UnknownTime):
-            return parse(caller.said)
-    return parse(argument)
+            return parse(argument)
+    return parse(caller.said)
 
 
-def _name(name: str, caller: Caller) -> str:
-    """The name of a timer, if the user gave it one that is more than its length."""
-    words = [
-        word for word in caller.named(name).split() if not re.fullmatch(r"(?i)(my|the|an?|timer|countdown)[.,]?", word)
-    ]
-    with suppress(UnknownTime):
-        parse_duration(" ".join(words))
-        return ""
-    return " ".join(words) if "_" not in name else ""
+def _name(said: str) -> str:
+    """The name that the user gives a timer: "a pasta timer", "a timer for the eggs"."""
+    named = re.search(r"(?i)\btimer for (?:the|my) ([a-z]+)", said) or re.search(r"(?i)\b([a-z]+) timer\b", said)
+    ordinary = r"(?i)(an?|the|my|another|this|that|hours?|minutes?|seconds?|countdown|new|set|start)"
+    return named[1] if named is not None and not re.fullmatch(ordinary, named[1]) else ""
 
 
 def _what_to_do(about: str, caller: Caller) -> str:

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -46,13 +47,19 @@ _WORDS = (
 
 _CONVERSION = re.compile(r"^(?:convert\s+)?(.*?\S)\s+(?:in|to|into|as|=)\s+(?:an?\s+)?([^\d]+?)[?.]?$", re.IGNORECASE)
 _HOW_MANY = re.compile(
-    r"^how (?:many|much) (.+?) (?:are|is|in|make|do i get (?:from|for)) (.*\d.*?)\??$", re.IGNORECASE
+    r"^.*?\bhow (?:many|much) ([a-z ]+?)(?: (?:are|is|in|make|or|there|do|get|i|from))* (\d.*?)[?.]?$", re.IGNORECASE
 )
 _QUESTION = r"^.*?\b(?:what(?:'s| is| are)|how much (?:is|are)|calculate|compute|work out|tell me)\s+|\bplease\b"
-_ABOUT_NUMBERS = (
-    r"\d|\b(percent|plus|minus|divided|multipl\w+|square root|calculate|two|three|four|five|six|seven|eight|nine|ten|"
-    r"eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million)\b"
+_NUMBER = (
+    r"(\d[\d.,]*|\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(thir|four|fif|six|seven|eigh|nine)teen|"
+    r"(twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b)"
 )
+_ABOUT_NUMBERS = (
+    rf"^(?!.*\b(remind|remember|write|note|timer|alarm)\b).*({_NUMBER}.*\b(plus|minus|times|divided|multiplied|by|of|and)\b"
+    rf".*{_NUMBER}|{_NUMBER}\s*[-+*/x×÷^]\s*{_NUMBER}|%|\bpercent\b|\bsquare root\b|\b(squared|cubed)\b|"
+    rf"\bhow (many|much)\b.*{_NUMBER}|\b(convert|what is|what's)\b.*{_NUMBER}.*\b(in|to|into)\b)"
+)
+"""What people say who want something calculated: two numbers and an operation, or a quantity in another unit."""
 _QUANTITY = re.compile(r"^(?:an?\b|(-?[\d.,]+(?:e-?\d+)?))?\s*(?:degrees?\s+)?(.+)$", re.IGNORECASE)
 _UNITS = {
     "fahrenheit": "degF", "celsius": "degC", "centigrade": "degC", "f": "degF", "c": "degC", "°f": "degF",
@@ -113,8 +120,9 @@ def _value(node: ast.AST) -> Any:
 
 
 @cache
-def _registry() -> Any:
-    from pint import UnitRegistry  # takes half a second, and most conversations need none
+def load_units() -> Any:
+    """The registry of units. Takes half a second the first time."""
+    from pint import UnitRegistry
 
     return UnitRegistry(cache_folder=":auto:")
 
@@ -123,7 +131,7 @@ def convert(value: float, source: str, target: str) -> float:
     """A quantity in another unit. Raises BadExpression."""
     import pint
 
-    registry = _registry()
+    registry = load_units()
     try:
         return float(registry.Quantity(value, _unit(source)).to(_unit(target)).magnitude)
     except pint.DimensionalityError:
@@ -152,20 +160,16 @@ def spoken_number(value: float) -> str:
 
 @tool(read_only=True, said=_ABOUT_NUMBERS)
 def calculate(expression: str, caller: Caller) -> Spoken:
-    """Do arithmetic or convert units.
-
-    Args:
-        expression: for example "15% of 80", "12 * (3 + 4)" or "5 miles in kilometers"
-    """
+    """Do arithmetic or convert units."""
     said = digits_for_words(caller.said)
     text = expression if _numbers(expression) <= _numbers(said) else said
     try:
         return Spoken(result(text))
     except BadExpression:
         spoken = re.sub(_QUESTION, "", said, flags=re.IGNORECASE)
-        if not re.search(r"\d", spoken):
-            raise
-        return Spoken(result(spoken))
+        with suppress(BadExpression):
+            return Spoken(result(spoken))
+        return Spoken("I can't work that out.")
 
 
 def result(expression: str) -> str:

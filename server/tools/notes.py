@@ -34,11 +34,7 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
 
     @tool(read_only=True, said=r"\b(notes?|lists?)\b|\bdid (i|you) (write|note)\b|\bi (wrote|told you)\b")
     def read_notes(caller: Caller, about: str = "") -> Spoken:
-        """Read out the notes and lists.
-
-        Args:
-            about: topic, if the user names one
-        """
+        """Read out the notes and lists."""
         notes, about = data.notes(caller.owner), _topic(caller, about)
         found = _about(notes, about)
         if not found:
@@ -50,7 +46,7 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
     @tool(
         consequential=True,
         question="Shall I delete your notes?",
-        said=r"\b(delete|remove|clear|erase|forget)\b",
+        said=r"\b(delete|remove|clear|erase|forget)\b.*\b(notes?|lists?)\b",
     )
     def delete_notes(caller: Caller) -> Spoken:
         """Delete all notes."""

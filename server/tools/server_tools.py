@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from server.tools.alarms import Alarms
 from server.tools.builtin import builtin_tools, local_time
+from server.tools.calculator import load_units
 from server.tools.conversation_tools import ConversationTools
 from server.tools.function_tool import ServerTool
 from server.tools.registry import ToolRegistry
@@ -86,6 +87,8 @@ class ServerTools:
     async def running(self) -> AsyncIterator[None]:
         """Stay connected to the MCP servers. Waits until each has listed its tools, or has failed to."""
         tasks = [asyncio.create_task(server.run()) for server in self._mcp_servers]
+        if self._alarms is not None:  # the built-in tools are there
+            tasks.append(asyncio.create_task(asyncio.to_thread(load_units)))
         try:
             await asyncio.gather(*(server.listed.wait() for server in self._mcp_servers))
             yield

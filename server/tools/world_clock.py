@@ -74,9 +74,11 @@ capital or of most people."""
 
 
 _ABOUT_TIME = (
-    r"\b(what|what's|which|tell|know|current|check)\b.*\b(time|date|day|weekday|year|month)\b|\bo'clock\b|\bclock\b|"
-    r"\b(time|date) (is it|in|now)\b|\bhow late\b|\bis it\b.*\b(morning|evening|afternoon|night|midnight|noon|late|"
-    r"early|day|monday|tuesday|wednesday|thursday|friday|saturday|sunday|weekend)\b"
+    r"^(?!.*\bwhat time (do|does|did|should|will|can|would|was|were)\b)"
+    r".*(\b(what|what's|which|tell|know|current|check)\b.*\b(time|date|day|weekday|year|month)\b|"
+    r"\bo'clock\b|\bclock\b|\b(time|date) (is it|in|now)\b|\bhow late\b|"
+    r"\bis it\b.*\b(morning|evening|afternoon|night|midnight|noon|late|early|day|weekend|"
+    r"monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b)"
 )
 """What people say who ask for the time or the date."""
 
@@ -128,14 +130,13 @@ def clock_tools(now: Callable[[], datetime]) -> list[ServerTool]:
 
     @tool(read_only=True, said=_ABOUT_TIME)
     def get_time(caller: Caller, place: str = "") -> Spoken:
-        """Tell the time and date now, here or in another place.
-
-        Args:
-            place: city or country, if the user names one
-        """
+        """Tell the time and date now, here or in another city or country."""
         place = caller.named(place)
         if place and not re.fullmatch(_HERE, place, re.IGNORECASE):
-            moment, where = now().astimezone(zone_of(place)), f" in {place}"
+            try:
+                moment, where = now().astimezone(zone_of(place)), f" in {place}"
+            except UnknownPlace:
+                return Spoken(f"I don't know the time zone of {place}.")
         else:
             moment, where = now(), ""
         return Spoken(f"It is {spoken_time(moment)} on {spoken_date(moment)}, {moment.year}{where}.")

@@ -246,6 +246,19 @@ def test_a_tool_is_offered_only_if_what_the_user_said_suits_it() -> None:
     assert offered == [OfferedTools(("any",)), OfferedTools(("look", "any"), expected=True)]
 
 
+def test_a_follow_up_is_read_with_the_request_that_it_takes_up() -> None:
+    tools = FakeTools({"look": ToolTraits(said="weather|rain")})
+
+    async def scenario(harness: SessionHarness) -> None:
+        for text in ("Will it rain in Oslo?", "And in Berlin?", "Thank you."):
+            harness.recognizer.text = text
+            await harness.ask_question(4.0)
+
+    offered = run_session(scenario, tools.settings, tools).language_model.offered
+    names = [one.names for one in offered if one is not None]
+    assert list(dict.fromkeys(names)) == [("look",), ()] and names[-1] == ()
+
+
 def test_tools_are_told_what_the_user_said() -> None:
     tools = FakeTools()
     converse(tools, LOOK)

@@ -17,6 +17,7 @@ from tests.fakes import run_on_virtual_clock
 from voice.unprompted import Announcement
 
 ANN, BOB = Caller("ann"), Caller("bob")
+PETER = Caller("ann", "Remind me to call Peter in ten minutes.")
 START = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
 
 
@@ -50,7 +51,7 @@ def test_a_timer_is_announced_to_its_owner_only(tmp_path: Path) -> None:
         tools, ann, bob = named(alarms.tools()), Listener(), Listener()
         alarms.connect("ann", ann)
         alarms.connect("bob", bob)
-        output = await tools["set_timer"].run({"duration": "one minute"}, ANN)
+        output = await tools["set_timer"].run({"duration": "1 minute"}, Caller("ann", "Set a timer for one minute."))
         assert output.speech == "Your timer for 1 minute is running."
         await asyncio.sleep(30)
         left = await tools["list_timers"].run({}, ANN)
@@ -71,7 +72,7 @@ def test_a_reminder_survives_a_restart_and_comes_at_the_next_connection(tmp_path
         alarms = Alarms(data, Clock())
         tools = named(alarms.tools())
         disconnect = alarms.connect("ann", Listener())
-        output = await tools["set_reminder"].run({"about": "call Peter", "when": "in ten minutes"}, ANN)
+        output = await tools["set_reminder"].run({"about": "call Peter", "when": "in 10 minutes"}, PETER)
         assert output.speech == "I'll remind you at 3:10 PM: call Peter."
         disconnect()
         data.close()
@@ -92,9 +93,9 @@ def test_a_timer_is_cancelled_by_its_name_or_its_length(tmp_path: Path) -> None:
         alarms, ann = Alarms(UserData(tmp_path / "data.sqlite"), Clock()), Listener()
         tools = named(alarms.tools())
         alarms.connect("ann", ann)
-        for duration, name in (("5 minutes", "pasta"), ("10 minutes", "10 minutes"), ("20 minutes", "egg")):
-            said = f"Set a timer for {duration}, for the pasta."
-            await tools["set_timer"].run({"duration": duration, "name": name}, Caller("ann", said))
+        for duration, words in (("5 minutes", "for the pasta"), ("10 minutes", ""), ("20 minutes", "of the egg")):
+            said = f"Set a timer {words} for {duration}."
+            await tools["set_timer"].run({"duration": duration}, Caller("ann", said))
         for name, answer in (
             ("the pasta timer", "It is"),
             ("ten minutes", "It is"),
@@ -146,10 +147,21 @@ async def test_the_users_own_words_count_where_the_model_misreads_them(
     assert output.speech == "I wrote down: the code for the garage is 4711."
 
 
+async def test_what_the_user_did_not_say_is_asked_for(tmp_path: Path) -> None:
+    tools = named(Alarms(UserData(tmp_path / "data.sqlite"), lambda: START).tools())
+    output = await tools["set_timer"].run({"duration": "10 minutes"}, Caller("ann", "Set a timer."))
+    assert output.speech == "For how long?"
+    output = await tools["set_timer"].run({"duration": "10 minutes"}, Caller("ann", "Set a timer. Five minutes."))
+    assert output.speech == "Your timer for 5 minutes is running."
+    output = await tools["set_reminder"].run({"about": "it", "when": "at 9"}, Caller("ann", "Remind me to call Ann."))
+    assert output.speech == "When should I remind you?"
+
+
 @pytest.mark.parametrize(
     ("said", "offered"),
     [
         ("Set a timer for one minute.", {"set_timer"}),
+        ("Set a timer.", {"set_timer"}),
         ("Count down 30 seconds.", {"set_timer"}),
         ("Remind me to call Peter at 5.", {"set_reminder"}),
         ("How much time is left on my timer?", {"list_timers"}),

@@ -55,6 +55,8 @@ def test_a_power_is_a_float_so_that_none_grows_without_limit() -> None:
         ("15% of 80", "What is 20% of 60?", "The result is 12."),
         ("1764**0.5", "What is the square root of 1764?", "The result is 42."),
         ("miles", "How many kilometers are 5 miles?", "5 miles is 8.05 kilometers."),
+        ("12 * (3 + 4)", "How many kilometers or 5 miles?", "5 miles is 8.05 kilometers."),
+        ("12 * (3 + 4)", "How many people live in 5 houses?", "I can't work that out."),
         ("5 miles in kilometers", "How many kilometers are five miles?", "5 miles is 8.05 kilometers."),
     ],
 )

@@ -117,6 +117,7 @@ def test_a_server_without_tools_lists_none() -> None:
 def test_a_timer_is_announced_to_the_same_token_in_another_conversation(tools: ServerTools) -> None:
     async def first(client: Client) -> None:
         await ask_for_tools(client, authorization="secret-of-the-page")
+        client.recognizer.text = "Set a timer for 1 second."
         client.language_model.calls = [("set_timer", '{"duration": "1 second"}')]
         await one_turn(client)
 

@@ -1,0 +1,1 @@
+"""Which built-in tool a real model calls, and with what result."""
