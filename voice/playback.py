@@ -212,10 +212,14 @@ class Playback:
         messages: Callable[[], Awaitable[Sequence[Message]]] | None = None,
     ) -> None:
         if not response.started and messages is not None:
-            prompt = await messages()
-            if response.done:
-                return
-            response.generate(self._language_model, prompt, settings.deadline)
+            try:
+                prompt = await messages()
+            except RuntimeError as error:
+                response.fail(str(error))
+            else:
+                if response.done:
+                    return
+                response.generate(self._language_model, prompt, settings.deadline)
         await asyncio.wait([sending])
         if sending.cancelled() or not response.done or response is not self._response:
             return

@@ -140,6 +140,12 @@ class Response:
         """
         self._work = self._spawn(self._run(language_model, messages, deadline))
 
+    def fail(self, reason: str) -> None:
+        """It cannot be generated."""
+        self._error, self._generated = reason, True
+        self.ready.set()
+        self._changed.set()
+
     def release(self, response_id: str, add_item: AddItem | None, not_before: float) -> asyncio.Task[None]:
         """Send what is buffered, then the rest as it is generated. The task ends when all of it was sent, or the
         response was stopped.
@@ -251,7 +257,7 @@ class Response:
         except Exception as error:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
             if not all(isinstance(cause, ValueError) for cause in causes):
-                _log.exception("a response failed")
+                _log.exception("a response failed", extra={"turn_id": self.metrics.turn_id})
             self._error = "; ".join(str(cause) or type(cause).__name__ for cause in causes)
         self._generated = True
         self.ready.set()
@@ -454,6 +460,7 @@ class Response:
             self._changed.set()
         if self._error is not None:
             self._calls.leave()
+            self._apologize()
             self._finish("failed", self._error)
             return
         if not self._calls:
@@ -461,6 +468,12 @@ class Response:
         self.item.complete = True
         cut = self._finish_reason == "length"
         self._finish("incomplete" if cut else "completed", "max_output_tokens" if cut else None)
+
+    def _apologize(self) -> None:
+        """Tell the user that the response failed, with a recording: the voice may be what failed."""
+        apology = self._speech_models.apology
+        if apology is not None and self._options.speak and self._add_item is not None:
+            self._send_chunk(_Chunk(*apology))
 
     def _send_chunk(self, chunk: _Chunk) -> None:
         self._start_message()

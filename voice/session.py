@@ -73,19 +73,16 @@ class Session:
         self._recognizer = speech_models.recognizer.for_language(self.settings.language)
         self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
         self._resampler = InputResampler()
-        self._input = InputBuffer()
-        self._echo = EchoDetector()
+        self._input, self._echo = InputBuffer(), EchoDetector()
         self._utterance: Utterance | None = None
-        self._utterance_start_ms = 0
-        self._item_id = ""
+        self._utterance_start_ms, self._item_id = 0, ""
         self._interim = InterimTranscriber(
             speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
         )
-        self._prefilled_words = 0
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
         self._pauses = endpointing.PauseHistory()
         self._speculation: Speculation | None = None
-        self._num_speculations = 0
+        self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
         tool_runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result)
         self._playback = Playback(
@@ -166,8 +163,7 @@ class Session:
         if audio_ms < min_ms:
             raise RequestError(
                 "input_audio_buffer_commit_empty",
-                f"the input audio buffer holds {audio_ms} ms of audio and at least {min_ms} ms "
-                "are needed: append audio first",
+                f"the input audio buffer holds {audio_ms} ms of audio and at least {min_ms} ms are needed: append more",
             )
         self._apply(turn_machine.Committed(self._input.end_ms))
 
@@ -175,6 +171,11 @@ class Session:
         """Discard the audio that was not committed."""
         self._apply(turn_machine.Cleared())
         self._input.clear()
+
+    def interrupt(self) -> None:
+        """Fall silent, and forget what was not heard or not committed: the client has gone."""
+        self.clear()
+        self._apply(turn_machine.ResponseCancelled())
 
     def respond(self, request: ResponseRequest | None = None) -> None:
         """Respond to the conversation as it stands.
@@ -331,7 +332,7 @@ class Session:
         transcript = self._transcripts.start(utterance, voiced_ms, self.settings.rules.timing.tail_ms)
         models, audio = self._speech_models, self._input.since(self._utterance_start_ms)
         audio_probability = asyncio.get_running_loop().run_in_executor(
-            models.turn_detection_executor, models.turn_detector.turn_completion, audio
+            models.turn_detection_executor, models.audio_turn_completion, audio
         )
         speculation = Speculation(action.revision, action.at_ms, metrics, self.settings, transcript)
         self._speculation = speculation

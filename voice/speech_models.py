@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from voice.asr import Recognizer
-from voice.audio.codec import RECOGNITION_RATE
+from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
 from voice.clauses import Clause
 from voice.prosody import AudioTurnDetector, load_audio_turn_detector
 from voice.speech_device import CPU, SpeechDevice
 from voice.tts import Voices, load_voices
 
+_log = logging.getLogger("rejoinder.voice")
+
 _RECOGNITION_THREADS = 8
+
+APOLOGY = "Sorry, something went wrong. Please say that again."
+"""Spoken when a response fails."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class SpeechModels:
         turn_detector: judges by the audio whether a turn is over.
         recognition_executor: threads that wait for the recognizer, or for another transcription of the same turn.
         synthesis_executor, turn_detection_executor: one thread each; these models use all their cores for one request.
+        apology: what is said when a response fails, and its audio, [T] at 24 kHz; None to say nothing.
     """
 
     recognizer: Recognizer
@@ -37,6 +44,15 @@ class SpeechModels:
     recognition_executor: Executor
     synthesis_executor: Executor
     turn_detection_executor: Executor
+    apology: tuple[str, Samples] | None = None
+
+    def audio_turn_completion(self, audio: Samples) -> float | None:
+        """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
+        try:
+            return self.turn_detector.turn_completion(audio)
+        except Exception:
+            _log.exception("the audio turn detector failed; the words decide")
+            return None
 
 
 def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU) -> SpeechModels:
@@ -67,4 +83,5 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
     models.turn_detection_executor.submit(models.turn_detector.turn_completion, noise).result()
     for name in models.voices.names:
         models.synthesis_executor.submit(models.voices.find(name).synthesize, Clause("Ready to talk.", True)).result()
-    return models
+    apology = models.synthesis_executor.submit(models.voices.default.synthesize, Clause(APOLOGY, True)).result()
+    return replace(models, apology=(APOLOGY, apology))

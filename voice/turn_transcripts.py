@@ -18,6 +18,9 @@ from voice.word_alignment import Word
 
 _log = logging.getLogger("rejoinder.voice")
 
+_UNKNOWN_WORDS = "…"
+"""Stands for the words of a turn that could not be transcribed. It gets a response, which fails and says so."""
+
 _MAX_PENDING = 4
 """Turns of one conversation that may wait for transcription; recordings sent much faster than real time queue up."""
 
@@ -40,6 +43,7 @@ class TurnTranscripts:
     ) -> None:
         self._speech_models, self._emit, self._spawn, self._clock = speech_models, emit, spawn, clock
         self._pending: set[asyncio.Task[None]] = set()
+        self._failure = ""
 
     async def wait_for_capacity(self) -> None:
         """Wait until another turn may end."""
@@ -55,9 +59,12 @@ class TurnTranscripts:
             )
 
     async def wait(self) -> None:
-        """Wait until every turn that has ended is transcribed."""
+        """Wait until every turn that has ended is transcribed. Raises RuntimeError if the last one could not be."""
         if self._pending:
             await asyncio.wait(set(self._pending))  # unlike gather, this does not cancel them with us
+        failure, self._failure = self._failure, ""
+        if failure:
+            raise RuntimeError(failure)
 
     def start(self, utterance: Utterance, voiced_ms: int, tail_ms: int = 0) -> asyncio.Task[str]:
         """Transcribe the first `voiced_ms` of a turn and the `tail_ms` after them."""
@@ -83,7 +90,7 @@ class TurnTranscripts:
 
         Args:
             seconds: length of the turn.
-            on_text: called with the transcript; it is empty if transcription failed.
+            on_text: called with the transcript; with an ellipsis if transcription failed.
             details_of: the turn, if the times and probabilities of its words are wanted. They are found after
                 `on_text` was called, so that the response does not wait for them.
         """
@@ -103,10 +110,12 @@ class TurnTranscripts:
         try:
             text = await transcript
         except Exception as error:
-            _log.exception("a turn could not be transcribed")
-            self._emit(events.TranscriptionFailed(item.id, f"the turn could not be transcribed: {error}"))
-            on_text("")
+            _log.exception("a turn could not be transcribed", extra={"turn_id": metrics.turn_id})
+            self._failure = f"the turn could not be transcribed: {str(error) or type(error).__name__}"
+            self._emit(events.TranscriptionFailed(item.id, self._failure))
+            on_text(_UNKNOWN_WORDS)
             return
+        self._failure = ""
         item.text = f"{item.text} {text}".strip()
         item.complete = True
         metrics.stamp("transcript_final", self._clock())

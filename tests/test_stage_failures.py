@@ -1,0 +1,131 @@
+"""Every stage fails once: only the turn in progress suffers, the user hears of it, and the next turn works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from tests.fakes import LoudnessDetector
+from tests.server.realtime.conversation_client import Client, hold_conversation
+from tests.voice.session_harness import SessionHarness, response_texts, run_session
+from voice import events, session
+from voice.audio.codec import OUTPUT_RATE
+from voice.session import Session
+
+APOLOGY = ("Sorry, something went wrong.", np.full(OUTPUT_RATE // 2, 0.25, np.float32))
+
+ERRORS = [RuntimeError("it broke"), MemoryError(), OSError("out of memory")]
+
+
+class TurnDetector:
+    """Has no opinion."""
+
+    def turn_completion(self, audio: object) -> float | None:
+        return None
+
+
+class Stages:
+    """The stages of a session, which can be broken."""
+
+    def __init__(self, harness: SessionHarness) -> None:
+        self.detector = TurnDetector()
+        models = replace(harness.session._speech_models, turn_detector=self.detector, apology=APOLOGY)
+        harness.session = Session(harness.language_model, models, harness.record, clock=harness.loop.time)
+        self.owners: dict[str, tuple[Any, str]] = {
+            "recognition": (harness.recognizer, "transcribe"),
+            "language model": (harness.language_model, "reply"),
+            "turn completion": (harness.language_model, "turn_completion"),
+            "synthesis": (harness.voice, "synthesize"),
+            "turn detector": (self.detector, "turn_completion"),
+        }
+
+    def break_stage(self, stage: str, error: Exception) -> None:
+        """Let calls of a stage raise an error."""
+
+        def raises(*_: Any, **__: Any) -> Any:
+            raise error
+
+        setattr(*self.owners[stage], raises)
+
+    def repair(self, stage: str) -> None:
+        """Undo `break_stage`."""
+        delattr(*self.owners[stage])
+
+
+@pytest.fixture(autouse=True)
+def _detect_speech_by_loudness() -> Iterator[None]:
+    with patch.object(session, "SpeechDetector", LoudnessDetector):
+        yield
+
+
+def fail_one_turn(stage: str, error: Exception) -> SessionHarness:
+    """Three turns, of which the second meets a broken stage."""
+
+    async def scenario(harness: SessionHarness) -> None:
+        stages = Stages(harness)
+        await harness.ask_question(3.0)
+        stages.break_stage(stage, error)
+        await harness.ask_question(3.0)
+        stages.repair(stage)
+        await harness.ask_question(3.0)
+
+    return run_session(scenario)
+
+
+def statuses(harness: SessionHarness) -> list[str]:
+    return [event.status for event in harness.events_of(events.ResponseDone)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("stage", ["language model", "synthesis"])
+def test_a_response_that_fails_is_apologized_for_with_a_recording(stage: str, error: Exception) -> None:
+    harness = fail_one_turn(stage, error)
+    assert statuses(harness) == ["completed", "failed", "completed"]
+    assert response_texts(harness)[1] == APOLOGY[0]
+    played = [event.samples for event in harness.events_of(events.ResponseAudio) if event.samples[0] == APOLOGY[1][0]]
+    assert sum(map(len, played)) == len(APOLOGY[1])
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("stage", ["turn detector", "turn completion"])
+def test_a_turn_ends_without_the_models_that_judge_whether_it_is_over(stage: str, error: Exception) -> None:
+    assert statuses(fail_one_turn(stage, error)) == ["completed"] * 3
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_turn_that_cannot_be_transcribed_is_reported_and_apologized_for(error: Exception) -> None:
+    harness = fail_one_turn("recognition", error)
+    assert statuses(harness) == ["completed", "failed", "completed"]
+    assert len(harness.events_of(events.TranscriptionFailed)) == 1
+    assert response_texts(harness)[1] == APOLOGY[0]
+
+
+def test_a_failed_response_is_reported_in_an_error_event() -> None:
+    async def scenario(client: Client) -> None:
+        client.language_model.failing = True
+        await client.send("response.create")
+        await client.speak(1.0, 0.0)
+
+    client = hold_conversation(scenario)
+    assert client.last("response.done")["response"]["status"] == "failed"
+    error = client.last("error")["error"]
+    assert (error["type"], error["code"]) == ("server_error", "response_failed")
+
+
+def test_voice_detection_that_fails_produces_error_events_and_the_conversation_continues() -> None:
+    async def scenario(client: Client) -> None:
+        detector = client.conversation.session._detector
+        with patch.object(detector, "push", side_effect=RuntimeError("it broke")):
+            await client.speak(0.1, 0.5)
+        await client.send("response.create")
+        await client.speak(1.0, 0.0)
+
+    client = hold_conversation(scenario)
+    codes = {event["error"]["code"] for event in client.events if event["type"] == "error"}
+    assert codes == {"internal_error"}
+    assert client.last("response.done")["response"]["status"] == "completed"
