@@ -33,6 +33,7 @@ from rich.console import Console
 from websockets.asyncio.client import ClientConnection, connect
 
 from model.hub.store import ModelStore, cache_folder
+from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
 from server.deploy.runtime import ModelOptions, load_speech_models, locate_model
@@ -194,7 +195,7 @@ def serve() -> None:
     """The server. For each line that it reads it prints what it has used so far; after the last one it ends."""
     models = load_speech_models(ModelOptions(), Console(stderr=True))
     meter = _Meter(models)
-    context = ServerContext(FreeLanguageModel, models, "none", max_conversations=64, local=True)
+    context = ServerContext(FreeLanguageModel, models, "none", Admission(64), local=True)
     config = uvicorn.Config(
         build_app(context, TelephonySettings(), None), port=0, ws="websockets-sansio", log_level="warning"
     )

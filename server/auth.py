@@ -1,8 +1,7 @@
-"""Access control for every protocol: the page's origin and API keys."""
+"""Reads from a request who sent it, for every protocol: the page's origin and the API keys that it offers."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -32,13 +31,6 @@ def is_same_site(connection: HTTPConnection, allowed_origins: Collection[str], *
     if local_only and page.hostname not in LOCAL_NAMES:
         return False  # DNS rebinding: a foreign host name that resolves to this machine
     return page.netloc == connection.headers.get("host")
-
-
-def has_api_key(connection: HTTPConnection, keys: Collection[str]) -> bool:
-    """Whether the client sent one of `keys`, as a bearer token or as a subprotocol."""
-    return any(
-        hmac.compare_digest(offered.encode(), key.encode()) for offered in offered_keys(connection) for key in keys
-    )
 
 
 def offered_keys(connection: HTTPConnection) -> list[str]:

@@ -1,15 +1,49 @@
-"""What all routes share: the models, the limits and the open connections."""
+"""What all routes share: the models, who may come in, and the open conversations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from starlette.requests import HTTPConnection
+
 from model.engine.engine import Engine
-from server.observability.turn_log import TurnRecord
+from server.access.admission import Admission
+from server.access.keys import ApiKey
+from server.auth import is_same_site, offered_keys
+from server.observability.observers import TurnObservers
 from server.tools.server_tools import ServerTools
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
+
+
+class AccessDenied(Exception):
+    """A client may not use the server at all.
+
+    Args:
+        status: the HTTP status.
+        code: `origin_not_allowed`, `invalid_api_key` or `admin_key_required`.
+        message: one sentence that says what to do.
+    """
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """Limits of one Realtime session. Phone calls have their own (`CallSettings`).
+
+    Attributes:
+        idle_s: without an event of the client before it is disconnected.
+        max_duration_s: length of a session.
+        resume_s: how long a session whose connection dropped waits for the client to come back.
+    """
+
+    idle_s: float = 900.0
+    max_duration_s: float = 3600.0
+    resume_s: float = 60.0
 
 
 @dataclass
@@ -20,31 +54,48 @@ class ServerContext:
         new_language_model: creates the language model of a new conversation.
         speech_models: recognizer, voice and detectors.
         model: name of the language model.
-        api_keys: accepted API keys. If empty, no key is required.
+        admission: the keys, the limits and the open conversations, including phone calls.
         origins: origins of other sites whose pages may connect.
-        max_conversations: limit of open conversations. Further clients are rejected.
         local: whether the server listens on this machine only.
-        record_turn: called with every completed turn. If None, turns are not recorded.
         engine: generates the responses of the text API. If None, the API has no language model.
         mcp_servers: URLs of the MCP servers that conversations may use.
+        session_limits: of Realtime sessions.
+        observers: take note of every turn.
         tools: the server's own tools, which conversations may ask for.
-        connections: every open conversation, including phone calls.
     """
 
     new_language_model: Callable[[], LanguageModel]
     speech_models: SpeechModels
     model: str
-    api_keys: frozenset[str] = frozenset()
+    admission: Admission = field(default_factory=Admission)
     origins: frozenset[str] = frozenset()
-    max_conversations: int = 16
     local: bool = False
-    record_turn: Callable[[TurnRecord], None] | None = None
     engine: Engine | None = None
     mcp_servers: frozenset[str] = frozenset()
+    session_limits: SessionLimits = field(default_factory=SessionLimits)
+    observers: TurnObservers = field(default_factory=TurnObservers)
     tools: ServerTools | None = None
-    connections: set[object] = field(default_factory=set)
 
-    @property
-    def full(self) -> bool:
-        """Whether the limit of conversations is reached."""
-        return len(self.connections) >= self.max_conversations
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Check that no page of another site is behind a request. Raises AccessDenied."""
+        if not is_same_site(connection, self.origins, local_only=self.local):
+            origin = connection.headers.get("origin")
+            message = f"pages from {origin} may not connect: start the server with --allow-origin for it"
+            raise AccessDenied(403, "origin_not_allowed", message)
+
+    def authenticate(self, connection: HTTPConnection) -> ApiKey | None:
+        """The key of a client, None where no key is required. Raises AccessDenied."""
+        self.check_origin(connection)
+        key = self.admission.keys.find(offered_keys(connection))
+        if key is None and self.admission.keys.required:
+            message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
+            raise AccessDenied(401, "invalid_api_key", message)
+        return key
+
+    def authenticate_admin(self, connection: HTTPConnection) -> None:
+        """Check that the operator asks: with an admin key, or on a server that listens on this machine only and
+        requires no key. Raises AccessDenied."""
+        key = self.authenticate(connection)
+        if not (key.admin if key is not None else self.local):
+            message = "this needs an admin key: `rejoinder keys add NAME --admin` makes one"
+            raise AccessDenied(401, "admin_key_required", message)

@@ -20,6 +20,11 @@ if not torch.cuda.is_available():
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_data_of_this_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["REJOINDER_DATA"] = str(tmp_path_factory.mktemp("data"))
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Tokenizer:
     """A byte-level BPE tokenizer with ChatML's control tokens."""

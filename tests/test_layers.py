@@ -21,10 +21,10 @@ LAYERS = {
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "server": [
         ["openmp"],
-        ["auth"],
-        ["observability", "tools"],
+        ["auth", "storage"],
+        ["observability", "access", "tools"],
         ["context"],
-        ["simulator"],
+        ["simulator", "operations"],
         ["realtime", "chat_completions"],
         ["telephony", "report"],
         ["app"],

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from server.auth import has_api_key, is_same_site
-from server.context import ServerContext
+from server.access.admission import Refused
+from server.access.keys import ApiKey
+from server.access.usage import NO_KEY, UsageMeter, current_meter
+from server.context import AccessDenied, ServerContext
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -29,11 +31,20 @@ class APIError(Exception):
         message: one sentence that says what is wrong and what to do.
         param: the field of the request, such as `messages[0].content`.
         code: what programs compare, such as `model_not_found`.
+        retry_after_s: when to try again, for status 429 and 503.
     """
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int = 1,
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
+        self._retry_after_s = retry_after_s
 
     def body(self) -> dict[str, Any]:
         """The JSON body."""
@@ -42,7 +53,7 @@ class APIError(Exception):
 
     def response(self) -> Response:
         """The HTTP response."""
-        headers = {"retry-after": "1"} if self.status in (429, 503) else None
+        headers = {"retry-after": str(self._retry_after_s)} if self.status in (429, 503) else None
         return JSONResponse(self.body(), self.status, headers)
 
 
@@ -63,7 +74,8 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
     @wraps(handler)
     async def route(request: Request) -> Response:
         try:
-            _check_access(request, context)
+            key = _check_access(request, context)
+            current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
             return await handler(request)
         except APIError as error:
             return error.response()
@@ -73,12 +85,17 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
     return route
 
 
-def _check_access(request: Request, context: ServerContext) -> None:
-    """Raise APIError if this client may not use the API."""
-    if not is_same_site(request, context.origins, local_only=context.local):
-        raise APIError(403, "pages of this origin may not use the server; allow them with --allow-origin")
-    if context.api_keys and not has_api_key(request, context.api_keys):
-        raise APIError(401, "this server needs an API key: send it as a bearer token", code="invalid_api_key")
+def _check_access(request: Request, context: ServerContext) -> ApiKey | None:
+    """The client's key. Raises APIError if this client may not use the API, or not now."""
+    try:
+        key = context.authenticate(request)
+        context.admission.check(key)
+    except AccessDenied as error:
+        raise APIError(error.status, error.message, code=error.code) from None
+    except Refused as error:
+        status = 503 if error.code == "server_shutting_down" else 429
+        raise APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s) from None
+    return key
 
 
 async def read_json(request: Request, model: type[T]) -> T:

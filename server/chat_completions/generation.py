@@ -14,6 +14,7 @@ from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
+from server.access.usage import Usage, current_meter
 from server.chat_completions.errors import APIError
 from server.chat_completions.logprobs import ScoredText
 from server.chat_completions.stop_sequences import StopSequences
@@ -171,10 +172,23 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
         max_steps=request.max_steps,
         **request.options,
     )
-    with api_errors():
-        async with aclosing(updates(progress, request.stop)) as all_updates:
-            async for update in all_updates:
-                yield update
+    usage = TokenUsage()
+    try:
+        with api_errors():
+            async with aclosing(updates(progress, request.stop)) as all_updates:
+                async for update in all_updates:
+                    usage = update.usage
+                    yield update
+    finally:
+        _count(usage)
+
+
+def _count(usage: TokenUsage) -> None:
+    """Count a choice for the key of the request."""
+    meter, read = current_meter.get(), usage.prompt_tokens
+    if meter is not None and read:
+        generated, cached = usage.completion_tokens, usage.cached_tokens
+        meter.add(Usage(completions=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
 
 
 async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Update]:

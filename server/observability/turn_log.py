@@ -33,10 +33,15 @@ create table if not exists turns (
     told text not null,
     status text not null,
     transcript text,
-    answer text
+    answer text,
+    key text not null default '',
+    caller text not null default ''
 );
 create index if not exists turns_at on turns (at);
 """
+
+_ADDED_COLUMNS = ("key", "caller")
+"""Columns that files of earlier versions lack."""
 
 _EXCLUDED_FIELDS = frozenset(["type", "event_id", "turn_id", "response_id", "item_id", "latency_ms", "stages_ms"])
 """Fields of a `rejoinder.turn` event that are columns of their own, or meaningless after the conversation."""
@@ -53,6 +58,9 @@ class TurnRecord:
         status: of the response: completed, cancelled, incomplete or failed.
         transcript: what the user said; None if the log keeps no text.
         response: the part of the response that was heard; None if the log keeps no text.
+        key: name of the client's API key; empty if it had none.
+        caller: phone number of a call, as the carrier reports it.
+        speech_ended_at: Unix time of the user's last sample; None if the response answers no speech. Not stored.
     """
 
     turn_id: str
@@ -63,9 +71,19 @@ class TurnRecord:
     status: str = "completed"
     transcript: str | None = None
     response: str | None = None
+    key: str = ""
+    caller: str = ""
+    speech_ended_at: float | None = None
 
     @classmethod
-    def from_event(cls, event: Mapping[str, Any], status: str, transcript: str, response: str) -> TurnRecord:
+    def from_event(
+        cls,
+        event: Mapping[str, Any],
+        status: str,
+        transcript: str,
+        response: str,
+        speech_ended_at: float | None = None,
+    ) -> TurnRecord:
         """The record of a turn that ends now, from its `rejoinder.turn` event."""
         details = {name: value for name, value in event.items() if name not in _EXCLUDED_FIELDS and value is not None}
         return cls(
@@ -77,6 +95,7 @@ class TurnRecord:
             status,
             transcript,
             response,
+            speech_ended_at=speech_ended_at,
         )
 
 
@@ -87,6 +106,9 @@ class TurnLog:
         path: the SQLite file, created if missing.
         keep_text: whether to record transcripts and the text of responses.
 
+    Attributes:
+        dropped: turns that could not be recorded.
+
     Raises:
         OSError: the file cannot be used.
     """
@@ -94,10 +116,10 @@ class TurnLog:
     def __init__(self, path: Path, *, keep_days: float = 30.0, keep_text: bool = True) -> None:
         self._path, self._keep_s, self._keep_text = path, keep_days * _DAY_S, keep_text
         self._queue: queue.Queue[TurnRecord | None] = queue.Queue(_MAX_QUEUED_TURNS)
-        self._error_logged = False
+        self._error_logged, self.dropped = False, 0
         try:
             with closing(_connect(path)) as file, file:
-                file.executescript(_SCHEMA)
+                _create(file)
                 self._prune(file)
         except sqlite3.Error as error:
             raise OSError(f"cannot use the turn log {path} ({error}): choose another file") from None
@@ -109,7 +131,12 @@ class TurnLog:
         try:
             self._queue.put_nowait(record)
         except queue.Full:
+            self.dropped += 1
             self._log_error_once("the disk is too slow")
+
+    def dropped_reading(self) -> dict[str, float]:
+        """`dropped`, for the metrics."""
+        return {"": self.dropped}
 
     def close(self) -> None:
         """Write the queued turns and stop the thread."""
@@ -124,18 +151,20 @@ class TurnLog:
         while (record := self._queue.get()) is not None:
             try:
                 with closing(_connect(self._path)) as file, file:
-                    file.executescript(_SCHEMA)  # the file may have been deleted meanwhile
-                    file.execute("insert into turns values (?, ?, ?, ?, ?, ?, ?, ?)", self._row(record))
+                    _create(file)  # the file may have been deleted meanwhile
+                    file.execute("insert into turns values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._row(record))
                     if time.monotonic() - pruned_at > _DAY_S:
                         self._prune(file)
                         pruned_at = time.monotonic()
             except sqlite3.Error as error:
+                self.dropped += 1
                 self._log_error_once(str(error))
 
     def _row(self, record: TurnRecord) -> tuple[str | float | None, ...]:
         texts = (record.transcript, record.response) if self._keep_text else (None, None)
         stages, details = json.dumps(record.stages_ms), json.dumps(record.details)
-        return (record.turn_id, record.ended_at, record.latency_ms, stages, details, record.status, *texts)
+        who = (record.key, record.caller)
+        return (record.turn_id, record.ended_at, record.latency_ms, stages, details, record.status, *texts, *who)
 
     def _prune(self, file: sqlite3.Connection) -> None:
         file.execute("delete from turns where at < ?", (time.time() - self._keep_s,))
@@ -166,12 +195,38 @@ def read_turn_log(path: Path) -> list[TurnRecord]:
             rows = file.execute("select * from turns order by at").fetchall()
         return [
             TurnRecord(
-                turn_id, ended_at, latency, json.loads(stages), json.loads(details), status, transcript, response
+                turn_id, ended_at, latency, json.loads(stages), json.loads(details), status, transcript, response, *who
             )
-            for turn_id, ended_at, latency, stages, details, status, transcript, response in rows
+            for turn_id, ended_at, latency, stages, details, status, transcript, response, *who in rows
         ]
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise OSError(f"{path} is not a turn log ({error})") from None
+
+
+def delete_turns(path: Path, *, key: str | None = None, caller: str | None = None) -> int:
+    """Delete the turns of an API key or of a phone number. Returns how many there were.
+
+    Raises:
+        OSError: the file is missing or not a turn log.
+    """
+    read_turn_log(path)
+    with closing(_connect(path)) as file, file:
+        _create(file)
+        column, value = ("key", key) if key is not None else ("caller", caller)
+        deleted = file.execute(f"delete from turns where {column} = ?", (value,)).rowcount
+    with closing(_connect(path)) as file:
+        file.execute("vacuum")  # deleted rows would stay readable in the file
+    return deleted
+
+
+def _create(file: sqlite3.Connection) -> None:
+    """Create the table, or add the columns that an earlier version lacks."""
+    file.execute("pragma journal_mode = wal")  # what was written survives `kill -9`
+    file.executescript(_SCHEMA)
+    present = {row[1] for row in file.execute("pragma table_info(turns)")}
+    for column in _ADDED_COLUMNS:
+        if column not in present:
+            file.execute(f"alter table turns add column {column} text not null default ''")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from server.auth import has_api_key
-from server.context import ServerContext
+from server.access.keys import ApiKey
+from server.context import AccessDenied, ServerContext
 from server.realtime.configuration import InvalidConfig, check_speech, default_config, session_object, updated_config
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
@@ -44,11 +44,18 @@ class ClientSecretRequest(StrictModel):
 
 @dataclass(frozen=True)
 class ClientSecret:
-    """A key, when it expires (Unix time, s), and the configuration of the sessions that it opens."""
+    """A key for a browser.
+
+    Attributes:
+        expires_at: Unix time in seconds.
+        config: of the sessions that it opens.
+        key: the API key that made it, whose limits apply to them.
+    """
 
     value: str
     expires_at: int
     config: SessionConfig
+    key: ApiKey | None = None
 
 
 class ClientSecrets:
@@ -62,13 +69,13 @@ class ClientSecrets:
         self._clock = clock
         self._secrets: dict[str, ClientSecret] = {}
 
-    def create(self, config: SessionConfig, seconds: int) -> ClientSecret:
+    def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
         """A new secret."""
         now = self._clock()
         self._secrets = {value: one for value, one in self._secrets.items() if one.expires_at > now}
         if len(self._secrets) >= _MAX_SECRETS:
             del self._secrets[next(iter(self._secrets))]
-        secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config)
+        secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config, key)
         self._secrets[secret.value] = secret
         return secret
 
@@ -80,13 +87,17 @@ class ClientSecrets:
 
 async def create_client_secret(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
     """Handle `POST /v1/realtime/client_secrets`."""
-    if context.api_keys and not has_api_key(request, context.api_keys):
-        return _error(401, "this server requires an API key: send it as `Authorization: Bearer KEY`", "invalid_api_key")
-    body = await request.body()
-    if len(body) > _MAX_BODY_BYTES:
-        return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
     try:
-        wanted = ClientSecretRequest.model_validate_json(body or b"{}")
+        key = context.authenticate(request)
+    except AccessDenied as error:
+        return _error(error.status, error.message, error.code)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
+    try:
+        wanted = ClientSecretRequest.model_validate_json(bytes(body) or b"{}")
         default = default_config(context.model, context.speech_models.voices.default.name)
         config = updated_config(default, wanted.session)
         check_speech(config, context.speech_models)
@@ -96,7 +107,7 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         return _error(400, message, code, param)
     except InvalidConfig as error:
         return _error(400, str(error), error.code, f"session.{error.param}".rstrip("."))
-    secret = client_secrets.create(config, wanted.expires_after.seconds)
+    secret = client_secrets.create(config, wanted.expires_after.seconds, key)
     session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from server.context import ServerContext
+from server.access.usage import Usage, UsageMeter
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
 from server.realtime.beta import from_beta, to_beta
@@ -44,8 +44,8 @@ from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.validation import first_error
 from server.tools.server_tools import ServerTools
-from server.tools.tool_selection import SelectingLanguageModel
-from voice.audio.codec import BadAudio, Samples, decode
+from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
+from voice.events import PhaseChanged, ResponseAudio, SessionEvent
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
 from voice.language_model import LanguageModel
 from voice.response_request import RequestError, ResponseRequest
@@ -62,6 +62,9 @@ MAX_ITEMS, MAX_CHARACTERS = 2000, 1_000_000
 
 MIN_RECORDING_S, MAX_RECORDING_S = 0.1, 120.0
 """Limits of an audio item: those of a spoken turn."""
+
+_COUNTED_AUDIO_S = 5.0
+"""Audio is counted in portions of this length."""
 
 _MAX_SLICE_MS = 200
 """Audio processed at once before other conversations run."""
@@ -95,6 +98,8 @@ class RealtimeConversation:
         beta: the client speaks the beta shape of the protocol.
         tools: the server's own tools, which clients may ask for; None if there are none.
         owner: whose timers and notes these are, if the client does not say; empty if unknown.
+        resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
+        meter: counts the audio that is received and sent.
     """
 
     def __init__(
@@ -110,12 +115,17 @@ class RealtimeConversation:
         beta: bool = False,
         tools: ServerTools | None = None,
         owner: str = "",
+        resume_token: str = "",
+        meter: UsageMeter | None = None,
     ) -> None:
         if beta:
             send = _beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models = speech_models
-        self._id = new_id("sess")
+        self._id, self._resume_token = new_id("sess"), resume_token
+        self._listening = asyncio.Event()
+        self._listening.set()
+        self._meter, self._audio_in_s, self._audio_out_s = meter, 0.0, 0.0
         self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
         history = History()
         own = None if tools is None else tools.conversation(owner)
@@ -124,7 +134,9 @@ class RealtimeConversation:
         )
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
         settings = session_settings(self._config)
-        self.session = Session(language_model, speech_models, self._writer.write, settings, history=history, tools=own)
+        self.session = Session(
+            language_model, speech_models, self._on_session_event, settings, history=history, tools=own
+        )
         if own is not None:
             own.connect(self.session.announce)
         send(server_event("session.created", session=self._session_object()))
@@ -173,6 +185,51 @@ class RealtimeConversation:
         """End the conversation: the client has disconnected."""
         await self._mcp.close()
         await self.session.close()
+        self._count_audio()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the client asked to be able to come back."""
+        return self._writer.includes("rejoinder.resume")
+
+    def disconnected(self) -> None:
+        """The connection dropped, and the client may come back: fall silent, and forget what it has not heard."""
+        self.session.interrupt()
+
+    def resumed(self, resume_token: str) -> None:
+        """The client has come back: send it the session and the conversation as it was heard."""
+        self._resume_token = resume_token
+        self._send(server_event("session.created", session=self._session_object()))
+        items = [item_object(item) for item in self.session.history.items]
+        self._send(server_event("rejoinder.resumed", items=items))
+        self._offer_resumption()
+
+    def announcement_sent(self, samples: Samples) -> None:
+        """The client was sent audio outside of any response, [T] float32 at 24 kHz; empty if it stopped playing it."""
+        self.session.announcement_sent(samples)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nobody speaks and no response is in progress or being played."""
+        await self._listening.wait()
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        match event:
+            case ResponseAudio():
+                self._audio_out_s += len(event.samples) / OUTPUT_RATE
+            case PhaseChanged(phase="listening"):
+                self._listening.set()
+            case PhaseChanged():
+                self._listening.clear()
+        self._writer.write(event)
+
+    def _count_audio(self) -> None:
+        if self._meter is not None:
+            self._meter.add(Usage(audio_in_s=self._audio_in_s, audio_out_s=self._audio_out_s))
+        self._audio_in_s = self._audio_out_s = 0.0
+
+    def _offer_resumption(self) -> None:
+        if self.resumable and self._resume_token:
+            self._send(server_event("rejoinder.resume", token=self._resume_token))
 
     async def _dispatch(self, client_event: protocol.ClientEvent) -> None:
         match client_event:
@@ -205,6 +262,9 @@ class RealtimeConversation:
     async def _append(self, audio: str) -> None:
         samples, rate = self._decode(audio, "audio")
         size = _MAX_SLICE_MS * rate // 1000
+        self._audio_in_s += len(samples) / rate
+        if self._audio_in_s > _COUNTED_AUDIO_S:
+            self._count_audio()
         await self.session.wait_for_capacity()
         for start in range(0, len(samples), size):
             self.session.append(samples[start : start + size], rate)
@@ -232,10 +292,13 @@ class RealtimeConversation:
         self._check_voice_change(config, "session")
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
+        was_resumable = self.resumable
         self._config = self._writer.config = config
         self._connect_mcp_servers(config)
         self._apply_config()
         self._send(server_event("session.updated", session=self._session_object()))
+        if not was_resumable:
+            self._offer_resumption()
 
     def _check_voice_change(self, config: SessionConfig, param: str) -> None:
         """Check that the assistant does not change its voice after it has spoken."""
@@ -407,26 +470,3 @@ def _beta_sender(send: Callable[[ServerEvent], None]) -> Callable[[ServerEvent],
             send(translated)
 
     return send_beta
-
-
-def open_conversation(
-    context: ServerContext,
-    send: Callable[[ServerEvent], None],
-    config: SessionConfig | None = None,
-    *,
-    beta: bool = False,
-    owner: str = "",
-) -> RealtimeConversation:
-    """Start a conversation with the server's models. Its events go to `send`."""
-    return RealtimeConversation(
-        SelectingLanguageModel(context.new_language_model()),
-        context.speech_models,
-        context.model,
-        send,
-        context.record_turn,
-        config,
-        allowed_mcp_servers=context.mcp_servers,
-        beta=beta,
-        tools=context.tools,
-        owner=owner,
-    )

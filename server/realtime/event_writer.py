@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from server.observability.turn_log import TurnRecord, last_user_text
-from server.realtime.events import ServerEvent, server_event
+from server.realtime.events import ErrorDetail, ServerEvent, error_event, server_event
 from server.realtime.items import item_object
 from server.realtime.mcp_tools import McpTools
 from server.realtime.response_writer import ResponseWriter, turn_event
@@ -172,6 +173,9 @@ class EventWriter:
 
     def _write_response_done(self, done: session_events.ResponseDone) -> None:
         self._responses.pop(done.response_id).done(done)
+        if done.status == "failed":
+            message = f"the response {done.response_id} failed: {done.reason}"
+            self._send(error_event(ErrorDetail(type="server_error", code="response_failed", message=message)))
         turn = turn_event(done)
         if self.includes("rejoinder.turn"):
             self._send(turn)
@@ -179,7 +183,9 @@ class EventWriter:
             transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
             calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
             response = " ".join([done.item.heard_text, *calls]).strip()
-            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, response))
+            speech_end = done.metrics.stamps.get("speech_end")
+            ended_at = None if speech_end is None else time.time() - (time.monotonic() - speech_end)
+            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, response, ended_at))
 
 
 def _logprob(token: TokenLogprob) -> dict[str, Any]:

@@ -172,6 +172,7 @@ Include = Literal[
     "rejoinder.draft",
     "rejoinder.dtmf",
     "rejoinder.phase",
+    "rejoinder.resume",
     "rejoinder.transcript",
     "rejoinder.turn",
     "rejoinder.words",

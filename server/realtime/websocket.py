@@ -4,111 +4,228 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from typing import Literal
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from server.auth import has_api_key, is_same_site, offered_keys
-from server.context import ServerContext
+from server.access.admission import Dismissal, Refused
+from server.access.rate import TokenBucket
+from server.access.usage import NO_KEY, current_meter
+from server.auth import offered_keys
+from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
 from server.realtime.beta import is_beta
 from server.realtime.client_secrets import ClientSecrets
-from server.realtime.conversation import RealtimeConversation, open_conversation
-from server.realtime.events import ErrorDetail, ServerEvent
-from server.tools.user_data import owner_id
+from server.realtime.events import ErrorDetail
+from server.realtime.opening import open_conversation
+from server.realtime.outbox import Outbox, RealtimeSession, Resumptions
 
 _log = logging.getLogger("rejoinder.server")
 
-_MAX_QUEUED_EVENTS = 4096
-"""Events that may wait for a client that does not read before it is disconnected: several minutes of audio, 30 MB."""
+_EVENTS_PER_SECOND, _EVENT_BURST = 500.0, 2000.0
+"""Client events that are read. A client that streams audio sends 10 to 50 a second; one that sends more is read more
+slowly, which its own send buffer then feels."""
 
-_POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013
-"""WebSocket close codes: RFC 6455, and 1013 from the IANA registry."""
+_MAX_FINISH_S = 15.0
+"""How long a conversation that is to end may finish its turn."""
+
+_MAX_FLUSH_S = 2.0
+"""How long the last events may take to be sent."""
+
+_RESUME_SUBPROTOCOL, _RESUME_HEADER = "rejoinder-resume.", "rejoinder-resume"
+"""How a client that comes back shows its token: browsers can set no header on a websocket. Never in the URL, which
+proxies write to their logs."""
+
+_NORMAL, _GOING_AWAY, _POLICY_VIOLATION, _SERVICE_RESTART, _TRY_AGAIN_LATER = 1000, 1001, 1008, 1012, 1013
+"""WebSocket close codes: RFC 6455, and 1012 and 1013 from the IANA registry."""
+
+_CLOSE_CODES = {
+    "origin_not_allowed": _POLICY_VIOLATION,
+    "invalid_api_key": _POLICY_VIOLATION,
+    "key_revoked": _POLICY_VIOLATION,
+    "quota_exceeded": _POLICY_VIOLATION,
+    "session_expired": _GOING_AWAY,
+    "idle_timeout": _GOING_AWAY,
+    "server_shutting_down": _SERVICE_RESTART,
+}
+"""By error code. All others mean that the client may try again later."""
 
 
-async def serve_realtime(socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets) -> None:
+_Outcome = Literal["ended", "dropped", "displaced"]
+"""How a connection ended: with its conversation, without it, or because the client has come back on another one."""
+
+
+async def serve_realtime(
+    socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets, resumptions: Resumptions
+) -> None:
     """Hold one conversation with a client until either side closes the connection."""
     offered = socket.scope.get("subprotocols", [])
-    secrets = [secret for key in offered_keys(socket) if (secret := client_secrets.find(key)) is not None]
-    refusal = _refusal(socket, context, has_secret=bool(secrets))
-    if refusal is not None:
+    try:
+        session, resumed = await _open_session(socket, context, client_secrets, resumptions)
+    except (AccessDenied, Refused) as refusal:
         _log.info("rejected the client at %s: %s", socket.client, refusal.message)
-    await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
-    if refusal is not None:
-        await socket.send_text(protocol.error_event(refusal).model_dump_json())
-        code = _TRY_AGAIN_LATER if refusal.code == "too_many_conversations" else _POLICY_VIOLATION
-        await socket.close(code, refusal.code)
+        await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
+        code = _CLOSE_CODES.get(refusal.code, _TRY_AGAIN_LATER)
+        kind = "invalid_request_error" if isinstance(refusal, AccessDenied) else "server_error"
+        detail = ErrorDetail(type=kind, code=refusal.code, message=refusal.message)
+        await _send_last_event(socket, detail, code)
         return
-    context.connections.add(socket)
-    send_queue: asyncio.Queue[ServerEvent] = asyncio.Queue(_MAX_QUEUED_EVENTS)
-    stalled = asyncio.Event()
-
-    def send(event: ServerEvent) -> None:
-        try:
-            send_queue.put_nowait(event)
-        except asyncio.QueueFull:
-            stalled.set()
-
-    config = secrets[0].config if secrets else None
-    owner = next((owner_id("key", key) for key in offered_keys(socket) if key in context.api_keys), "")
-    conversation = open_conversation(context, send, config, beta=is_beta(socket.headers, offered), owner=owner)
-    tasks = [
-        asyncio.create_task(_read(socket, conversation)),
-        asyncio.create_task(_write(socket, send_queue)),
-        asyncio.create_task(stalled.wait()),
-    ]
+    outcome: _Outcome = "ended"
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if stalled.is_set():
-            _log.warning("disconnected the client at %s: it does not read its events", socket.client)
+        await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
+        if resumed:
+            session.conversation.resumed(session.token)
+        outcome = await _Connection(socket, session, context).run()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await conversation.close()
-        context.connections.discard(socket)
-        await _close(socket, _TRY_AGAIN_LATER if stalled.is_set() else 1000)
+        if outcome == "dropped":
+            resumptions.park(session)
+        elif outcome == "ended":
+            await resumptions.end(session)
 
 
-async def _read(socket: WebSocket, conversation: RealtimeConversation) -> None:
+async def _open_session(
+    socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets, resumptions: Resumptions
+) -> tuple[RealtimeSession, bool]:
+    """The session of a client, and whether it has come back to it. Raises AccessDenied, Refused."""
+    secrets = [secret for key in offered_keys(socket) if (secret := client_secrets.find(key)) is not None]
+    if secrets:
+        context.check_origin(socket)
+        key = secrets[0].key and context.admission.keys.current(secrets[0].key)
+        if key is None and secrets[0].key is not None:
+            raise AccessDenied(401, "invalid_api_key", "the API key that made this client secret was revoked")
+    else:
+        key = context.authenticate(socket)
+    token = _resume_token(socket)
+    if token and (session := await resumptions.take(token, key.name if key is not None else NO_KEY)) is not None:
+        return session, True
+    slot = context.admission.reserve("realtime", key)
+    current_meter.set(slot.meter)
     try:
-        while True:
-            message = await socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            text = message.get("text")
-            # The protocol uses text frames only. A binary frame produces an `error` event instead of being ignored.
-            await conversation.receive(text if text is not None else message["bytes"].decode("utf-8", "replace"))
-    except (WebSocketDisconnect, RuntimeError):
-        return
+        outbox = Outbox()
+        outbox.attach()
+        beta = is_beta(socket.headers, socket.scope.get("subprotocols", []))
+        config = secrets[0].config if secrets else None
+        token = resumptions.new_token()
+        conversation = open_conversation(context, outbox, config, beta=beta, slot=slot, resume_token=token)
+    except BaseException:
+        slot.release()
+        raise
+    session = RealtimeSession(conversation, outbox, slot, token)
+    resumptions.add(session)
+    return session, False
 
 
-async def _write(socket: WebSocket, send_queue: asyncio.Queue[ServerEvent]) -> None:
+def _resume_token(socket: WebSocket) -> str:
+    """The token that a client shows to come back; empty if none."""
+    offered = [*socket.scope.get("subprotocols", [])]
+    tokens = [name.removeprefix(_RESUME_SUBPROTOCOL) for name in offered if name.startswith(_RESUME_SUBPROTOCOL)]
+    return tokens[0] if tokens else socket.headers.get(_RESUME_HEADER, "")
+
+
+class _Connection:
+    """One connection of a session."""
+
+    def __init__(self, socket: WebSocket, session: RealtimeSession, context: ServerContext) -> None:
+        self._socket, self._session, self._limits = socket, session, context.session_limits
+        self._clock = asyncio.get_running_loop().time
+        self._last_event_at = self._clock()
+        self._disconnect_code: int | None = None
+
+    async def run(self) -> _Outcome:
+        """Carry events until either side closes the connection."""
+        session, outbox, displaced = self._session, self._session.outbox, self._session.displaced
+        coroutines = (self._read(), self._write(), self._wait_for_dismissal(), outbox.stalled.wait(), displaced.wait())
+        tasks: list[asyncio.Task[object]] = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+        code = _NORMAL
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if outbox.stalled.is_set():
+                _log.warning("disconnected the client at %s: it does not read its events", self._socket.client)
+                code = _TRY_AGAIN_LATER
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if displaced.is_set():
+            session.detach()
+            await _close(self._socket, _GOING_AWAY, "the client has come back on another connection")
+            return "displaced"
+        dismissal = session.slot.dismissal
+        if dismissal is not None and self._disconnect_code is None:
+            await self._flush()
+            detail = ErrorDetail(type="server_error", code=dismissal.code, message=dismissal.message)
+            await _send_last_event(self._socket, detail, _CLOSE_CODES.get(dismissal.code, _TRY_AGAIN_LATER))
+            return "ended"
+        await _close(self._socket, code)
+        left = self._disconnect_code in (_NORMAL, _GOING_AWAY)
+        return "dropped" if dismissal is None and not left and session.conversation.resumable else "ended"
+
+    async def _read(self) -> None:
+        """Pass the client's events to the conversation, not faster than the limit."""
+        bucket = TokenBucket(_EVENTS_PER_SECOND, _EVENT_BURST, self._clock)
+        try:
+            while True:
+                message = await self._socket.receive()
+                if message["type"] == "websocket.disconnect":
+                    self._disconnect_code = int(message.get("code") or 1006)
+                    return
+                if (wait_s := bucket.take()) > 0:
+                    await asyncio.sleep(wait_s)
+                self._last_event_at = self._clock()
+                text = message.get("text")
+                # The protocol uses text frames only. A binary frame produces an `error` event instead of being ignored.
+                text = text if text is not None else message["bytes"].decode("utf-8", "replace")
+                await self._session.conversation.receive(text)
+        except (WebSocketDisconnect, RuntimeError):
+            self._disconnect_code = self._disconnect_code or 1006
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._socket.send_text((await self._session.outbox.next()).model_dump_json())
+                await asyncio.sleep(0)  # lets the event loop detect a lost connection before the next write
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            self._disconnect_code = self._disconnect_code or 1006
+
+    async def _flush(self) -> None:
+        """Send the events that are queued."""
+        with suppress(WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
+            async with asyncio.timeout(_MAX_FLUSH_S):
+                while self._session.outbox.queued:
+                    await self._socket.send_text((await self._session.outbox.next()).model_dump_json())
+
+    async def _wait_for_dismissal(self) -> None:
+        """Ends when the conversation is to end: somebody dismissed it, or it reached a limit."""
+        slot, conversation, limits = self._session.slot, self._session.conversation, self._limits
+        expires_at = self._clock() + limits.max_duration_s - slot.age_s
+        while slot.dismissal is None:
+            idle_at = self._last_event_at + limits.idle_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(expires_at, idle_at)):
+                    await slot.dismissed.wait()
+            now = self._clock()
+            if now >= expires_at:
+                message = f"the session has reached its limit of {limits.max_duration_s / 60:g} minutes"
+                slot.dismiss(Dismissal("session_expired", message))
+            elif now >= self._last_event_at + limits.idle_s:
+                message = f"the client has sent nothing for {limits.idle_s / 60:g} minutes"
+                slot.dismiss(Dismissal("idle_timeout", message, after_turn=False))
+        if slot.dismissal is not None and slot.dismissal.after_turn:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_MAX_FINISH_S):
+                    await conversation.wait_until_idle()
+
+
+async def _send_last_event(socket: WebSocket, detail: ErrorDetail, code: int) -> None:
+    """Send an error and close the connection."""
+    with suppress(TimeoutError, RuntimeError, WebSocketDisconnect, OSError):
+        await asyncio.wait_for(socket.send_text(protocol.error_event(detail).model_dump_json()), _MAX_FLUSH_S)
+    await _close(socket, code, detail.code or "")
+
+
+async def _close(socket: WebSocket, code: int, reason: str = "") -> None:
     try:
-        while True:
-            await socket.send_text((await send_queue.get()).model_dump_json())
-            await asyncio.sleep(0)  # lets the event loop detect a lost connection before the next write
-    except (WebSocketDisconnect, RuntimeError, OSError):
-        return
-
-
-async def _close(socket: WebSocket, code: int) -> None:
-    try:
-        await asyncio.wait_for(socket.close(code), timeout=1)
+        await asyncio.wait_for(socket.close(code, reason), timeout=1)
     except (TimeoutError, RuntimeError, WebSocketDisconnect, OSError):
         return  # already closed
-
-
-def _refusal(socket: WebSocket, context: ServerContext, *, has_secret: bool) -> ErrorDetail | None:
-    """Why a client may not connect, or None."""
-    if not is_same_site(socket, context.origins, local_only=context.local):
-        message = (
-            f"pages from {socket.headers.get('origin')} may not connect: start the server with --allow-origin for it"
-        )
-        return ErrorDetail(code="origin_not_allowed", message=message)
-    if context.api_keys and not has_secret and not has_api_key(socket, context.api_keys):
-        message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
-        return ErrorDetail(code="invalid_api_key", message=message)
-    if context.full:
-        message = f"the server is at its limit of {context.max_conversations} conversations: try again later"
-        return ErrorDetail(type="server_error", code="too_many_conversations", message=message)
-    return None

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from server.access.admission import Refused
 from server.telephony.carriers.audiosocket import HEADER_BYTES, AudioSocket
-from server.telephony.connection import Connection
 from server.telephony.dialect import BadCall, Dialect, Frame
 from server.telephony.routes import Telephony
 
@@ -43,25 +43,13 @@ async def audiosocket_server(listener: socket.socket, telephony: Telephony) -> A
 
 async def _accept_call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, telephony: Telephony) -> None:
     transport, name = _TcpTransport(reader, writer), f"from {writer.get_extra_info('peername')[0]}"
-    if telephony.context.full:
-        _log.warning(
-            "a call %s was refused: the limit of %d conversations is reached", name, telephony.context.max_conversations
-        )
+    try:
+        with telephony.line(name) as admitted:
+            detect = _UuidCheck(telephony.settings.carrier_auth.audiosocket_uuid).detect
+            await telephony.connection(transport, name, admitted).run(detect)
+    except Refused:
         await transport.send(AudioSocket().hang_up())
         await transport.close(0, "")
-        return
-    telephony.context.connections.add(transport)
-    try:
-        connection = Connection(
-            transport,
-            name,
-            telephony.settings.call_settings,
-            telephony.announcements,
-            telephony.open_conversation,
-        )
-        await connection.run(_UuidCheck(telephony.settings.carrier_auth.audiosocket_uuid).detect)
-    finally:
-        telephony.context.connections.discard(transport)
 
 
 class _UuidCheck:

@@ -88,7 +88,7 @@ class CarrierAuth:
             or (bool(self.plivo_token) and self._is_signed_by_plivo(request))
             or (bool(self.telnyx_public_key) and self._is_signed_by_telnyx(request))
             or (bool(self.shared_secrets) and self._has_shared_secret(request))
-            or self._has_valid_ticket(request.ticket)
+            or self.has_valid_ticket(request.ticket)
         )
 
     def issue_ticket(self) -> str:
@@ -104,7 +104,8 @@ class CarrierAuth:
     def _ticket_mac(self, expires: str) -> str:
         return hmac.new(self._ticket_key, expires.encode(), hashlib.sha256).hexdigest()[:32]
 
-    def _has_valid_ticket(self, ticket: str) -> bool:
+    def has_valid_ticket(self, ticket: str) -> bool:
+        """Whether `issue_ticket` made this ticket, not too long ago."""
         expires, _, mac = ticket.partition("-")
         return expires.isdecimal() and _equal(mac, self._ticket_mac(expires)) and time.time() <= int(expires)
 
@@ -139,20 +140,25 @@ class CarrierAuth:
         return True
 
     def _has_shared_secret(self, request: CarrierRequest) -> bool:
-        """The secret may be `?token=`, the URL's last path segment, a bearer token, a password, or Telnyx's streaming
-        token."""
-        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        candidates = [
-            request.query.get("token", ""),
-            request.ticket,
-            request.headers.get("x-telnyx-streaming-auth-token", ""),
-        ]
-        if scheme.lower() == "bearer":
-            candidates.append(credentials.strip())
-        elif scheme.lower() == "basic":
-            with suppress(ValueError):
-                candidates.append(base64.b64decode(credentials, validate=True).decode().partition(":")[2])
-        return any(_equal(candidate, secret) for candidate in candidates for secret in self.shared_secrets)
+        offered = offered_secrets(request)
+        return any(_equal(candidate, secret) for candidate in offered for secret in self.shared_secrets)
+
+
+def offered_secrets(request: CarrierRequest) -> list[str]:
+    """The secrets that a request carries: `?token=`, the URL's last path segment, a bearer token, a password, or
+    Telnyx's streaming token."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    offered = [
+        request.query.get("token", ""),
+        request.ticket,
+        request.headers.get("x-telnyx-streaming-auth-token", ""),
+    ]
+    if scheme.lower() == "bearer":
+        offered.append(credentials.strip())
+    elif scheme.lower() == "basic":
+        with suppress(ValueError):
+            offered.append(base64.b64decode(credentials, validate=True).decode().partition(":")[2])
+    return [secret for secret in offered if secret]
 
 
 def candidate_urls(scheme: str, host: str, path: str, query: str, public_url: str = "") -> list[str]:

@@ -7,18 +7,18 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from server.realtime.conversation import RealtimeConversation
-from server.realtime.events import ServerEvent
+from server.access.admission import Slot
+from server.realtime.events import ClientEvent, ServerEvent
 from server.telephony.announcements import Announcements
 from server.telephony.call import Call
 from server.telephony.called_functions import CalledFunction
 from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
 from server.telephony.settings import CallSettings
-from voice.audio.codec import OUTPUT_RATE, decode
+from voice.audio.codec import OUTPUT_RATE, Samples, decode
 from voice.audio.resampling import resample
 
 _log = logging.getLogger("rejoinder.phone")
@@ -28,6 +28,9 @@ START_TIMEOUT_S = 10.0
 
 _MAX_UNREAD_FRAMES = 512
 """Frames queued for a carrier that does not read, before the server hangs up: several seconds of audio with marks."""
+
+_MAX_FINISH_S = 10.0
+"""How long a call that is to end may finish its turn."""
 
 _MAX_BAD_MESSAGES = 200
 """Consecutive invalid messages before a call is closed: a few seconds of audio of an unknown stream. A single one,
@@ -50,8 +53,49 @@ class Transport(Protocol):
         """Close the connection."""
 
 
-OpenConversation = Callable[[Callable[[ServerEvent], None], str], RealtimeConversation]
-"""Opens a conversation with the caller of this number that sends its events to a function."""
+class CallConversation(Protocol):
+    """What a call needs of its conversation."""
+
+    async def handle(self, client_event: ClientEvent) -> None:
+        """Handle a client event."""
+
+    def announcement_sent(self, samples: Samples) -> None:
+        """The caller was sent audio outside of any response, [T] float32 at 24 kHz."""
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nobody speaks."""
+
+    async def close(self) -> None:
+        """End the conversation."""
+
+
+@dataclass(frozen=True)
+class AdmittedCall:
+    """What a call gets when a line is free.
+
+    Attributes:
+        open_conversation: opens a conversation that sends its events to a function.
+    """
+
+    slot: Slot
+    open_conversation: Callable[[Callable[[ServerEvent], None]], CallConversation]
+
+
+class _NoConversation:
+    """Stands for the conversation of a call that cannot be taken: nobody listens, and no model is used."""
+
+    async def handle(self, client_event: ClientEvent) -> None:
+        pass
+
+    def announcement_sent(self, samples: Samples) -> None:
+        pass
+
+    async def wait_until_idle(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
 
 _Feed = Callable[[], Awaitable[None]]
 
@@ -87,7 +131,7 @@ class Connection:
         name: the call's name in the log until the carrier sends one.
         settings: of all calls; the call's own parameters are applied to them.
         announcements: cache that all calls share.
-        open_conversation: opens the call's conversation.
+        admitted: the call's slot and conversation; None if the call cannot be taken, and the caller is told so.
     """
 
     def __init__(
@@ -96,10 +140,10 @@ class Connection:
         name: str,
         settings: CallSettings,
         announcements: Announcements,
-        open_conversation: OpenConversation,
+        admitted: AdmittedCall | None,
     ) -> None:
         self._transport, self._name, self._settings = transport, name, settings
-        self._announcements, self._open_conversation = announcements, open_conversation
+        self._announcements, self._admitted = announcements, admitted
         self._bad_messages = BadMessageCounter(name)
         self._loop = asyncio.get_running_loop()
         self._wake, self._has_client_events = asyncio.Event(), asyncio.Event()
@@ -148,13 +192,21 @@ class Connection:
         _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
         for message in errors:
             _log.warning("the call %s uses the default for an invalid parameter: %s", self._name, message)
+        if self._admitted is None:
+            settings = replace(settings, greeting="")
         call = Call(dialect, started, settings, self._loop.time())
 
         def on_server_event(event: ServerEvent) -> None:
             call.on_server_event(event, self._loop.time())
             self._wake.set()
 
-        conversation = self._open_conversation(on_server_event, started.caller)
+        conversation: CallConversation
+        if self._admitted is not None:
+            self._admitted.slot.caller = started.caller
+            conversation = self._admitted.open_conversation(on_server_event)
+        else:
+            conversation = _NoConversation()
+            call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())
         code, reason = NORMAL_CLOSURE, ""
         started_at = self._loop.time()
         feed = partial(self._feed, call, conversation)
@@ -163,6 +215,7 @@ class Connection:
             self._keep_time(call, conversation),
             self._feed_in_background(feed),
             self._write(),
+            self._wait_for_dismissal(call, conversation),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         try:
@@ -199,7 +252,7 @@ class Connection:
                 call.on_carrier_event(event, self._loop.time())
                 await feed()  # here, so that a carrier that sends too fast is slowed down
 
-    async def _keep_time(self, call: Call, conversation: RealtimeConversation) -> None:
+    async def _keep_time(self, call: Call, conversation: CallConversation) -> None:
         """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""
         while call.end_reason is None:
             self._wake.clear()
@@ -209,7 +262,7 @@ class Connection:
             while call.announcement_audio:
                 _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
-                conversation.session.announcement_sent(resample(samples, rate, OUTPUT_RATE))
+                conversation.announcement_sent(resample(samples, rate, OUTPUT_RATE))
             while call.called_functions:
                 self._report_function(call, call.called_functions.pop(0))
             for frame in call.frames:
@@ -229,7 +282,7 @@ class Connection:
         if call.reports_functions:
             call.frames.append(json.dumps({"event": "rejoinder.function", **asdict(called)}))
 
-    async def _feed(self, call: Call, conversation: RealtimeConversation) -> None:
+    async def _feed(self, call: Call, conversation: CallConversation) -> None:
         """Pass the call's client events to the conversation, one at a time."""
         async with self._feed_lock:
             while call.client_events:
@@ -256,6 +309,19 @@ class Connection:
             audio = b""
         call.add_announcement(text, audio)
         self._wake.set()
+
+    async def _wait_for_dismissal(self, call: Call, conversation: CallConversation) -> None:
+        """Say goodbye after the turn in progress, if the call is to end. Runs until it is cancelled."""
+        if self._admitted is not None:
+            slot = self._admitted.slot
+            await slot.dismissed.wait()
+            assert slot.dismissal is not None  # set with the event
+            if slot.dismissal.after_turn:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(conversation.wait_until_idle(), _MAX_FINISH_S)
+            call.hang_up(slot.dismissal.message, self._settings.dismissal_farewell, self._loop.time())
+            self._wake.set()
+        await asyncio.get_running_loop().create_future()
 
     async def _write(self) -> None:
         while True:

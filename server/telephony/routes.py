@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,23 +16,29 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from server.access.admission import Refused, Slot
+from server.access.keys import ApiKey
+from server.access.usage import current_meter
 from server.auth import LOCAL_NAMES, is_same_site
 from server.context import ServerContext
-from server.realtime.conversation import RealtimeConversation, open_conversation
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
+from server.realtime.opening import open_conversation
 from server.telephony.announcements import Announcements
-from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls
+from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, offered_secrets
 from server.telephony.carriers.detection import detect_carrier
-from server.telephony.connection import Connection
+from server.telephony.connection import AdmittedCall, Connection, Transport
 from server.telephony.dialect import Frame
 from server.telephony.settings import PARAMETERS, CallSettings
 from server.telephony.webhooks import DOCUMENTS
-from server.tools.user_data import owner_id
 
 _log = logging.getLogger("rejoinder.phone")
 
 _ASTERISK_SUBPROTOCOL = "media"
 """The subprotocol that chan_websocket requests; other carriers request none."""
+
+_MAX_REFUSED_CALLS = 8
+"""Callers who are told at the same time that every line is busy. Further ones get an HTTP status."""
 
 _MAX_WEBHOOK_BYTES = 64 << 10
 """Maximum size of a webhook's body; carriers send a few hundred bytes."""
@@ -68,13 +76,61 @@ class Telephony:
         self.announcements = Announcements(context.speech_models)
         self.warned_about_open_access = False
 
-    def open_conversation(self, send: Callable[[ServerEvent], None], caller: str) -> RealtimeConversation:
-        """A conversation for one call; its events go to `send`. Timers and notes belong to the caller's number."""
-        return open_conversation(self.context, send, owner=owner_id("phone", caller) if caller else "")
+        self._being_refused = 0
 
     def is_same_site(self, socket: WebSocket) -> bool:
         """Whether a page of this server opened the stream. Carriers are not pages and pass."""
         return is_same_site(socket, self.context.origins, local_only=self.context.local)
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether any request can be refused."""
+        return self.settings.carrier_auth.configured or self.context.admission.keys.required
+
+    def find_key(self, request: CarrierRequest) -> ApiKey | None:
+        """The API key that a request carries as its secret."""
+        return self.context.admission.keys.find(offered_secrets(request))
+
+    def accepts(self, request: CarrierRequest) -> bool:
+        """Whether a request has a carrier's signature, the secret, an API key or a ticket, or needs none."""
+        if not self.authenticated or self.find_key(request) is not None:
+            return True
+        carrier_auth = self.settings.carrier_auth
+        return (
+            carrier_auth.accepts(request) if carrier_auth.configured else carrier_auth.has_valid_ticket(request.ticket)
+        )
+
+    @contextmanager
+    def line(self, name: str, key: ApiKey | None = None) -> Iterator[AdmittedCall | None]:
+        """A line for a call: None if none is free, and the caller is to be told so.
+
+        Raises:
+            Refused: no line is free, and too many callers are being told so already.
+        """
+        try:
+            slot = self.context.admission.reserve("phone", key)
+        except Refused as refusal:
+            _log.warning("a call %s was refused: %s", name, refusal.message)
+            if self._being_refused >= _MAX_REFUSED_CALLS:
+                raise
+            self._being_refused += 1
+            try:
+                yield None
+            finally:
+                self._being_refused -= 1
+            return
+        current_meter.set(slot.meter)
+        try:
+            yield AdmittedCall(slot, partial(self._open_conversation, slot))
+        finally:
+            slot.release()
+
+    def connection(self, transport: Transport, name: str, admitted: AdmittedCall | None) -> Connection:
+        """A call's connection."""
+        return Connection(transport, name, self.settings.call_settings, self.announcements, admitted)
+
+    def _open_conversation(self, slot: Slot, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+        return open_conversation(self.context, send, slot=slot)
 
 
 def telephony_routes(telephony: Telephony) -> list[BaseRoute]:
@@ -91,45 +147,32 @@ def telephony_routes(telephony: Telephony) -> list[BaseRoute]:
 
 async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
     name = f"from {socket.client.host if socket.client else 'an unknown address'}"
-    carrier_auth = telephony.settings.carrier_auth
     request = _carrier_request(socket, telephony, ticket=socket.path_params.get("ticket", ""))
-    if not carrier_auth.accepts(request) or not (carrier_auth.configured or telephony.is_same_site(socket)):
+    if not telephony.accepts(request) or not (telephony.authenticated or telephony.is_same_site(socket)):
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", name)
         await _deny(socket, 403, "this call is not signed")
         return
-    if not (carrier_auth.configured or telephony.warned_about_open_access) and socket.url.hostname not in LOCAL_NAMES:
+    if not (telephony.authenticated or telephony.warned_about_open_access) and socket.url.hostname not in LOCAL_NAMES:
         telephony.warned_about_open_access = True
         _log.warning(
             "calls to %s are not authenticated, so anyone can call: start the server with a carrier's token or key, or "
             "with --phone-secret",
             socket.url.hostname,
         )
-    if telephony.context.full:
-        _log.warning(
-            "a call %s was refused: the limit of %d conversations is reached", name, telephony.context.max_conversations
-        )
-        await _deny(socket, 503, "every line is busy: try again later")
-        return
     offered = socket.scope.get("subprotocols", [])
-    await socket.accept(subprotocol=_ASTERISK_SUBPROTOCOL if _ASTERISK_SUBPROTOCOL in offered else None)
-    telephony.context.connections.add(socket)
     try:
-        connection = Connection(
-            _WebSocketTransport(socket),
-            name,
-            telephony.settings.call_settings,
-            telephony.announcements,
-            telephony.open_conversation,
-        )
-        await connection.run(detect_carrier)
-    finally:
-        telephony.context.connections.discard(socket)
+        with telephony.line(name, telephony.find_key(request)) as admitted:
+            await socket.accept(subprotocol=_ASTERISK_SUBPROTOCOL if _ASTERISK_SUBPROTOCOL in offered else None)
+            await telephony.connection(_WebSocketTransport(socket), name, admitted).run(detect_carrier)
+    except Refused as refusal:
+        await _deny(socket, 503, "every line is busy: try again later", refusal.retry_after_s)
 
 
-async def _deny(socket: WebSocket, status: int, reason: str) -> None:
+async def _deny(socket: WebSocket, status: int, reason: str, retry_after_s: int | None = None) -> None:
     # We log a refused call in one line. uvicorn takes a response to an upgrade for an error and logs another.
     logging.getLogger("uvicorn.error").addFilter(_is_not_about_denial)
-    await socket.send_denial_response(PlainTextResponse(f"{reason}\n", status))
+    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    await socket.send_denial_response(PlainTextResponse(f"{reason}\n", status, headers))
 
 
 def _is_not_about_denial(record: logging.LogRecord) -> bool:
@@ -181,7 +224,7 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-        if not telephony.settings.carrier_auth.accepts(_carrier_request(request, telephony, form=form, body=body)):
+        if not telephony.accepts(_carrier_request(request, telephony, form=form, body=body)):
             _log.warning("a webhook for %s was refused: it has neither a signature nor the secret", name)
             return PlainTextResponse("this request is not signed\n", 403)
         parameters = {key: value for key, value in request.query_params.items() if key in PARAMETERS}
@@ -198,7 +241,7 @@ def _stream_url(request: Request, telephony: Telephony) -> str:
     settings = telephony.settings
     host = urlsplit(settings.public_url).netloc or request.headers.get("host", "localhost")
     scheme = urlsplit(settings.public_url).scheme or request.headers.get("x-forwarded-proto", request.url.scheme)
-    ticket = f"/{settings.carrier_auth.issue_ticket()}" if settings.carrier_auth.configured else ""
+    ticket = f"/{settings.carrier_auth.issue_ticket()}" if telephony.authenticated else ""
     return f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{host}/phone{ticket}"
 
 

@@ -38,6 +38,8 @@ class CallSettings:
             money.
         silence_farewell: spoken before hanging up because of silence.
         time_limit_farewell: spoken before hanging up because of `max_duration_s`.
+        busy_farewell: spoken to callers for whom no line is free.
+        dismissal_farewell: spoken before hanging up because the server shuts down, or the key is used up.
     """
 
     greeting: str = "Hello! How can I help you?"
@@ -51,6 +53,8 @@ class CallSettings:
     max_duration_s: float = 3600.0
     silence_farewell: str = "I still cannot hear you, so I will hang up now. Goodbye."
     time_limit_farewell: str = "Our time is up, so I have to hang up now. Goodbye."
+    busy_farewell: str = "All lines are busy. Please call again in a few minutes. Goodbye."
+    dismissal_farewell: str = "I have to hang up now. Please call again later. Goodbye."
 
     def with_parameters(self, parameters: Mapping[str, str], voices: Voices) -> tuple[CallSettings, list[str]]:
         """Apply a call's own parameters. Returns the new settings and a message for each invalid parameter.

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.storage import data_folder
 from server.tools.alarms import Alarms
 from server.tools.builtin import builtin_tools, local_time
 from server.tools.calculator import load_units
@@ -18,7 +19,7 @@ from server.tools.conversation_tools import ConversationTools
 from server.tools.function_tool import ServerTool
 from server.tools.registry import ToolRegistry
 from server.tools.tool_file import load_tool_file
-from server.tools.user_data import UserData, data_folder
+from server.tools.user_data import USER_DATA_FILE, UserData
 
 if TYPE_CHECKING:
     from server.tools.mcp_servers import McpServerConnection
@@ -67,7 +68,7 @@ class ServerTools:
         self._data: UserData | None = None
         self._alarms: Alarms | None = None
         if settings.builtin:
-            self._data = UserData((settings.data or data_folder()) / "user_data.sqlite")
+            self._data = UserData((settings.data or data_folder()) / USER_DATA_FILE)
             self._alarms = Alarms(self._data, local_time)
             for tool in builtin_tools(self._data, self._alarms):
                 with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name

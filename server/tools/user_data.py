@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-
-from platformdirs import user_data_path
 
 MAX_ENTRIES = 200
 """Timers, reminders and notes of one owner."""
@@ -54,15 +51,13 @@ class Note:
     written_at: float
 
 
-def data_folder() -> Path:
-    """`$REJOINDER_DATA`, or the user's data directory."""
-    configured = os.environ.get("REJOINDER_DATA")
-    return Path(configured) if configured else user_data_path("rejoinder")
-
-
 def owner_id(kind: str, secret: str) -> str:
     """Names the owner of data without keeping the secret that identifies them."""
     return f"{kind}:{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+
+
+USER_DATA_FILE = "user_data.sqlite"
+"""Its name in the data folder."""
 
 
 class UserData:

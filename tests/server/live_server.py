@@ -16,6 +16,8 @@ import numpy as np
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
+from server.access.admission import Admission
+from server.access.keys import ApiKeys
 from server.app import build_app
 from server.context import ServerContext
 from server.deploy.run import _MAX_FRAME_BYTES
@@ -29,9 +31,12 @@ from voice.language_model import LanguageModel
 def serving(
     tls: tuple[Path, Path] | None = None,
     new_language_model: Callable[[], LanguageModel] = FakeLanguageModel,
+    api_keys: frozenset[str] = frozenset(),
+    max_conversations: int = 16,
     **settings: Any,
 ) -> Iterator[str]:
     """Runs a server on a free port of this machine; yields `host:port`."""
+    settings.setdefault("admission", Admission(max_conversations, ApiKeys(api_keys)))
     context = ServerContext(new_language_model, fake_speech_models(), "tiny", **settings)
     certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
     config = uvicorn.Config(

@@ -19,7 +19,7 @@ async def test_the_page_and_the_health_check_are_served() -> None:
             page, health, script = [await web.get(path) for path in ("/", "/healthz", "/app.js")]
             missing = await web.get("/../pyproject.toml")
     assert "Start talking" in page.text
-    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")
     assert (health.json()["status"], health.json()["model"]) == ("ok", "tiny")
     assert (health.json()["voice"], health.json()["voices"]) == ("fake", ["fake", "other"])

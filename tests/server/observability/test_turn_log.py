@@ -115,3 +115,21 @@ def test_every_turn_of_a_conversation_is_recorded(monkeypatch: pytest.MonkeyPatc
     assert (record.status, record.transcript) == ("completed", "What is the capital of France?")
     assert record.response is not None and record.response.strip() == "The capital of France is Paris."
     assert record.latency_ms is not None and record.details["cached_tokens"] == 20
+
+
+def test_a_log_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "turns.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute(
+            "create table turns (turn_id text not null, at real not null, latency_ms real, stages_ms text not null, "
+            "told text not null, status text not null, transcript text, answer text)"
+        )
+        file.execute("insert into turns values ('old', ?, 1.0, '{}', '{}', 'completed', 'a', 'b')", (time.time(),))
+    assert read_turn_log(path)[0].turn_id == "old"
+    log = TurnLog(path)
+    log.record(replace(recent(), key="alice", caller="+1"))
+    log.close()
+    assert [(turn.turn_id, turn.key, turn.caller) for turn in read_turn_log(path)] == [
+        ("old", "", ""),
+        ("turn_1", "alice", "+1"),
+    ]

@@ -8,7 +8,9 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,8 +18,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from server.access import admission as admission_module
+from server.access.admission import Admission
+from server.access.keys import ApiKeys, KeyStore
+from server.context import SessionLimits
 from server.deploy.run import _MAX_FRAME_BYTES
-from server.realtime import websocket
+from server.realtime import outbox, websocket
 from server.realtime.events import ServerEvent, server_event
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
@@ -59,7 +65,7 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "_MAX_QUEUED_EVENTS", 8)
+    monkeypatch.setattr(outbox, "MAX_QUEUED_EVENTS", 8)
     # uvicorn would wait 10 s for this client's close frame.
     close_timeout = property(lambda self: 0.2, lambda self, seconds: None)
     monkeypatch.setattr(WebSocketsSansIOProtocol, "close_timeout", close_timeout, raising=False)
@@ -142,3 +148,52 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(
         client_gone.set()
         await wait_until(closed.is_set)
     assert [record for record in caplog.records if "socket.send()" in record.getMessage()] == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (SessionLimits(idle_s=0.2), "idle_timeout"),
+        (SessionLimits(max_duration_s=0.2), "session_expired"),
+    ],
+)
+async def test_a_session_ends_when_it_is_idle_or_too_long(limits: SessionLimits, code: str) -> None:
+    with serving(session_limits=limits) as address:
+        async with connected(address) as client:
+            assert (await receive(client, "error"))["error"]["code"] == code
+            await client.wait_closed()
+            assert (client.close_code, client.close_reason) == (1001, code)
+
+
+async def test_a_revoked_key_ends_its_conversation_and_its_client_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission_module, "_CHECK_INTERVAL_S", 0.05)
+    store = KeyStore(tmp_path / "keys.sqlite")
+    headers = {"Authorization": f"Bearer {store.add('alice')}"}
+    with serving(admission=Admission(4, ApiKeys(store=store))) as address:
+        async with httpx.AsyncClient(base_url=f"http://{address}", headers=headers, timeout=HANG_S) as web:
+            secret = (await web.post("/v1/realtime/client_secrets", json={})).json()["value"]
+        async with connected(address, additional_headers=headers) as client:
+            await receive(client, "session.created")
+            store.revoke("alice")
+            assert (await receive(client, "error"))["error"]["code"] == "key_revoked"
+            await client.wait_closed()
+            assert client.close_code == 1008
+        async with connected(address, additional_headers={"Authorization": f"Bearer {secret}"}) as client:
+            assert (await receive(client, "error"))["error"]["code"] == "invalid_api_key"
+
+
+async def test_a_flood_of_events_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_EVENT_BURST", 5.0)
+    monkeypatch.setattr(websocket, "_EVENTS_PER_SECOND", 20.0)
+    with serving() as address:
+        async with connected(address) as flooder, connected(address) as witness:
+            for _ in range(200):
+                await flooder.send("{}")
+            assert (await speak_one_turn(witness))["response"]["status"] == "completed"
+            errors, started = 0, time.monotonic()
+            while time.monotonic() - started < 0.5:
+                await receive(flooder, "error")
+                errors += 1
+            assert errors < 60

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 
+from server.access.admission import Admission
 from server.app import build_app
 from server.cli.call import CallOutcome, CallPlan
 from server.context import ServerContext
@@ -49,9 +50,11 @@ def live_server(
     call_settings: CallSettings | None = None,
     carrier_auth: CarrierAuth | None = None,
     language_model: Callable[[], FakeLanguageModel] = FakeLanguageModel,
+    max_conversations: int = 16,
     **settings: Any,
 ) -> Iterator[LiveServer]:
     """Run a server in a thread."""
+    settings.setdefault("admission", Admission(max_conversations))
     telephony = TelephonySettings(call_settings or CallSettings(greeting="Hello."), carrier_auth or CarrierAuth())
     http_socket, tcp_socket = socket.create_server(("127.0.0.1", 0)), socket.socket()
     tcp_socket.bind(("127.0.0.1", 0))

@@ -8,12 +8,14 @@ import logging
 
 import pytest
 
+from server.access.admission import Dismissal
 from server.simulator.carriers import CARRIERS
 from server.telephony import connection
 from server.telephony.announcements import Announcements
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.connection import Connection
 from server.telephony.dialect import Frame
+from server.telephony.settings import CallSettings
 from tests.fakes import run_on_virtual_clock
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
 
@@ -23,7 +25,7 @@ def test_a_carrier_that_never_sends_start_is_closed(caplog: pytest.LogCaptureFix
         caller = VirtualCaller()
         caller.reply('{"event": "connected"}')
         announcements = Announcements(caller.speech_models)
-        await Connection(caller, "test", caller.settings, announcements, caller.open_conversation).run(detect_carrier)
+        await Connection(caller, "test", caller.settings, announcements, None).run(detect_carrier)
         return caller
 
     caller = run_on_virtual_clock(run)
@@ -99,3 +101,34 @@ def test_hanging_up_during_a_response_cancels_it() -> None:
     caller = run_call(script)
     assert caller.closed == (1000, "the caller hung up")
     assert caller.language_model.cancelled
+
+
+@pytest.mark.parametrize("name", ["twilio", "audiosocket"])
+def test_a_caller_for_whom_no_line_is_free_is_told_so_and_hung_up_on(name: str) -> None:
+    caller = VirtualCaller(name, CallSettings(greeting="Hello."))
+    caller.slot = None
+
+    async def script(caller: VirtualCaller) -> None:
+        await caller.speak(1.0)
+        await caller.listen(3.0)
+
+    run_call(script, caller)
+    assert "All lines are busy." in " ".join(caller.voice.clauses)
+    assert "Hello." not in caller.voice.clauses
+    assert caller.heard_s > 0.5
+    assert caller.closed == (1000, "every line is busy")
+    assert caller.language_model.prompts == []
+
+
+def test_a_call_that_is_to_end_says_goodbye_after_its_turn() -> None:
+    async def script(caller: VirtualCaller) -> None:
+        await caller.speak(1.0)
+        assert caller.slot is not None
+        caller.slot.dismiss(Dismissal("server_shutting_down", "the server is shutting down"))
+        await caller.listen(8.0)
+
+    caller = run_call(script)
+    assert [role for role, _ in caller.history][:2] == ["user", "assistant"]
+    assert "Paris" in caller.history[1][1]  # the response was finished
+    assert "hang up now" in " ".join(caller.voice.clauses)
+    assert caller.closed == (1000, "the server is shutting down")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+from server.access.admission import Admission
+from server.access.keys import ApiKeys, KeyLimits, KeyStore
 from server.cli.call import place_call
 from server.simulator.carriers import CARRIERS
 from server.simulator.errors import ServerUnavailable
 from server.simulator.phone import NetworkConditions, dial
-from server.telephony import connection
+from server.telephony import connection, routes
 from server.telephony.auth import CarrierAuth
 from tests.real_time import HANG_S, retried_under_load, wait_until
 from tests.server.telephony.live_server import check, live_server, plan
@@ -39,15 +42,39 @@ async def test_a_call_over_a_bad_network_is_answered() -> None:
         check(await place_call(plan(server, "telnyx", network=network)))
 
 
-async def test_a_call_over_the_limit_gets_503() -> None:
+async def test_a_call_over_the_limit_hears_that_all_lines_are_busy_and_is_hung_up_on() -> None:
     with live_server(max_conversations=1) as server:
         async with dial(server.phone_url, CARRIERS["twilio"]({})) as first:
             await wait_until(lambda: bool(first.player.chunks))  # the greeting
-            with pytest.raises(ServerUnavailable, match="503 every line is busy"):
-                async with dial(server.phone_url, CARRIERS["twilio"]({})):
-                    pass
-            async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
-                await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
+            for carrier in ("twilio", "audiosocket"):
+                async with dial(server.url(carrier), CARRIERS[carrier]({})) as phone:
+                    await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
+                    assert phone.player.chunks, carrier  # the announcement
+            assert not first.disconnected.is_set()
+
+
+async def test_too_many_busy_calls_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_MAX_REFUSED_CALLS", 0)
+    with live_server(max_conversations=0) as server:
+        with pytest.raises(ServerUnavailable, match="503 every line is busy"):
+            async with dial(server.phone_url, CARRIERS["twilio"]({})):
+                pass
+        async with dial(server.tcp_url, CARRIERS["audiosocket"]({})) as phone:
+            await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
+
+
+async def test_calls_with_a_named_api_key_are_accepted_and_others_are_not(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "keys.sqlite")
+    secret = store.add("pbx", KeyLimits(conversations=0))
+    admission = Admission(4, ApiKeys(store=store))
+    with live_server(admission=admission) as server:
+        for url in (server.phone_url, f"{server.phone_url}?token=wrong"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url)
+            assert refused.value.response.status_code == 403
+        async with dial(f"{server.phone_url}?token={secret}", CARRIERS["twilio"]({})) as phone:
+            await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
+        assert admission.refusals["key_conversation_limit"] == 1  # it was recognized, and has a limit
 
 
 @retried_under_load(attempts=3)

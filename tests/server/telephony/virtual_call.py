@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from server.access.admission import Admission, Slot
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.simulator.carriers import (
@@ -23,7 +24,7 @@ from server.simulator.carriers import (
 from server.telephony.announcements import Announcements
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
-from server.telephony.connection import Connection
+from server.telephony.connection import AdmittedCall, Connection
 from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models, run_on_virtual_clock
@@ -36,6 +37,7 @@ class VirtualCaller:
     Attributes:
         echo: fraction of the played audio that returns in the caller's audio, 150 ms later.
         closed: code and reason that the server closed with.
+        slot: of the call; None if no line is free for it.
         words_end: when the caller last stopped speaking.
     """
 
@@ -55,6 +57,8 @@ class VirtualCaller:
         self.play_until = 0.0
         self.pending_marks: list[tuple[float, str]] = []
         self.clears, self.words_end = 0, 0.0
+        self.admission = Admission()
+        self.slot: Slot | None = self.admission.reserve("phone")
         self.echo, self.played = 0.0, np.zeros(120 * self.carrier.rate, np.float32)
 
     # What the server calls.
@@ -137,7 +141,7 @@ class VirtualCaller:
         messages = self.conversation.session.history.messages("")
         return [(message.role, message.content) for message in messages[1:]]
 
-    def open_conversation(self, send: Callable[[ServerEvent], None], caller: str) -> RealtimeConversation:
+    def open_conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
         def record_and_send(event: ServerEvent) -> None:
             self.events.append(event)
             send(event)
@@ -150,7 +154,8 @@ class VirtualCaller:
     async def run(self, script: Callable[[VirtualCaller], Coroutine[Any, Any, None]]) -> None:
         self.announcements = self.announcements or Announcements(self.speech_models)
         detect = (lambda frame: AudioSocket()) if self.carrier.name == "audiosocket" else detect_carrier
-        connection = Connection(self, "test", self.settings, self.announcements, self.open_conversation)
+        admitted = AdmittedCall(self.slot, self.open_conversation) if self.slot is not None else None
+        connection = Connection(self, "test", self.settings, self.announcements, admitted)
         call = asyncio.create_task(connection.run(detect))
         for frame in self.carrier.opening_frames():
             self.reply(frame)

@@ -1,0 +1,1 @@
+"""Who may use the server, how much, and what they have used."""

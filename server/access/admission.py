@@ -1,0 +1,249 @@
+"""Admission: who may open a conversation now. Every conversation holds a slot from before it is accepted until it ends.
+
+Slots are reserved without waiting, on the event loop, so two callers cannot get the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from server.access.keys import ApiKey, ApiKeys
+from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
+
+_log = logging.getLogger("rejoinder.server")
+
+_CHECK_INTERVAL_S = 2.0
+"""How often the keys of open conversations are checked, and their time is counted."""
+
+_RETRY_AFTER_FULL_S, _RETRY_AFTER_DRAINING_S, _RETRY_AFTER_QUOTA_S = 10, 30, 3600
+"""What refused clients are told. Conversations last minutes, and a restart takes about half a minute."""
+
+Kind = Literal["realtime", "phone", "text"]
+
+RefusalCode = Literal[
+    "too_many_conversations", "key_conversation_limit", "quota_exceeded", "server_shutting_down", "too_many_completions"
+]
+
+
+class Refused(Exception):
+    """Somebody may not come in now.
+
+    Args:
+        code: as reported on the wire and in the metrics.
+        message: one sentence for the caller.
+        retry_after_s: when it makes sense to try again.
+    """
+
+    def __init__(self, code: RefusalCode, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.code, self.message, self.retry_after_s = code, message, retry_after_s
+
+
+@dataclass(frozen=True)
+class Dismissal:
+    """Why a conversation is to end.
+
+    Attributes:
+        code: as reported on the wire.
+        message: one sentence for the client.
+        after_turn: whether the response in progress is finished first.
+    """
+
+    code: Literal["server_shutting_down", "key_revoked", "quota_exceeded", "session_expired", "idle_timeout"]
+    message: str
+    after_turn: bool = True
+
+
+class Slot:
+    """The right to hold one conversation, until `release`.
+
+    Attributes:
+        kind: the protocol.
+        key: the client's key; None if the server requires none.
+        caller: a phone number, as the carrier reports it; empty if there is none.
+        dismissal: set together with `dismissed` when the conversation is to end.
+        meter: counts what the conversation uses.
+        phase: returns what the conversation is doing, in a word.
+    """
+
+    def __init__(self, admission: Admission, kind: Kind, key: ApiKey | None, started_at: float) -> None:
+        self.kind, self.key = kind, key
+        self.caller = ""
+        self.dismissal: Dismissal | None = None
+        self.dismissed = asyncio.Event()
+        self.counted_until = started_at
+        self.phase: Callable[[], str] = lambda: "connecting"
+        self.meter = UsageMeter(admission.usage, key.name if key is not None else NO_KEY)
+        self._admission, self._started_at = admission, started_at
+
+    @property
+    def age_s(self) -> float:
+        """How long the slot has been taken."""
+        return self._admission.now() - self._started_at
+
+    def dismiss(self, dismissal: Dismissal) -> None:
+        """Ask the conversation to end. The first reason counts."""
+        if self.dismissal is None:
+            self.dismissal = dismissal
+            self.dismissed.set()
+
+    def release(self, dropped_events: int = 0) -> None:
+        """The conversation has ended. So many of its events were not sent."""
+        self._admission.dropped_events += dropped_events
+        self._admission.release(self)
+
+
+class Admission:
+    """The slots of a server. All methods are called on its event loop.
+
+    Args:
+        capacity: conversations at the same time, phone calls included.
+        keys: the keys that clients may have.
+        usage: what keys have used today.
+        clock: seconds, monotonic.
+
+    Attributes:
+        slots: of the open conversations.
+        refusals: how many were refused, by code.
+        dropped_events: events that were not sent because the client had gone or did not read.
+        draining: whether nobody is admitted any more.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 16,
+        keys: ApiKeys | None = None,
+        usage: UsageLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.capacity, self.keys, self.usage, self._clock = capacity, keys or ApiKeys(), usage or UsageLog(), clock
+        self.slots: set[Slot] = set()
+        self.refusals: Counter[str] = Counter()
+        self.dropped_events = 0
+        self.draining = False
+        self._released = asyncio.Event()
+        self._cpu_s = time.process_time()
+
+    def now(self) -> float:
+        """The time in seconds, monotonic."""
+        return self._clock()
+
+    @property
+    def total(self) -> Usage:
+        """What all keys have used since the start."""
+        return self.usage.total
+
+    @property
+    def full(self) -> bool:
+        """Whether every slot is taken."""
+        return len(self.slots) >= self.capacity
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next caller would be admitted."""
+        return not (self.full or self.draining)
+
+    def reserve(self, kind: Kind, key: ApiKey | None = None) -> Slot:
+        """Take a slot. Raises Refused."""
+        self.check(key)
+        if self.full:
+            message = f"the server is at its limit of {self.capacity} conversations: try again later"
+            raise self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
+        limit = key.limits.conversations if key is not None else None
+        if key is not None and limit is not None and self.conversations_of(key) >= limit:
+            message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
+            raise self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
+        slot = Slot(self, kind, key, self._clock())
+        self.slots.add(slot)
+        slot.meter.add(Usage(conversations=1))
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back; a second time is ignored."""
+        if slot in self.slots:
+            self._count_time(slot)
+            self.slots.discard(slot)
+            self._released.set()
+
+    def check(self, key: ApiKey | None) -> None:
+        """Raise Refused if a key has used up its day, or if the server is shutting down."""
+        if self.draining:
+            raise self.refusal(
+                "server_shutting_down",
+                "the server is shutting down: try again soon",
+                _RETRY_AFTER_DRAINING_S,
+            )
+        if key is not None and (used_up := self._used_up(key)):
+            raise self.refusal("quota_exceeded", used_up, _RETRY_AFTER_QUOTA_S)
+
+    def refusal(self, code: RefusalCode, message: str, retry_after_s: int) -> Refused:
+        """An exception to raise, which is counted."""
+        self.refusals[code] += 1
+        return Refused(code, message, retry_after_s)
+
+    def conversations_of(self, key: ApiKey) -> int:
+        """How many conversations a key has open."""
+        return sum(slot.key is not None and slot.key.name == key.name for slot in self.slots)
+
+    def drain(self) -> None:
+        """Admit nobody from now on. Open conversations continue."""
+        self.draining = True
+
+    def readmit(self) -> None:
+        """Take `drain` back."""
+        self.draining = False
+
+    async def dismiss_all(self, timeout_s: float) -> bool:
+        """Admit nobody, and ask every conversation to end after its turn. Returns whether all did in time."""
+        self.drain()
+        for slot in tuple(self.slots):
+            slot.dismiss(Dismissal("server_shutting_down", "the server is shutting down: try again soon"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.slots:
+                    self._released.clear()
+                    await self._released.wait()
+        return not self.slots
+
+    async def supervise(self) -> None:
+        """Count time, and end the conversations of keys that were revoked or are used up. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            try:
+                self.check_slots()
+                await asyncio.to_thread(self.usage.save)
+            except Exception:
+                _log.exception("checking the open conversations failed; it is tried again")
+
+    def check_slots(self) -> None:
+        """One round of `supervise`, without writing to the disk."""
+        cpu_s, self._cpu_s = time.process_time() - self._cpu_s, time.process_time()
+        for slot in self.slots:
+            self._count_time(slot)
+            slot.meter.add(Usage(cpu_s=cpu_s / len(self.slots)))
+            key = slot.key and self.keys.current(slot.key)
+            if slot.key is not None and key is None:
+                slot.dismiss(Dismissal("key_revoked", f"the key {slot.key.name!r} was revoked", after_turn=False))
+            elif key is not None and (used_up := self._used_up(key)):
+                slot.dismiss(Dismissal("quota_exceeded", used_up))
+
+    def _count_time(self, slot: Slot) -> None:
+        now = self._clock()
+        slot.meter.add(Usage(seconds=now - slot.counted_until))
+        slot.counted_until = now
+
+    def _used_up(self, key: ApiKey) -> str:
+        """Which limit of the day a key has reached, as a sentence; empty if none."""
+        limits, used = key.limits, self.usage.today(key.name)
+        if limits.minutes_per_day is not None and used.seconds >= 60 * limits.minutes_per_day:
+            return f"the key {key.name!r} has used its {limits.minutes_per_day:g} minutes of today (UTC)"
+        if limits.tokens_per_day is not None and used.tokens >= limits.tokens_per_day:
+            return f"the key {key.name!r} has used its {limits.tokens_per_day} tokens of today (UTC)"
+        return ""

@@ -1,0 +1,185 @@
+"""API keys: named, stored as hashes, revocable, each with limits of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from server.storage import open_database
+
+_log = logging.getLogger("rejoinder.server")
+
+KEYS_FILE = "keys.sqlite"
+"""Its name in the data folder."""
+
+KEY_PREFIX = "rj_"
+"""Keys begin with this, so that people, logs and secret scanners recognize them."""
+
+_KEY_BYTES = 32
+"""Random bytes of a key. At this length nobody can guess one, so a plain SHA-256 protects it; slow password hashes are
+for secrets that people choose."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_SCHEMA = """
+create table if not exists keys (
+    name text primary key,
+    hash text not null unique,
+    admin integer not null,
+    conversations integer,
+    minutes_per_day real,
+    tokens_per_day integer,
+    created_at real not null,
+    revoked_at real
+);
+"""
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """What one key may use; None for no limit.
+
+    Attributes:
+        conversations: open at the same time.
+        minutes_per_day: length of all conversations of a day (UTC).
+        tokens_per_day: read and generated in a day (UTC).
+    """
+
+    conversations: int | None = None
+    minutes_per_day: float | None = None
+    tokens_per_day: int | None = None
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key without its secret.
+
+    Attributes:
+        admin: whether it opens the dashboard, the metrics and `/drain`.
+        created_at, revoked_at: Unix time in seconds.
+    """
+
+    name: str
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    admin: bool = False
+    created_at: float = 0.0
+    revoked_at: float | None = None
+
+
+class KeyStore:
+    """The keys in an SQLite file.
+
+    Args:
+        path: created if missing.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_database(path, _SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add(self, name: str, limits: KeyLimits | None = None, *, admin: bool = False) -> str:
+        """Make a key. It is returned this once; only its hash is kept. The name of a revoked key may be used again.
+
+        Raises:
+            ValueError: the name is invalid or in use.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name for a key: use up to 64 letters, digits, dots, dashes and _")
+        if any(key.name == name and key.revoked_at is None for key in self.all_keys()):
+            raise ValueError(f"there is a key called {name!r} already: revoke it first, or choose another name")
+        secret, limits = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES), limits or KeyLimits()
+        row = (name, _hash(secret), admin, limits.conversations, limits.minutes_per_day, limits.tokens_per_day)
+        with self._file:
+            self._file.execute("insert or replace into keys values (?, ?, ?, ?, ?, ?, ?, null)", (*row, time.time()))
+        return secret
+
+    def revoke(self, name: str) -> None:
+        """End a key. A running server closes its conversations within seconds. Raises ValueError if there is none."""
+        with self._file:
+            changed = self._file.execute(
+                "update keys set revoked_at = ? where name = ? and revoked_at is null", (time.time(), name)
+            ).rowcount
+        if not changed:
+            raise ValueError(f"there is no active key called {name!r}: `rejoinder keys list` shows all")
+
+    def all_keys(self) -> list[ApiKey]:
+        """Every key, revoked ones included, oldest first."""
+        return self._select("order by created_at")
+
+    def find(self, hashes: Collection[str]) -> ApiKey | None:
+        """The active key with one of these hashes."""
+        marks = ", ".join("?" * len(hashes))
+        found = self._select(f"where revoked_at is null and hash in ({marks})", *hashes)
+        return found[0] if found else None
+
+    def _select(self, condition: str, *values: str) -> list[ApiKey]:
+        columns = "name, admin, conversations, minutes_per_day, tokens_per_day, created_at, revoked_at"
+        with closing(self._file.execute(f"select {columns} from keys {condition}", values)) as rows:
+            return [
+                ApiKey(name, KeyLimits(*limits), bool(admin), created_at, revoked_at)
+                for name, admin, *limits, created_at, revoked_at in rows
+            ]
+
+
+class ApiKeys:
+    """The keys that a server accepts: those of its command line, and those of a store, which may change meanwhile.
+
+    Args:
+        chosen: keys of the command line. They have no limits, and are called `option-` and the start of their hash.
+        store: the keys that `rejoinder keys` manages.
+    """
+
+    def __init__(self, chosen: Iterable[str] = (), store: KeyStore | None = None) -> None:
+        self._chosen = {digest: ApiKey(f"option-{digest[:8]}") for digest in map(_hash, chosen)}
+        self._store = store
+
+    @property
+    def required(self) -> bool:
+        """Whether clients must send a key. That is so as soon as there is one, even if all were revoked."""
+        if self._chosen or self._store is None:
+            return bool(self._chosen)
+        try:
+            return bool(self._store.all_keys())
+        except sqlite3.Error:
+            return True
+
+    def find(self, offered: Iterable[str]) -> ApiKey | None:
+        """The active key that a client offered. No key is found while the store cannot be read."""
+        hashes = [_hash(secret) for secret in offered]
+        chosen = next((self._chosen[digest] for digest in hashes if digest in self._chosen), None)
+        if chosen is not None or self._store is None or not hashes:
+            return chosen
+        try:
+            return self._store.find(hashes)
+        except sqlite3.Error as error:
+            _log.error("the file of API keys cannot be read (%s), so clients are refused", error)
+            return None
+
+    def current(self, key: ApiKey) -> ApiKey | None:
+        """The key as it is now, with its present limits; None once it was revoked."""
+        if self._store is None or key in self._chosen.values():
+            return key
+        try:
+            return next(
+                (one for one in self._store.all_keys() if one.name == key.name and one.revoked_at is None), None
+            )
+        except sqlite3.Error:
+            return key
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,197 @@
+"""What each key has used, by day: conversation and audio minutes, tokens, processor seconds. Written to an SQLite file
+every few seconds, so a killed process loses the last of them only."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from contextvars import ContextVar
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from server.storage import open_database
+
+_log = logging.getLogger("rejoinder.server")
+
+USAGE_FILE = "usage.sqlite"
+"""Its name in the data folder."""
+
+NO_KEY = ""
+"""The name under which usage without a key is counted."""
+
+_SCHEMA = """
+create table if not exists usage (
+    day text not null,
+    key text not null,
+    conversations integer not null,
+    seconds real not null,
+    audio_in_s real not null,
+    audio_out_s real not null,
+    turns integer not null,
+    completions integer not null,
+    input_tokens integer not null,
+    cached_tokens integer not null,
+    output_tokens integer not null,
+    cpu_s real not null,
+    primary key (day, key)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was used.
+
+    Attributes:
+        conversations: that were opened, phone calls included.
+        seconds: length of all conversations.
+        audio_in_s, audio_out_s: audio received and sent.
+        turns: responses of conversations.
+        completions: responses of the text API.
+        input_tokens: read, those from the cache included.
+        cached_tokens: of those, how many were in the cache.
+        output_tokens: generated.
+        cpu_s: processor time of the server, divided equally among whoever used it at the time.
+    """
+
+    conversations: int = 0
+    seconds: float = 0.0
+    audio_in_s: float = 0.0
+    audio_out_s: float = 0.0
+    turns: int = 0
+    completions: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cpu_s: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum."""
+        return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def tokens(self) -> int:
+        """Read and generated."""
+        return self.input_tokens + self.output_tokens
+
+
+COLUMNS = tuple(column.name for column in fields(Usage))
+
+
+class UsageLog:
+    """Counts usage by key and day (UTC).
+
+    Args:
+        path: the SQLite file; None counts in memory only.
+        clock: Unix time in seconds.
+
+    Attributes:
+        total: of all keys since the start.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._file = None if path is None else open_database(path, _SCHEMA)
+        self._clock, self._error_logged, self._lock = clock, False, threading.Lock()
+        self.total = Usage()
+        self._today: dict[str, Usage] = {}
+        self._day, self._unsaved = self._current_day(), dict[tuple[str, str], Usage]()
+        if self._file is not None:
+            self._today = {key: usage for _, key, usage in _rows(self._file, self._day)}
+
+    def add(self, key: str, usage: Usage) -> None:
+        """Count usage of a key, `NO_KEY` for none."""
+        day = self._current_day()
+        if day != self._day:
+            self._day, self._today = day, {}
+        self.total += usage
+        self._today[key] = self._today.get(key, Usage()) + usage
+        if self._file is not None:
+            with self._lock:
+                self._unsaved[day, key] = self._unsaved.get((day, key), Usage()) + usage
+
+    def today(self, key: str) -> Usage:
+        """What a key has used since midnight UTC."""
+        return self._today.get(key, Usage()) if self._current_day() == self._day else Usage()
+
+    def save(self) -> None:
+        """Write what was counted since the last time. If that fails, it is tried again the next time. May be called
+        from any thread, by one at a time."""
+        with self._lock:
+            pending, self._unsaved = self._unsaved, {}
+        if self._file is None or not pending:
+            return
+        updates = ", ".join(f"{name} = {name} + excluded.{name}" for name in COLUMNS)
+        statement = (
+            f"insert into usage (day, key, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)}) "
+            f"on conflict (day, key) do update set {updates}"
+        )
+        try:
+            with self._file:
+                self._file.executemany(statement, [(*place, *astuple(usage)) for place, usage in pending.items()])
+            self._error_logged = False
+        except sqlite3.Error as error:
+            with self._lock:
+                for place, usage in pending.items():
+                    self._unsaved[place] = usage + self._unsaved.get(place, Usage())
+            if not self._error_logged:
+                _log.error("usage cannot be recorded (%s); conversations are not affected", error)
+            self._error_logged = True
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self.save()
+        if self._file is not None:
+            self._file.close()
+
+    def _current_day(self) -> str:
+        return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date().isoformat()
+
+
+@dataclass(frozen=True)
+class UsageMeter:
+    """Counts what one conversation or request uses.
+
+    Attributes:
+        key: the name of its key, `NO_KEY` for none.
+    """
+
+    log: UsageLog
+    key: str = NO_KEY
+
+    def add(self, usage: Usage) -> None:
+        """Count."""
+        self.log.add(self.key, usage)
+
+
+current_meter: ContextVar[UsageMeter | None] = ContextVar("current_meter", default=None)
+"""The meter of the request that is being handled. Tasks inherit it from the one that starts them."""
+
+
+def read_usage(path: Path, since_day: str = "") -> list[tuple[str, str, Usage]]:
+    """Day, key and usage, oldest first. Raises OSError if there is no such file."""
+    if not path.is_file():
+        raise OSError(f"there is no record of usage at {path}: `rejoinder serve` writes one")
+    with closing(open_database(path, _SCHEMA)) as file:
+        return _rows(file, since_day)
+
+
+def delete_usage(path: Path, key: str) -> int:
+    """Delete what is recorded of a key. Returns the number of days."""
+    if not path.is_file():
+        return 0
+    with closing(open_database(path, _SCHEMA)) as file, file:
+        return file.execute("delete from usage where key = ?", (key,)).rowcount
+
+
+def _rows(file: sqlite3.Connection, since_day: str) -> list[tuple[str, str, Usage]]:
+    statement = f"select day, key, {', '.join(COLUMNS)} from usage where day >= ? order by day, key"
+    with closing(file.execute(statement, (since_day,))) as rows:
+        return [(day, key, Usage(*values)) for day, key, *values in rows]

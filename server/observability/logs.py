@@ -1,0 +1,72 @@
+"""Log records as text or as JSON, without secrets, phone numbers and e-mail addresses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+_PATTERNS = (
+    (re.compile(r"\b(rj_|ek_|sk-)[\w-]{6,}"), r"\1[hidden]"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [hidden]"),
+    (re.compile(r"(openai-insecure-api-key\.|rejoinder-resume\.)[\w.~+/=-]+"), r"\1[hidden]"),
+    (re.compile(r"([?&](?:token|api_key|key|secret)=)[^&\s'\"]+"), r"\1[hidden]"),
+    (re.compile(r"(?<!\w)[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "[e-mail]"),
+    (re.compile(r"(?<![\w.:+-])\+\d(?:[ ()-]{0,2}\d){6,14}(?![\w-])"), "[number]"),
+    (re.compile(r"(?<![\w.:+-])\(?\d{3}\)?[ -]\d{3}[ -]\d{4}(?![\w-])"), "[number]"),
+    (re.compile(r"(?<![\w.:+-])\d{9,15}(?![\w.%-])"), "[number]"),
+)
+"""What is replaced. Numbers of 9 to 15 digits are telephone numbers; the server's own figures are shorter."""
+
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Redactor:
+    """Replaces what must not be in a log.
+
+    Args:
+        secrets: further texts to hide, such as a carrier's token.
+    """
+
+    def __init__(self, secrets: tuple[str, ...] = ()) -> None:
+        self._secrets = tuple(sorted((secret for secret in secrets if len(secret) >= 4), key=len, reverse=True))
+
+    def __call__(self, text: str) -> str:
+        """The text without secrets, telephone numbers and e-mail addresses."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[hidden]")
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Redacts what another formatter makes of a record, tracebacks included."""
+
+    def __init__(self, inner: logging.Formatter, redact: Redactor) -> None:
+        super().__init__(datefmt=inner.datefmt)
+        self._inner, self._redact = inner, redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        return self._redact(self._inner.format(record))
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `logger`, `message`, `exception`, and the record's own fields, such as
+    `turn_id`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS},
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)

@@ -1,0 +1,62 @@
+"""Opens conversations with the server's models, and accounts for what they use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from server.access.admission import Slot
+from server.access.usage import Usage
+from server.context import ServerContext
+from server.observability.observers import TurnObservers
+from server.observability.turn_log import TurnRecord
+from server.realtime.conversation import RealtimeConversation
+from server.realtime.events import ServerEvent
+from server.realtime.session_config import SessionConfig
+from server.tools.tool_selection import SelectingLanguageModel
+from server.tools.user_data import owner_id
+
+
+def open_conversation(
+    context: ServerContext,
+    send: Callable[[ServerEvent], None],
+    config: SessionConfig | None = None,
+    *,
+    slot: Slot,
+    beta: bool = False,
+    resume_token: str = "",
+) -> RealtimeConversation:
+    """Start a conversation with the server's models. Its events go to `send`; what it uses is counted for `slot`."""
+    conversation = RealtimeConversation(
+        SelectingLanguageModel(context.new_language_model()),
+        context.speech_models,
+        context.model,
+        send,
+        partial(_record_turn, context.observers, slot),
+        config,
+        allowed_mcp_servers=context.mcp_servers,
+        beta=beta,
+        resume_token=resume_token,
+        meter=slot.meter,
+        tools=context.tools,
+        owner=_owner(slot),
+    )
+    slot.phase = lambda: conversation.session.state.phase
+    return conversation
+
+
+def _owner(slot: Slot) -> str:
+    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key."""
+    if slot.caller:
+        return owner_id("phone", slot.caller)
+    return owner_id("key", slot.key.name) if slot.key is not None else ""
+
+
+def _record_turn(observers: TurnObservers, slot: Slot, turn: TurnRecord) -> None:
+    """Count a turn for its key, and pass it on with its key and caller."""
+    read, cached, generated = (
+        int(turn.details.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "tokens")
+    )
+    slot.meter.add(Usage(turns=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
+    observers.record_turn(replace(turn, key=slot.meter.key, caller=slot.caller))

@@ -1,0 +1,48 @@
+"""SQLite files that survive a killed process or machine: write-ahead logging, readable by their owner only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+_BUSY_TIMEOUT_S = 5.0
+"""How long to wait for another process that writes, such as `rejoinder keys`, which takes milliseconds."""
+
+
+def data_folder() -> Path:
+    """Where keys and usage are kept: `$REJOINDER_DATA`, or the user's data directory."""
+    configured = os.environ.get("REJOINDER_DATA")
+    if configured:
+        return Path(configured)
+    from platformdirs import user_data_path  # not needed if the variable is set
+
+    return user_data_path("rejoinder")
+
+
+def open_database(path: Path, schema: str) -> sqlite3.Connection:
+    """Open an SQLite file, creating it if it is missing. Committed transactions survive `kill -9`.
+
+    The connection may be used from any thread, but from one at a time. Statements take effect at once unless
+    the connection is used as a context manager.
+
+    Args:
+        schema: statements that create what is missing.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+        try:
+            connection.execute("pragma journal_mode = wal")
+            connection.execute("pragma synchronous = normal")  # only a power failure can lose a transaction
+            connection.executescript(schema)
+        except sqlite3.Error:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise OSError(f"cannot use the file {path} ({error}): choose another place, or set REJOINDER_DATA") from None
+    return connection

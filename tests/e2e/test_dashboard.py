@@ -1,0 +1,53 @@
+"""The dashboard in Chromium, with its content security policy, against a server with fake models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import async_playwright, expect
+
+from server.access.admission import Admission
+from server.access.keys import ApiKeys, KeyStore
+from tests.fakes import LoudnessDetector
+from tests.real_time import HANG_S
+from tests.server.live_server import connected, serving, speak_one_turn
+from voice import session
+
+expect.set_options(timeout=1000 * HANG_S)
+
+
+async def test_the_dashboard_shows_turns_to_an_admin_and_nothing_to_others(
+    chromium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
+    store = KeyStore(tmp_path / "keys.sqlite")
+    admin, user = store.add("root", admin=True), store.add("kitchen")
+    with serving(admission=Admission(3, ApiKeys(store=store))) as address:
+        async with (
+            connected(address, additional_headers={"Authorization": f"Bearer {user}"}) as client,
+            async_playwright() as playwright,
+        ):
+            await speak_one_turn(client)
+            browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = await browser.new_page()
+            errors: list[str] = []
+            page.on(
+                "console", lambda message: errors.append(message.text) if "Content Security" in message.text else None
+            )
+            await page.goto(f"http://{address}/dashboard")
+            await page.get_by_label("Admin key").fill(user)
+            await page.get_by_role("button", name="Open").click()
+            await expect(page.get_by_role("alert")).to_contain_text("admin key")
+            await expect(page.locator("#board")).to_be_hidden()
+            await page.get_by_label("Admin key").fill(admin)
+            await page.get_by_role("button", name="Open").click()
+            await expect(page.locator("#turns tr")).to_have_count(1)
+            await expect(page.locator("#turns tr")).to_contain_text("completed")
+            await expect(page.locator("#conversations tr")).to_contain_text("kitchen")
+            assert await page.locator(".waterfall span").count() >= 3
+            assert await page.locator(".distribution div").count() == 30
+            await speak_one_turn(client)
+            await expect(page.locator("#turns tr")).to_have_count(2)  # it refreshes itself
+            assert [text for text in errors if "Content Security" in text] == []
+            await browser.close()

@@ -1,0 +1,101 @@
+"""Usage by key and day, and what survives a killed process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.access.usage import Usage, UsageLog, delete_usage, read_usage
+
+DAY_S = 86_400.0
+
+
+class Clock:
+    now = 20_000 * DAY_S
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_usage_adds_up_by_key_and_day(tmp_path: Path) -> None:
+    path, clock = tmp_path / "usage.sqlite", Clock()
+    log = UsageLog(path, clock)
+    log.add("alice", Usage(turns=1, input_tokens=10, output_tokens=5))
+    log.add("bob", Usage(seconds=60))
+    log.save()
+    log.add("alice", Usage(turns=2, input_tokens=1))
+    assert (log.today("alice").turns, log.today("alice").tokens) == (3, 16)
+    clock.now += DAY_S
+    assert log.today("alice") == Usage()
+    log.add("alice", Usage(turns=5))
+    log.close()
+    rows = read_usage(path)
+    assert [(key, usage.turns) for _, key, usage in rows] == [("alice", 3), ("bob", 0), ("alice", 5)]
+    assert len(read_usage(path, rows[-1][0])) == 1
+
+
+def test_a_restarted_server_knows_what_was_used_today(tmp_path: Path) -> None:
+    path, clock = tmp_path / "usage.sqlite", Clock()
+    log = UsageLog(path, clock)
+    log.add("alice", Usage(seconds=90))
+    log.close()
+    assert UsageLog(path, clock).today("alice").seconds == 90
+
+
+def test_saved_usage_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    program = f"""
+import os, pathlib, signal
+from server.access.usage import Usage, UsageLog
+log = UsageLog(pathlib.Path({str(path)!r}))
+for _ in range(50):
+    log.add("alice", Usage(turns=1))
+    log.save()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=os.getcwd(), check=False)
+    assert done.returncode == -signal.SIGKILL
+    ((_, _, usage),) = read_usage(path)
+    assert usage.turns == 50
+
+
+def test_what_could_not_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.sqlite"
+    log = UsageLog(path)
+    log.add("alice", Usage(turns=1))
+
+    class FullDisk:
+        def __enter__(self) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    file = log._file
+    monkeypatch.setattr(log, "_file", FullDisk())
+    log.save()
+    log.save()
+    assert len(caplog.records) == 1  # one message, not one every two seconds
+    log.add("alice", Usage(turns=1))
+    monkeypatch.setattr(log, "_file", file)
+    log.close()
+    assert read_usage(path)[0][2].turns == 2
+
+
+def test_the_usage_of_a_key_can_be_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    log = UsageLog(path)
+    log.add("alice", Usage(turns=1))
+    log.add("bob", Usage(turns=1))
+    log.close()
+    assert delete_usage(path, "alice") == 1
+    assert [key for _, key, _ in read_usage(path)] == ["bob"]
+    with pytest.raises(OSError, match="no record of usage"):
+        read_usage(tmp_path / "missing")

@@ -1,0 +1,69 @@
+"""What is not in a log, and the form of JSON logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from server.observability.logs import JSONFormatter, RedactingFormatter, Redactor
+
+KEY = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"bad key {KEY}.", KEY),
+        ("secret ek_abcdefghijkl expired", "ek_abcdefghijkl"),
+        (f"Authorization: Bearer {KEY}", KEY),
+        ("opened /phone?token=hunter2&x=1", "hunter2"),
+        ("subprotocol openai-insecure-api-key.hunter2hunter", "hunter2hunter"),
+        ("subprotocol rejoinder-resume.abcDEF_123", "abcDEF_123"),
+        ("the carrier token was s3cret", "s3cret"),
+        ("write to jane.doe+x@mail.example.org please", "jane.doe"),
+        ("the call from '+49 30 901820'", "901820"),
+        ("the call from '+14155550123' begins", "14155550123"),
+        ("from 415-555-0123", "555-0123"),
+        ("from 004930901820", "30901820"),
+    ],
+)
+def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> None:
+    assert hidden in text
+    redacted = Redactor(("s3cret",))(text)
+    assert hidden not in redacted
+    assert "[" in redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "turn turn_0a1b2c completed, 640 ms",
+        "rejected the client at 127.0.0.1:58422: the limit is 16777216 bytes",
+        "2026-11-22 16:20:00,123 WARNING 1,048,576 tokens",
+        "the peak is 2.8 GB of 12345678",
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    assert Redactor()(text) == text
+
+
+def test_a_traceback_is_redacted_too() -> None:
+    try:
+        raise ValueError(f"no such key: {KEY}")
+    except ValueError:
+        record = logging.LogRecord("rejoinder", logging.ERROR, "", 0, "it failed", (), sys.exc_info())
+    for inner in (logging.Formatter(), JSONFormatter()):
+        text = RedactingFormatter(inner, Redactor()).format(record)
+        assert "ValueError" in text and KEY not in text
+
+
+def test_json_records_carry_their_fields() -> None:
+    record = logging.LogRecord("rejoinder.turns", logging.INFO, "", 0, "turn %s", ("turn_1",), None)
+    record.turn_id, record.latency_ms = "turn_1", 640.0
+    fields = json.loads(JSONFormatter().format(record))
+    assert fields["message"] == "turn turn_1"
+    assert (fields["level"], fields["turn_id"], fields["latency_ms"]) == ("INFO", "turn_1", 640.0)
+    assert fields["time"].endswith("+00:00")
