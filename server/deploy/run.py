@@ -7,7 +7,6 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,11 +16,21 @@ from rich.console import Console
 
 from model.engine.conversation import Conversation
 from model.hub.store import cache_folder
+from server.access.admission import Admission
+from server.access.keys import KEYS_FILE, ApiKeys, KeyStore
+from server.access.usage import USAGE_FILE, UsageLog
 from server.app import build_app
-from server.context import ServerContext
+from server.context import ServerContext, SessionLimits
+from server.deploy.capacity import measured_capacity
+from server.deploy.draining import DrainingServer
+from server.deploy.failures import Failures, with_accounts
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.deploy.tls import addresses, self_signed
+from server.deploy.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
+from server.observability.metrics import Reading, stage_readings
+from server.observability.observers import TurnObservers
+from server.observability.tracing import otlp_tracer
 from server.observability.turn_log import TurnLog
 from server.telephony.routes import TelephonySettings
 from server.tools.server_tools import ServerTools, ToolSettings
@@ -30,6 +39,9 @@ _log = logging.getLogger("rejoinder.server")
 
 _MAX_FRAME_BYTES = 16 << 20
 """Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
+
+_MAX_CONNECTIONS = 1000
+"""Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
 
 _SWITCH_INTERVAL_S = 0.001
 """How long the engine's thread may hold the GIL. The event loop needs the GIL several times per 32 ms audio window; at
@@ -41,6 +53,7 @@ class ServeSettings:
     """Where the server listens, and who may connect.
 
     Attributes:
+        max_conversations: at the same time, phone calls included; None for what the machine carries, which is measured.
         turn_log: SQLite file that records every turn; None records nothing.
         keep_days: older turns are deleted from the turn log.
         keep_text: whether the turn log contains transcripts.
@@ -48,6 +61,12 @@ class ServeSettings:
         audiosocket: port for AudioSocket calls, or None.
         mcp_servers: URLs of the MCP servers that conversations may use.
         tools: the server's own tools.
+        data: folder of the keys and of the record of usage; None for neither.
+        allow_anyone: whether clients beyond this machine may connect without a key.
+        session_limits: of Realtime sessions.
+        drain_s: how long conversations may finish their turns when the server is told to stop.
+        otlp_endpoint: URL of an OpenTelemetry collector; empty for none.
+        hang_s: how long one step of any model may take before the process counts as hung and ends; 0 for ever.
     """
 
     host: str
@@ -57,7 +76,7 @@ class ServeSettings:
     tls_self_signed: bool
     api_keys: frozenset[str]
     origins: frozenset[str]
-    max_conversations: int
+    max_conversations: int | None
     turn_log: Path | None = None
     keep_days: float = 30.0
     keep_text: bool = True
@@ -65,12 +84,20 @@ class ServeSettings:
     audiosocket: int | None = None
     mcp_servers: frozenset[str] = frozenset()
     tools: ToolSettings = field(default_factory=ToolSettings)
+    data: Path | None = None
+    allow_anyone: bool = False
+    session_limits: SessionLimits = field(default_factory=SessionLimits)
+    drain_s: float = 20.0
+    otlp_endpoint: str = ""
+    hang_s: float = 60.0
 
 
 def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
-    """Serve until the process is told to stop.
+    """Serve until the process is told to stop. The first SIGTERM or SIGINT lets conversations finish their turns, a
+    second one does not.
 
     Raises:
+        ValueError: clients beyond this machine could connect without a key; or see below.
         OSError: a port or file cannot be used, which is raised before any model is loaded; or the GPU failed, and only
             a new process can use it again.
         ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
@@ -79,6 +106,9 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     http_socket = _bind(settings.host, settings.port)
     audiosocket = None if settings.audiosocket is None else _bind(settings.host, settings.audiosocket)
     certificate, key = _certificate(settings)
+    keys, usage = _accounts(settings.data)
+    api_keys = ApiKeys(settings.api_keys, keys)
+    _check_exposure(settings, api_keys, _is_loopback(http_socket))
     tools = ServerTools(settings.tools)
     model_options = resolve_model(model_options)
     turn_log = None
@@ -88,19 +118,34 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     # It holds the interpreter's lock for a second, so it must not happen while anybody speaks.
     grammars = threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True)
     grammars.start()
-    speech_models = load_speech_models(model_options, console)
+    failures = Failures()
+    speech_models, stages = with_accounts(load_speech_models(model_options, console), failures.report)
     grammars.join()
+    new_language_model = partial(Conversation, engine)
+    max_conversations = settings.max_conversations
+    if max_conversations is None:
+        with console.status("Measuring how many conversations this machine carries…"):
+            names = f"{model_options.model}, {model_options.voices[0]}"
+            max_conversations = measured_capacity(speech_models, new_language_model, names, model_options.device)
+    admission = Admission(max_conversations, api_keys, usage)
+    tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
+    more = [*([turn_log.record] if turn_log else []), *([tracer.record_turn] if tracer else [])]
+    observers = TurnObservers(more)
+    observers.metrics.add_readings(stage_readings(stages))
+    if turn_log is not None:
+        unrecorded = Reading("dropped_turn_records_total", "Turns missing from the turn log.", turn_log.dropped_reading)
+        observers.metrics.add_readings([unrecorded])
     context = ServerContext(
-        partial(Conversation, engine),
+        new_language_model,
         speech_models,
         model_options.model,
-        settings.api_keys,
+        admission,
         settings.origins,
-        settings.max_conversations,
         _is_loopback(http_socket),
-        turn_log.record if turn_log else None,
         engine,
         settings.mcp_servers,
+        settings.session_limits,
+        observers,
         tools,
     )
     config = uvicorn.Config(
@@ -112,34 +157,55 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         ssl_keyfile=key,
         log_level="warning",
         timeout_graceful_shutdown=5,
+        limit_concurrency=_MAX_CONNECTIONS,
+        server_header=False,
     )
-    server = _Server(config, lambda: _print_ready(settings, http_socket, audiosocket, console))
-    engine.failure.add_done_callback(lambda _: server.stop())
+    ready = partial(_print_ready, settings, http_socket, audiosocket, console, max_conversations)
+    server = DrainingServer(config, ready, lambda: admission.dismiss_all(settings.drain_s))
+    failures.on_failure(server.stop)
+    engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
+    watchdog = None
+    if settings.hang_s:
+        watched: list[Watched] = [*stages, engine_heartbeat(engine), Heartbeat("the event loop", server.call_soon)]
+        watchdog = Watchdog(watched, settings.hang_s, failures.report_hang)
+        watchdog.start()
     try:
         server.run(sockets=[http_socket])
     finally:
+        if watchdog is not None:
+            watchdog.stop()
         engine.close()
-        if turn_log is not None:
-            turn_log.close()
-    if engine.failure.done():
-        raise OSError(str(engine.failure.result()))
+        for log in (turn_log, usage, tracer):
+            if log is not None:
+                log.close()
+    if failures.reason:
+        raise OSError(failures.reason)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that calls `ready` once it accepts connections."""
+def _accounts(data: Path | None) -> tuple[KeyStore | None, UsageLog]:
+    """The keys and the record of usage in a folder. Raises OSError if there are keys and they cannot be read."""
+    if data is None:
+        return None, UsageLog()
+    try:
+        return KeyStore(data / KEYS_FILE), UsageLog(data / USAGE_FILE)
+    except OSError as error:
+        if (data / KEYS_FILE).exists():
+            raise
+        _log.warning("%s; keys of `rejoinder keys` are unknown, and usage is not recorded", error)
+        return None, UsageLog()
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
-
-    def stop(self) -> None:
-        """Stop from any thread; open connections get `timeout_graceful_shutdown` seconds."""
-        self.should_exit = True
+def _check_exposure(settings: ServeSettings, keys: ApiKeys, local: bool) -> None:
+    """Raise ValueError if anyone who can reach the server could use it, and the operator has not asked for that."""
+    if local or settings.allow_anyone:
+        return
+    if not keys.required:
+        raise ValueError(
+            f"anyone who can reach {settings.host} could use the assistant: make a key with `rejoinder keys add NAME` "
+            "(or set --api-key), or add --allow-anyone"
+        )
+    if settings.audiosocket is not None and settings.telephony.carrier_auth.audiosocket_uuid is None:
+        raise ValueError("AudioSocket calls carry no key: set --phone-secret, or add --allow-anyone")
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -186,7 +252,11 @@ def _certificate(settings: ServeSettings) -> tuple[str | None, str | None]:
 
 
 def _print_ready(
-    settings: ServeSettings, http_socket: socket.socket, audiosocket: socket.socket | None, console: Console
+    settings: ServeSettings,
+    http_socket: socket.socket,
+    audiosocket: socket.socket | None,
+    console: Console,
+    max_conversations: int,
 ) -> None:
     wrap = console.is_terminal  # in a log file every message stays on one line
 
@@ -198,15 +268,16 @@ def _print_ready(
     all_interfaces = settings.host in ("0.0.0.0", "::", "")
     for host in ["localhost", *addresses()] if all_interfaces else [settings.host]:
         say(f"Ready: {scheme}://{host}:{port}/")
+    say(f"Up to {max_conversations} conversations at the same time.")
     if all_interfaces and not secure:
         say("Browsers on other devices allow no microphone over http: add --tls-self-signed, or use a certificate.")
-    if all_interfaces and not settings.api_keys:
-        say("Anyone who can reach this port can use the assistant: set --api-key to require a key.")
+    if settings.allow_anyone:
+        say("Anyone who can reach this port can use the assistant (--allow-anyone).", style="yellow")
     carrier_auth = settings.telephony.carrier_auth
     if audiosocket is not None:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
         say(f"AudioSocket: {settings.host}:{audiosocket.getsockname()[1]}, calls with {uuid}")
-    public = not _is_loopback(http_socket) or audiosocket is not None or settings.telephony.public_url
+    public = settings.allow_anyone or audiosocket is not None or settings.telephony.public_url
     if public and not carrier_auth.configured:
         say(
             "Anyone who can reach this port can place phone calls: set --twilio-token, --plivo-token, --telnyx-key or "

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sys
+import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -40,10 +41,12 @@ async def own_server(options: Sequence[str], *, phone: str | None = None) -> Asy
     """
     environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
     environment["PYTHONUNBUFFERED"] = "1"
+    data = tempfile.TemporaryDirectory(prefix="rejoinder-report-")
+    environment["REJOINDER_DATA"] = data.name  # without the keys of this machine
     if phone is not None:
         options = [*options, "--greeting", "", *(["--audiosocket", "0"] if phone == "audiosocket" else [])]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "server.cli", "serve", "--port", "0", *options,
+        sys.executable, "-m", "server.cli", "serve", "--port", "0", "--max-conversations", "64", *options,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env=environment,
     )  # fmt: skip
@@ -65,6 +68,7 @@ async def own_server(options: Sequence[str], *, phone: str | None = None) -> Asy
         if reading is not None:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+        data.cleanup()
 
 
 async def _wait_until_ready(

@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 from starlette.applications import Starlette
 
 from model.engine.engine import DeviceFailed
+from model.hub.store import ModelUnavailable
 from server.deploy.run import ServeSettings, _print_ready, run
 from server.deploy.runtime import ModelOptions
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
+from tests.fakes import fake_speech_models
 
 
 @pytest.mark.parametrize(
@@ -28,11 +33,31 @@ def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAut
     telephony = TelephonySettings(carrier_auth=carrier_auth)
     settings = ServeSettings(host, port, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
     with socket.create_server((host, 0)) as http_socket, socket.create_server((host, 0)) as tcp_socket:
-        _print_ready(settings, http_socket, tcp_socket, Console(file=out, width=400))
-        _print_ready(settings, http_socket, None, Console(file=local_only, width=400))
+        _print_ready(settings, http_socket, tcp_socket, Console(file=out, width=400), 3)
+        _print_ready(settings, http_socket, None, Console(file=local_only, width=400), 3)
     assert ("can place phone calls" in out.getvalue()) == warned
     assert "AudioSocket: 127.0.0.1:" in out.getvalue()
     assert "phone call" not in local_only.getvalue()
+    assert "Up to 3 conversations" in local_only.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "make a key with `rejoinder keys add NAME`"),
+        ({"api_keys": frozenset({"secret"}), "audiosocket": 0}, "set --phone-secret"),
+    ],
+)
+def test_nobody_gets_in_from_outside_without_a_key_unless_the_operator_insists(
+    changes: dict[str, Any], message: str
+) -> None:
+    settings = ServeSettings("0.0.0.0", 0, None, None, False, frozenset(), frozenset(), 1, data=None)
+    settings = replace(settings, **changes)
+    with pytest.raises(ValueError, match=message):
+        run(ModelOptions("missing"), settings, Console(file=io.StringIO()))
+    insisted = replace(settings, allow_anyone=True)
+    with pytest.raises(ModelUnavailable):  # it went on to load the model
+        run(ModelOptions("missing"), insisted, Console(file=io.StringIO()))
 
 
 def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +69,9 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
             self.closed = False
             self.preloaded = threading.Event()
             self.model = SimpleNamespace(grammars=SimpleNamespace(preload=self.preloaded.set))
+
+        def submit(self, steps: object, on_error: object, on_done: Callable[[], None], **_: object) -> None:
+            on_done()
 
         def close(self) -> None:
             self.closed = True
@@ -60,7 +88,7 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
 
     engine = FailingEngine()
     monkeypatch.setattr("server.deploy.run.resolve_model", lambda options: options)
-    monkeypatch.setattr("server.deploy.run.load_speech_models", lambda *_: None)
+    monkeypatch.setattr("server.deploy.run.load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr("server.deploy.run.load_engine", lambda *_: engine)
     monkeypatch.setattr("server.deploy.run.build_app", lambda *_: Starlette())
     settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
