@@ -10,17 +10,21 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 
 from server.cli.ask import ask_command
 from server.cli.bench import bench_app
 from server.cli.call import call
+from server.cli.config import config
 from server.cli.convert import convert_app
+from server.cli.data import data_app
+from server.cli.keys import keys_app
+from server.cli.logs import configure_logging
 from server.cli.models import models_app
 from server.cli.options import Command
 from server.cli.report import report
 from server.cli.serve import serve
 from server.cli.talk import talk
+from server.cli.usage import usage
 
 app = typer.Typer(
     help="A self-hosted voice assistant.",
@@ -33,6 +37,10 @@ app.command("ask", cls=Command)(ask_command)
 app.command("talk", cls=Command)(talk)
 app.command("report", cls=Command)(report)
 app.command("call")(call)
+app.command("config")(config)
+app.command("usage")(usage)
+app.add_typer(data_app, name="data")
+app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(convert_app, name="convert")
@@ -40,23 +48,11 @@ app.add_typer(convert_app, name="convert")
 _err = Console(stderr=True)
 
 
-def log_handler(console: Console) -> logging.Handler:
-    """Log records with timestamps: formatted for people on a terminal; elsewhere one line each, as log collectors
-    expect."""
-    if console.is_terminal:
-        rich_handler = RichHandler(console=console, show_path=False, rich_tracebacks=False, omit_repeated_times=False)
-        rich_handler.setFormatter(logging.Formatter("%(message)s", datefmt="[%X]"))
-        return rich_handler
-    plain_handler = logging.StreamHandler(console.file)
-    plain_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    return plain_handler
-
-
 @app.callback()
 def _configure_logging(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug log messages.")] = False,
 ) -> None:
-    logging.basicConfig(level=logging.WARNING, handlers=[log_handler(_err)])
+    configure_logging(_err)
     logging.getLogger("rejoinder").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 

@@ -44,7 +44,7 @@ NoBuiltinToolsOption = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", envvar="REJOINDER_DATA", help="Folder for timers and notes; default: the user's own."),
+    typer.Option("--data", envvar="REJOINDER_DATA", help="Folder for keys, usage, timers and notes."),
 ]
 
 

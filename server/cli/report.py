@@ -71,6 +71,7 @@ class ReportSettings:
     voices: tuple[str, ...] = ()
     page: bool = False
     browser: str | None = None
+    sessions: int = 1
 
 
 class Eagerness(StrEnum):
@@ -134,6 +135,9 @@ def report(
         Eagerness | None,
         typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
     ] = None,
+    sessions: Annotated[
+        int, typer.Option(min=1, max=64, help="Conversations at the same time, which share the turns.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Random seed of the order of turns and of the bootstrap.")] = 0,
     *,
     model_options: ModelOptions,
@@ -169,6 +173,7 @@ def report(
                 tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
                 page,
                 browser_path,
+                sessions,
             )
             run = _measure(settings, model_options)
         print_report(run, _out, others[0] if others else None)
@@ -214,6 +219,7 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
     server += f" over {settings.phone}" if settings.phone else ""
     server += " through the page" if settings.page else ""
     server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
+    server += f", {settings.sessions} conversations at the same time" if settings.sessions > 1 else ""
     return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
 
 
@@ -258,15 +264,24 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
             return partial(connect_realtime, url, settings.api_key, settings.eagerness)
 
         turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
-        if settings.url is not None:
-            return await speak_turns(
-                client_factory(settings.url), turns, turns_per_connection=turns_per_connection, on_turn=show_turn
+
+        async def speak(url: str) -> list[Measurement]:
+            client = client_factory(url)
+            shares = [turns[number :: settings.sessions] for number in range(settings.sessions)]
+            measured = await asyncio.gather(
+                *(
+                    speak_turns(client, share, turns_per_connection=turns_per_connection, on_turn=show_turn)
+                    for share in shares
+                    if share
+                )
             )
+            return [turn for share in measured for turn in share]
+
+        if settings.url is not None:
+            return await speak(settings.url)
         async with own_server(settings.options, phone=settings.phone) as url:
             progress.update(task, description="turns")
-            return await speak_turns(
-                client_factory(url), turns, turns_per_connection=turns_per_connection, on_turn=show_turn
-            )
+            return await speak(url)
 
 
 def _check_limits(limits: list[Limit], run: Run) -> None:

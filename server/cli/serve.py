@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from server.cli.config_file import apply_config
 from server.cli.errors import user_errors
+from server.cli.logs import LogFormat, configure_logging
 from server.cli.options import (
     DataOption,
     McpConfigOption,
@@ -18,6 +20,7 @@ from server.cli.options import (
     with_model_options,
 )
 from server.deploy.runtime import ModelOptions
+from server.storage import data_folder
 from server.telephony.settings import CallSettings
 
 _GREETING = CallSettings().greeting
@@ -27,6 +30,15 @@ _err = Console(stderr=True)
 
 @with_model_options
 def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REJOINDER_CONFIG",
+            is_eager=True,
+            callback=apply_config,
+            help="A TOML file with options of this command; the command line and the environment come first.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free one.")] = 8000,
     tls_cert: Annotated[Path | None, typer.Option(help="TLS certificate chain (PEM).")] = None,
@@ -49,9 +61,30 @@ def serve(
     mcp_config: McpConfigOption = None,
     no_builtin_tools: NoBuiltinToolsOption = False,
     data: DataOption = None,
+    allow_anyone: Annotated[
+        bool, typer.Option("--allow-anyone", help="Listen beyond this machine without requiring a key.")
+    ] = False,
     max_conversations: Annotated[
-        int, typer.Option(min=1, max=1024, help="Refuse connections above this number of concurrent conversations.")
-    ] = 16,
+        str,
+        typer.Option(help="Conversations at the same time; auto measures how many this machine carries without delay."),
+    ] = "auto",
+    max_session_minutes: Annotated[
+        float, typer.Option(min=0.1, max=1440, help="Maximum length of a Realtime session.")
+    ] = 60,
+    idle_minutes: Annotated[
+        float, typer.Option(min=0.1, max=1440, help="Disconnect Realtime clients that send nothing for this long.")
+    ] = 15,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, max=600, help="After SIGTERM, how long conversations may finish their turns.")
+    ] = 20,
+    hang_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="End the process, for a supervisor, when a step of a model takes longer; 0: never."),
+    ] = 60,
+    otlp_endpoint: Annotated[
+        str, typer.Option(help="Send a trace of each turn to this OpenTelemetry collector (OTLP over HTTP).")
+    ] = "",
+    log_format: Annotated[LogFormat, typer.Option(help="text, or json: one object a line.")] = LogFormat.text,
     turn_log: Annotated[
         Path | None, typer.Option(help="Record every turn in this SQLite file, for `rejoinder report --turn-log`.")
     ] = None,
@@ -88,6 +121,7 @@ def serve(
     model_options: ModelOptions,
 ) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
+    from server.context import SessionLimits
     from server.deploy.run import ServeSettings, run
     from server.telephony.auth import CarrierAuth
     from server.telephony.routes import TelephonySettings
@@ -95,6 +129,8 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
+    if max_conversations != "auto" and not (max_conversations.isdecimal() and 1 <= int(max_conversations) <= 1024):
+        raise typer.BadParameter("--max-conversations is auto, or a number from 1 to 1024")
     for key in api_key or ():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", key):
             raise typer.BadParameter(
@@ -118,7 +154,7 @@ def serve(
         tls_self_signed,
         frozenset(api_key or ()),
         frozenset(allow_origin or ()),
-        max_conversations,
+        None if max_conversations == "auto" else int(max_conversations),
         turn_log,
         keep_days,
         not no_text,
@@ -128,6 +164,14 @@ def serve(
         audiosocket,
         frozenset(allow_mcp_server or ()),
         ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data),
+        data or data_folder(),
+        allow_anyone,
+        SessionLimits(60 * idle_minutes, 60 * max_session_minutes),
+        drain_seconds,
+        otlp_endpoint,
+        hang_seconds,
     )
+    secrets = (*(api_key or ()), phone_secret, twilio_token, plivo_token)
+    configure_logging(_err, as_json=log_format is LogFormat.json, secrets=secrets)
     with user_errors():
         run(model_options, settings, _err)

@@ -10,7 +10,7 @@ import sys
 
 from rich.console import Console
 
-from server.cli.main import log_handler
+from server.cli.logs import log_handler
 
 LONG = "a warning that is far longer than the eighty columns of a terminal " * 3
 

@@ -13,6 +13,7 @@ from server.cli.main import app as cli
     [
         (["--public-url", "phone.example.org"], 2, "--public-url looks like"),
         (["--public-url", "https://phone.example.org/phone"], 2, "without a path"),
+        (["--max-conversations", "many"], 2, "auto, or a number"),
         (["--telnyx-key", "mine"], 1, "32 bytes in base64"),
     ],
 )
