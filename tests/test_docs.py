@@ -114,7 +114,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
-    named = re.findall(r"`((?:voice|model|server|web|tests|benchmarks)/[\w/.-]*)`", page.read_text())
+    named = re.findall(r"`((?:voice|model|server|web|tests|benchmarks|deploy)/[\w/.-]*)`", page.read_text())
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

@@ -1,0 +1,201 @@
+"""Bytes from outside, made at random: every decoder raises the error that it declares, and nothing else.
+
+Short in CI. `REJOINDER_FUZZ=100000 pytest tests/test_fuzz.py` runs that many examples of each.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import wave
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from server.chat_completions.audio_files import decode_file
+from server.chat_completions.schema import ChatCompletionRequest
+from server.cli.config_file import BadConfig, ConfigFile
+from server.observability.logs import Redactor
+from server.realtime.events import CLIENT_EVENT
+from server.simulator.carriers import CARRIERS
+from server.telephony.auth import CarrierAuth, CarrierRequest
+from server.telephony.carriers.audiosocket import AudioSocket
+from server.telephony.carriers.detection import detect_carrier
+from server.telephony.dialect import BadCall, BadMessage, Dialect, Frame
+from tests.fakes import run_on_virtual_clock
+from tests.server.realtime.conversation_client import Client
+from voice.audio.codec import BadAudio, decode
+
+EXAMPLES = int(os.environ.get("REJOINDER_FUZZ", "0")) or 40
+
+fuzz = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+EVENT_TYPES = [
+    "session.update",
+    "input_audio_buffer.append",
+    "input_audio_buffer.commit",
+    "conversation.item.create",
+    "conversation.item.truncate",
+    "conversation.item.delete",
+    "response.create",
+    "response.cancel",
+    "rejoinder.dtmf",
+]
+
+FIELDS = st.sampled_from(
+    "session item item_id audio response type content event_id audio_end_ms content_index digit tools include".split()
+)
+
+EVENTS = st.fixed_dictionaries({"type": st.sampled_from(EVENT_TYPES) | st.text(max_size=10)}).flatmap(
+    lambda event: st.dictionaries(FIELDS, JSON, max_size=4).map(lambda fields: {**fields, **event})
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, valid: list[bytes]) -> bytes:
+    """A valid message with some of its bytes changed, cut out or repeated."""
+    data = bytearray(draw(st.sampled_from(valid)))
+    for _ in range(draw(st.integers(1, 4))):
+        if not data:
+            break
+        start = draw(st.integers(0, len(data) - 1))
+        end = draw(st.integers(start, min(len(data), start + 40)))
+        data[start:end] = draw(st.binary(max_size=8) | st.just(bytes(data[start:end]) * 2))
+    return bytes(data)
+
+
+def wav_file() -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(bytes(range(256)) * 8)
+    return buffer.getvalue()
+
+
+@fuzz
+@given(st.lists(EVENTS.map(json.dumps) | JSON.map(json.dumps) | st.text(max_size=40), min_size=1, max_size=4))
+def test_a_conversation_survives_any_text_frames(frames: list[str]) -> None:
+    async def run() -> Client:
+        client = Client()
+        for frame in frames:
+            await client.conversation.receive(frame)
+        await client.send("conversation.item.retrieve", item_id="nobody")
+        await client.conversation.close()
+        return client
+
+    client = run_on_virtual_clock(run)
+    assert client.error["code"] == "item_retrieve_invalid_item_id"
+    assert not [event for event in client.events if event.get("error", {}).get("code") == "internal_error"]
+
+
+@fuzz
+@given(EVENTS)
+def test_an_event_is_valid_or_says_which_field_is_not(event: dict[str, Any]) -> None:
+    try:
+        CLIENT_EVENT.validate_python(event)
+    except ValidationError as error:
+        assert error.errors(include_url=False)
+
+
+def carrier_frames(name: str) -> list[Frame]:
+    """Frames that a carrier sends."""
+    carrier = CARRIERS[name]({"greeting": "Hello"})
+    frames = [*carrier.opening_frames(), carrier.audio(bytes(160)), carrier.dtmf("5"), carrier.stop()]
+    return [frame for frame in frames if frame is not None]
+
+
+@pytest.mark.parametrize("name", sorted(CARRIERS))
+def test_a_carriers_frames_are_events_or_bad_messages(name: str) -> None:
+    frames = carrier_frames(name)
+    valid = [frame.encode() if isinstance(frame, str) else frame for frame in frames]
+    is_text = [isinstance(frame, str) for frame in frames]
+
+    def new_dialect() -> Dialect:
+        if name == "audiosocket":
+            return AudioSocket()
+        for frame in frames:
+            if (dialect := detect_carrier(frame)) is not None:
+                dialect.parse(frame)
+                return dialect
+        raise AssertionError(name)
+
+    @fuzz
+    @given(mutated(valid) | st.binary(min_size=3, max_size=60))
+    def run(data: bytes) -> None:
+        dialect = new_dialect()
+        for frame in (data, data.decode("utf-8", "replace")) if any(is_text) else (data,):
+            with suppress(BadMessage, BadCall):
+                dialect.parse(frame)
+            if name != "audiosocket":
+                with suppress(BadMessage, BadCall):
+                    detect_carrier(frame)
+
+    run()
+
+
+@fuzz
+@given(mutated([wav_file()]) | st.binary(max_size=200))
+def test_a_recording_is_audio_or_bad_audio(data: bytes) -> None:
+    with suppress(BadAudio):
+        decode_file(data, 16_000, 60.0)
+
+
+@fuzz
+@given(st.binary(max_size=200), st.sampled_from(["pcm", "pcmu", "pcma"]))
+def test_samples_are_finite_or_bad_audio(data: bytes, encoding: Any) -> None:
+    try:
+        samples = decode(data, encoding)
+    except BadAudio:
+        return
+    assert abs(samples).max(initial=0.0) <= 1.0
+
+
+@fuzz
+@given(JSON.map(json.dumps).map(str.encode) | mutated([b'{"messages": [{"role": "user", "content": "Hi"}], "n": 2}']))
+def test_a_completion_request_is_valid_or_not(body: bytes) -> None:
+    with suppress(ValidationError):
+        ChatCompletionRequest.model_validate_json(body)
+
+
+@fuzz
+@given(
+    st.dictionaries(st.sampled_from(["authorization", "x-twilio-signature", "telnyx-timestamp"]), st.text(max_size=30)),
+    st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3),
+    st.text(max_size=30),
+)
+def test_no_forged_request_is_a_carriers(headers: dict[str, str], form: dict[str, str], ticket: str) -> None:
+    auth = CarrierAuth("twilio", "plivo", base64.b64encode(bytes(32)).decode(), ("secret-of-the-operator",))
+    request = CarrierRequest("POST", ["https://phone.example.org/phone"], headers, {}, form, b"body", ticket)
+    assert not auth.accepts(request)
+
+
+@settings(fuzz, suppress_health_check=[*HealthCheck])
+@given(mutated([b"[serve]\nport = 1\n[prices]\nminute = 1\n[prices.hosted]\ncpu_hour = 2\n"]))
+def test_a_configuration_is_valid_or_bad(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "config.toml").write_bytes(data)
+    with suppress(BadConfig):
+        ConfigFile(tmp_path / "config.toml").prices()
+
+
+@fuzz
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_a_key_never_reaches_the_log(before: str, after: str) -> None:
+    key = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
+    assert "Lkq2v7eYt8nW" not in Redactor()(f"{before} {key} {after}")
