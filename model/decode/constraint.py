@@ -50,7 +50,7 @@ class Constraint(Protocol):
         """Record committed tokens; returns the tokens that must follow them, which count as committed too."""
         ...
 
-    def ending(self, limit: int) -> tuple[int, ...]:
+    def guess(self, limit: int) -> tuple[int, ...]:
         """A guess at the next tokens; empty if there is none, or it is longer than `limit`."""
         ...
 
@@ -101,7 +101,7 @@ class GrammarConstraint:
             self._value_length = 0
         return forced
 
-    def ending(self, limit: int) -> tuple[int, ...]:
+    def guess(self, limit: int) -> tuple[int, ...]:
         """That a short value ends now, with what the grammar forces after it: verified with the value's newest token,
         it saves the forward pass that would find the end."""
         if self._matcher is None or not 0 < self._value_length <= _SHORT_VALUE:

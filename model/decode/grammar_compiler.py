@@ -286,31 +286,55 @@ class GrammarMatcher:
                 consumed += not self.finished
                 found.append(self.allowed())
         finally:
-            if consumed and not self._matcher.rollback(consumed):
-                raise GrammarFailed(f"drafts could not be taken back: {self._error()}")
+            self._take_back(consumed)
             self._digits, self.forced, self.finished = state
         return found
 
     def ending(self, limit: int) -> tuple[int, ...]:
         """How JSON goes on if the value that is being written ends here: what ends it, and what the grammar forces
-        after that. Empty if that is open, or more than `limit` tokens. The matcher stays where it is."""
+        after that. Empty if nothing would be gained by guessing it; see `continuation`."""
         if not self._is_json or self.forced or self.finished:
             return ()
-        allowed, tables = self.allowed(), self._compiler.tables
-        for token in self._compiler.value_ends:
-            if not allows(allowed, token):
-                continue
-            state = self._digits, self.forced
+        allowed = self.allowed()
+        end = next((token for token in self._compiler.value_ends if allows(allowed, token)), None)
+        return () if end is None else self.continuation(end, limit, merged=True)
+
+    def continuation(self, token: int, limit: int, *, merged: bool = False) -> tuple[int, ...]:
+        """A token and what the grammar forces after it. The matcher stays where it is.
+
+        Empty if the token is not allowed, if nothing is forced after it, if that is more than `limit` tokens, or if the
+        response ends with it: there is no next token then, which would be predicted in the same forward pass.
+
+        Args:
+            merged: encode the token's text with what follows it, as the model is used to.
+        """
+        if not allows(self.allowed(), token):
+            return ()
+        state, tables = (self._digits, self.forced, self.finished), self._compiler.tables
+        consumed = 0
+        try:
             self.consume(token)
-            text, forced = self._matcher.compute_ff_bytes(), self.forced
-            if not self._matcher.rollback(1):
-                raise GrammarFailed(f"a guess could not be taken back: {self._error()}")
-            self._digits, self.forced = state
-            ending = (token, *forced) if forced else ()
-            if text:
-                ending = tuple(tables.tokenize_bytes(tables.decode_bytes([token]) + text))
-            return ending if len(ending) <= limit else ()
-        return ()
+            consumed = 1
+            text = self._matcher.compute_ff_bytes()
+            tokens = (token, *tables.tokenize_bytes(text))
+            if merged:
+                self._take_back(consumed)
+                consumed = 0
+                tokens = tuple(tables.tokenize_bytes(tables.decode_bytes([token]) + text))
+            rest = list(tokens[consumed:])
+            if not text or len(tokens) > limit or self._matcher.validate_tokens(rest) < len(rest):
+                return ()
+            for following in rest:
+                self._matcher.consume_token(following)
+                consumed += 1
+            return () if self._matcher.is_stopped() else tokens
+        finally:
+            self._take_back(consumed)
+            self._digits, self.forced, self.finished = state
+
+    def _take_back(self, count: int) -> None:
+        if count and not self._matcher.rollback(count):
+            raise GrammarFailed(f"drafts could not be taken back: {self._error()}")
 
     def _find_forced(self) -> None:
         if self._matcher.is_error():

@@ -19,7 +19,7 @@ from model.decode.log_probabilities import TokenLogProbability, forced, log_prob
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
-from model.nn.forward_batch import ForwardInput, text_input
+from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 
 
@@ -60,7 +60,7 @@ class DraftSettings:
     Attributes:
         num_drafts, linear: as in `VerificationStep`.
         max_copied: maximum number of tokens copied from the conversation; 0 for none.
-        max_ending: maximum number of tokens guessed by the constraint (`Constraint.ending`) instead.
+        max_guessed: maximum number of tokens guessed by the constraint (`Constraint.guess`) instead.
         worth_drafting: whether the draft head should draft another token, given the confidence in those before it and
             how many other rows the step has; None for no drafts of a head.
     """
@@ -68,7 +68,7 @@ class DraftSettings:
     num_drafts: int = 0
     linear: bool = False
     max_copied: int = 0
-    max_ending: int = 0
+    max_guessed: int = 0
     worth_drafting: Callable[[Sequence[float], int], bool] | None = None
 
 
@@ -112,52 +112,53 @@ class SpeculativeDecoder:
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
         self._certain: list[int] = []
-        """Tokens before the last one that are committed but not in the cache, because they were forced."""
+        """Tokens before the last one that are not in the cache yet: the end of the prompt, or forced ones."""
         ids = [*ids, *self._unreported]
         self._ngram_lookup, self._last_token, self._draft = NgramLookup(ids), ids[-1], NO_DRAFT
         uncached = ids[len(cache.tokens) :]
-        self._unread = list(uncached) if len(uncached) > 1 else []
+        self._reads_prompt = len(uncached) > 1
+        if self._reads_prompt:
+            self._certain = list(uncached[:-1])
         self._attached: DeviceSteps | None = None
-        self._step, self._is_ending = VerificationStep(self._last_token), False
+        self._step, self._is_guess = VerificationStep(self._last_token), False
 
     def next_input(self) -> Any:
         """The input of the next step: the rest of the prompt, the device's own steps, or drafts and copied tokens to
         verify."""
-        if self._unread:
-            rows = replace(text_input(self._cache, self._unread, 1), batch_invariant=False, is_prefill=True)
-            return self._with_features(rows)
-        if self._attach_if_possible() is not None:
+        if not self._reads_prompt and self._attach_if_possible() is not None:
             return self._attached
         settings = self._draft_settings()
+        if self._reads_prompt:
+            settings = DraftSettings(max_guessed=settings.max_guessed)
         if self._sampler.sampling.temperature and self._draft.tokens:
-            settings = replace(settings, max_copied=0, max_ending=0)  # sampling with drafts ignores copied tokens
+            settings = replace(settings, max_copied=0, max_guessed=0)  # sampling with drafts ignores copied tokens
         remaining = self._context - len(self._cache.tokens) - len(self._certain) - 1
-        ending: tuple[int, ...] = ()
-        if self._constraint is not None and settings.max_ending:
-            ending = self._constraint.ending(max(0, min(settings.max_ending, remaining)))
-        copied = ending or self._ngram_lookup.find(min(settings.max_copied, remaining))
+        guess: tuple[int, ...] = ()
+        if self._constraint is not None and settings.max_guessed:
+            guess = self._constraint.guess(max(0, min(settings.max_guessed, remaining)))
+        copied = guess or self._ngram_lookup.find(min(settings.max_copied, remaining))
         draft = self._draft
         if not copied and settings.worth_drafting is not None:
             draft = self._draft_with_head(settings.worth_drafting, remaining)
-        self._step, self._is_ending = _plan(self._last_token, draft, copied, settings, remaining), bool(ending)
-        return self._with_features(_preceded_by(self._certain, self._step.forward_input(self._cache)))
+        self._step, self._is_guess = _plan(self._last_token, draft, copied, settings, remaining), bool(guess)
+        rows = _preceded_by(self._certain, self._step.forward_input(self._cache))
+        if self._reads_prompt:
+            rows = replace(rows, batch_invariant=False, is_prefill=True)
+        return self._with_features(rows)
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
         accepted = result if self._attached is not None else self._accept(result)
         accepted = self._clip(accepted)
         scores = self._scores(result, accepted)
-        if self._unread:
-            self._cache.commit(self._unread)
-            self._unread = []
-        elif self._attached is not None:
+        if self._attached is not None:
             self._cache.commit([self._last_token, *accepted.committed[:-1]])
             self._observer.record_drafts(
                 len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed)
             )
         else:
             self._keep(accepted)
-        self._draft, self._certain = accepted.draft, []
+        self._draft, self._certain, self._reads_prompt = accepted.draft, [], False
         committed = (*self._unreported, *accepted.committed)
         self._unreported, self._following = (), None
         if accepted.committed:
@@ -240,10 +241,11 @@ class SpeculativeDecoder:
         if accepted.committed:
             rows = [*range(count), *(count + row for row in accepted.kept_rows)]
             self._cache.keep(rows, [*self._certain, self._last_token, *accepted.committed[:-1]])
-            self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
+            if not self._reads_prompt:
+                self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
         elif count:
             self._cache.keep(range(count), self._certain)
-        if not self._is_ending:
+        if not (self._is_guess or self._reads_prompt):
             self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
 
 

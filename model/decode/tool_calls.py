@@ -115,6 +115,17 @@ def _tag(tokenizer: TextTokenizer, tag: str) -> str:
     return lark_string(tag) if token is None else f"<[{token}]>"
 
 
+@dataclass
+class CallHabit:
+    """How a model writes its calls.
+
+    Attributes:
+        start: the token that its last call began with; None if it has made none.
+    """
+
+    start: int | None = None
+
+
 class ToolCallConstraint(GrammarConstraint):
     """Lets a response be text or a call, and holds calls to their grammar.
 
@@ -124,6 +135,7 @@ class ToolCallConstraint(GrammarConstraint):
         start_token: the token that begins a call, if the tokenizer has one. It begins a call within text, too.
         text: what text must follow, if anything.
         text_start: what a free text may begin with.
+        habit: how the model writes its calls, shared by all responses.
     """
 
     def __init__(
@@ -133,8 +145,10 @@ class ToolCallConstraint(GrammarConstraint):
         start_token: int | None,
         text: GrammarMatcher | None = None,
         text_start: Allowed | None = None,
+        habit: CallHabit | None = None,
     ) -> None:
         super().__init__(calls if decide is None else None)
+        self._habit, self._has_begun = habit or CallHabit(), False
         self._text_start = text_start
         self._calls, self._decide, self._start_token, self._text = calls, decide, start_token, text
         self.in_call = decide is None
@@ -158,10 +172,21 @@ class ToolCallConstraint(GrammarConstraint):
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Follow the grammar; the start of a call within text begins its grammar."""
+        if tokens and not self._has_begun:
+            self._has_begun = True
+            if self.in_call:
+                self._habit.start = tokens[0]
         if self._matcher is None and tokens and tokens[-1] == self._start_token:
             self._matcher, self.in_call = self._calls, True
             return super().commit(tokens[-1:])
         return super().commit(tokens)
+
+    def guess(self, limit: int) -> tuple[int, ...]:
+        """Before anything is written, the head of a call: verified with the end of the prompt, it saves a forward pass
+        if the response is one."""
+        if self._has_begun or self._habit.start is None:
+            return super().guess(limit)
+        return self._calls.continuation(self._habit.start, limit)
 
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
         """Commit the next token of a block."""

@@ -52,9 +52,9 @@ DecodingMode = Literal["verified", "blocks"]
 _MAX_COPIED = 8
 """Maximum tokens copied from the conversation at a time (n-gram look-up)."""
 
-_MAX_ENDING = 12
-"""Maximum tokens guessed where a value may end: the quote, and the name of the next property. Unless all of them fit,
-the guess saves nothing."""
+_MAX_GUESSED = 12
+"""Maximum tokens guessed under a grammar: the quote that ends a value and the name of the next property, or the head of
+a call. Unless all of them fit, the guess saves nothing."""
 
 _MAX_ROWS = {"cpu": 64, "cuda": GPU_PREFILL_CHUNK}
 """Maximum rows of a forward pass, not counting one prompt chunk. On a CPU that many take about three times as long as
@@ -108,7 +108,8 @@ class Engine:
         drafts_with_grammar: whether tokens are copied, and drafted with an adapter, while a grammar is followed. Not on
             a CPU: the grammar forces what is easy to predict, and the forced tokens' rows share the forward pass. With
             copies, tool calls were generated at 0.88 (0.5B) and 0.79 times (1.5B) the speed without, on two cores, four
-            requests each. Only the ends of short values are guessed there, and a draft head drafts.
+            requests each. Only the ends of short values and the head of a call are guessed there, and a draft head
+            drafts.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Engine:
         if self.model.draft_head is not None:
             worth_drafting = partial(self.draft_length.worth_drafting, conversations=self._active_generations)
         if constrained and not self.drafts_with_grammar:
-            return DraftSettings(max_ending=_MAX_ENDING if single else 0, worth_drafting=worth_drafting)
+            return DraftSettings(max_guessed=_MAX_GUESSED if single else 0, worth_drafting=worth_drafting)
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
         if worth_drafting is not None:
             return DraftSettings(max_copied=max_copied, worth_drafting=worth_drafting)

@@ -18,6 +18,7 @@ from model.checkpoint.long_context import scaling_for
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
+from model.decode.tool_calls import CallHabit
 from model.engine.bundled import (
     bundled_adapter,
     bundled_draft_head,
@@ -59,6 +60,11 @@ class LoadedModel:
     def grammars(self) -> GrammarCompiler:
         """Compiles grammars for this model."""
         return GrammarCompiler(self.tokenizer, self.decoder.config.vocab_size, self.stop_tokens)
+
+    @cached_property
+    def call_habit(self) -> CallHabit:
+        """How this model writes its calls."""
+        return CallHabit()
 
 
 def preload_kernels(device: str, precision: Precision | None = None) -> None:

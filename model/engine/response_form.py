@@ -126,7 +126,7 @@ def response_form(
     decide: Callable[[Tensor], bool] | None = None
     if tool_choice in ("auto", "none"):
         decide = decision if tool_choice == "auto" else _never
-    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.text_start)
+    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.text_start, model.call_habit)
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
 
 

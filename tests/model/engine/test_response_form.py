@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,30 @@ async def test_the_ends_of_short_values_are_guessed_on_a_cpu(model: LoadedModel)
         engine.close()
     assert steps[1] == chosen[1]
     assert steps[0] < chosen[0]  # some passes found the end of a value and the beginning of the next one
+
+
+async def test_the_head_of_a_call_is_verified_with_the_end_of_the_prompt(model: LoadedModel) -> None:
+    """From the second call on, when it is known how the model begins its calls."""
+    model = replace(model)  # with a habit of its own
+    engine = Engine(lambda: model)
+    try:
+        calls = [
+            await collect_progress(
+                Conversation(engine), SYSTEM, HELLO, tools=[WEATHER, HANG_UP], tool_choice="required", max_tokens=80
+            )
+            for _ in range(2)
+        ]
+        text = [
+            committed_text(await collect_progress(Conversation(engine), SYSTEM, HELLO, tools=tools, max_tokens=20))
+            for tools in ([WEATHER], [])
+        ]
+    finally:
+        engine.close()
+    first, second = ([delta for part in call for delta in part.tool_calls] for call in calls)
+    assert "".join(delta.arguments for delta in first) == "".join(delta.arguments for delta in second) != ""
+    assert model.call_habit.start is not None
+    assert calls[1][-1].step < calls[0][-1].step
+    assert text[0] and text[1]
 
 
 async def test_on_a_cpu_nothing_is_drafted_while_a_grammar_is_followed(model: LoadedModel) -> None:
