@@ -7,6 +7,7 @@ import server.openmp  # noqa: F401  # before torch
 # isort: split
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 # Triton's kernels run in its interpreter where there is no GPU; it reads this when they are defined.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
+"""Timers and notes of tests are not the developer's."""
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 

@@ -116,7 +116,7 @@ def response_form(
     callable_tools = [tool for tool in tools if named in (None, tool.name)]
     if tool_choice == "auto" and offered is not None:
         suitable = [tool for tool in tools if tool.name in offered.names]
-        tool_choice, callable_tools = ("auto", suitable) if suitable else ("none", callable_tools)
+        tool_choice, callable_tools = ("auto", suitable) if suitable else ("none", callable_tools[:1])
     if not callable_tools:
         raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
     matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=parallel)

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from server.tools.when import digits_for_words
@@ -159,7 +161,7 @@ def spoken_number(value: float) -> str:
 
 
 @tool(read_only=True, said=_ABOUT_NUMBERS)
-def calculate(expression: str, caller: Caller) -> Spoken:
+def calculate(expression: Annotated[str, Field(max_length=40)], caller: Caller) -> Spoken:
     """Do arithmetic or convert units."""
     said = digits_for_words(caller.said)
     text = expression if _numbers(expression) <= _numbers(said) else said
