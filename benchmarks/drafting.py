@@ -1,11 +1,11 @@
 """How many tokens per second drafts and forced tokens yield, by kind of prompt.
 
-    python -m benchmarks.drafting [PROMPTS] [MODEL] [--adapter FILE]
+    python -m benchmarks.drafting [PROMPTS] [MODEL] [--kind KIND …] [--adapter FILE]
 
 PROMPTS of the evaluation of each kind are answered in three ways that take turns: one token per forward pass, with the
 tokens that a grammar forces, and with drafts as well. JSON follows a schema, and tool calls are required, so both have
-a grammar. Prints tokens per second without the reading of the prompt, how much faster than one token per forward pass
-that is, and how many texts are identical.
+a grammar. Prints tokens per second after the forward pass that reads the end of the prompt and yields the first token,
+how much faster than one token per forward pass that is, and how many texts are identical.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ SCHEMAS = (
 
 @dataclass(frozen=True)
 class Response:
-    """A response; its tokens, forward passes and seconds are those after the first ones."""
+    """A response; its tokens are those after the first one, and its forward passes and seconds those after the first
+    forward pass."""
 
     text: str
     tokens: int
@@ -82,10 +83,10 @@ async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str,
         options["grammar"] = SCHEMAS[number % len(SCHEMAS)]
     times, text = [], ""
     async for progress in Conversation(engine, drafting=way == "drafts").reply(messages, **options):
-        times.append((time.perf_counter(), progress.tokens, progress.step))
+        times.append((time.perf_counter(), progress.step))
         text += progress.committed + "".join(call.arguments for call in progress.tool_calls)
-    (begin, first, step), (end, tokens, steps) = times[0], times[-1]
-    return Response(text, tokens - first, steps - step, end - begin)
+    (begin, step), (end, last), tokens = times[0], times[-1], progress.tokens
+    return Response(text, tokens - 1, last - step, end - begin)
 
 
 def row(kind: str, results: Sequence[tuple[Response, ...]]) -> list[str]:
@@ -105,12 +106,12 @@ def row(kind: str, results: Sequence[tuple[Response, ...]]) -> list[str]:
     ]  # fmt: skip
 
 
-async def run(engine: Engine, count: int) -> Table:
-    """Answer the prompts of every kind."""
+async def run(engine: Engine, count: int, kinds: Sequence[str]) -> Table:
+    """Answer the prompts of some kinds."""
     table = Table("kind", *(f"tokens/s, {way}" for way in WAYS), "times, forced", "times, drafts",
                   "median, forced", "median, drafts", "tokens per pass, forced", "drafts", "identical")  # fmt: skip
-    for kind, source in KINDS.items():
-        prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == source]
+    for kind in kinds:
+        prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == KINDS[kind]]
         results = []
         for number, prompt in enumerate(prompts[:: max(1, len(prompts) // count)][:count]):
             result = tuple([await respond(engine, kind, prompt, way, number) for way in WAYS])
@@ -125,12 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("prompts", nargs="?", type=int, default=8)
     parser.add_argument("model", nargs="?", default=QWEN_05B.name)
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only these kinds")
     parser.add_argument("--adapter", type=Path)
     arguments = parser.parse_args()
     engine = load_engine(ModelOptions(arguments.model, adapter=arguments.adapter or "auto"), Console(stderr=True))
     try:
         console = Console(width=180)
-        console.print(asyncio.run(run(engine, arguments.prompts)))
+        console.print(asyncio.run(run(engine, arguments.prompts, arguments.kind or [*KINDS])))
         console.print(f"accepted: {', '.join(f'{rate:.2f}' for rate in engine.draft_length.acceptance)}")
     finally:
         engine.close()
