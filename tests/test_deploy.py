@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+import typer
+from typer.testing import CliRunner
+
 from server.access.admission import Admission
+from server.cli.main import app as cli
 from server.observability.metrics import Metrics, stage_readings
 from server.observability.stages import StageExecutor
 from server.operations.load import admission_readings
 from tests.fakes import InlineExecutor
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
+
+
+def test_the_example_configuration_is_valid_and_the_unit_uses_options_that_exist() -> None:
+    done = CliRunner().invoke(cli, ["config", "--config", str(DEPLOY / "rejoinder.toml")])
+    assert done.exit_code == 0, done.output
+    options = {
+        option for parameter in typer.main.get_command(cli).commands["serve"].params for option in parameter.opts
+    }
+    for name in ("rejoinder.service", "Dockerfile"):
+        serve_lines = [line for line in (DEPLOY / name).read_text().splitlines() if "serve" in line]
+        used = {option for line in serve_lines for option in re.findall(r"--[a-z-]+", line)}
+        assert used and used <= options
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = (DEPLOY / "rejoinder.service").read_text().replace("/opt/rejoinder/venv/bin/rejoinder", sys.executable)
+    (tmp_path / "rejoinder.service").write_text(unit)
+    command = ["systemd-analyze", "verify", str(tmp_path / "rejoinder.service")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "rejoinder.service" not in done.stderr, done.stderr
 
 
 def test_grafana_asks_for_metrics_that_exist() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+import sys
 import threading
+from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect
 
 from server.deploy import failures as failures_module
 from server.deploy.failures import Failures, with_accounts
@@ -40,3 +46,61 @@ def test_every_stage_is_watched() -> None:
     models.recognition_executor.submit(int)
     models.turn_detection_executor.submit(int)
     assert {stage.name: stage.jobs for stage in stages} == {"recognition": 1, "synthesis": 1, "turn detection": 1}
+
+
+PROGRAM = """
+import server.openmp, io, sys, threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from rich.console import Console
+from server.deploy import failures, run
+from server.deploy.runtime import ModelOptions
+from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models
+
+class HangingVoice(FakeVoice):
+    def synthesize(self, clause, speed=1.0):
+        threading.Event().wait()
+
+class Engine:
+    failure, context = Future(), 512
+    model = type("Model", (), {"grammars": type("Grammars", (), {"preload": staticmethod(lambda: None)})})
+    def submit(self, steps, on_error, on_done, **options):
+        on_done()
+    def close(self):
+        pass
+
+models = replace(fake_speech_models(voice=HangingVoice()), synthesis_executor=ThreadPoolExecutor(1))
+failures._MAX_STOP_S = 1.0
+run.resolve_model = lambda options: options
+run.load_engine = lambda *_: Engine()
+run.load_speech_models = lambda *_: models
+run.Conversation = lambda engine: FakeLanguageModel()
+settings = run.ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 4, hang_s=0.5)
+run.run(ModelOptions("tiny"), settings, Console(file=sys.stdout, width=200))
+"""
+
+
+async def test_a_process_whose_voice_hangs_ends_with_status_1_although_its_thread_never_does() -> None:
+    root = Path(__file__).parents[3]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-u", "-c", PROGRAM, cwd=root,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        async with asyncio.timeout(HANG_S):
+            match = None
+            while match is None:
+                line = await process.stdout.readline()
+                assert line, (await process.stderr.read()).decode()
+                match = re.search(rb"Ready: http://([\d.:]+)/", line)
+            async with connect(f"ws://{match[1].decode()}/v1/realtime") as client:
+                await client.send(json.dumps({"type": "response.create"}))
+                assert await process.wait() == 1
+            log = (await process.stderr.read()).decode()
+        assert "synthesis has hung for 0.5 s" in log
+        assert "synthesize" in log  # what its thread was doing
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
