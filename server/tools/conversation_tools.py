@@ -85,10 +85,14 @@ class ConversationTools:
             raise ValueError(f"the tool {name} is not available any more")
         return await tool.run(json.loads(arguments), replace(self._caller, said=said))
 
-    def close(self) -> None:
-        """The conversation has ended. What belongs to nobody else is forgotten."""
+    def disconnect(self) -> None:
+        """Nobody listens: announce nothing until `connect`."""
         if self._disconnect is not None:
             self._disconnect()
         self._disconnect = self._announce = None
+
+    def close(self) -> None:
+        """The conversation has ended. What belongs to nobody else is forgotten."""
+        self.disconnect()
         if self._anonymous and self._alarms is not None:
             self._alarms.forget(self._caller.owner)

@@ -138,6 +138,25 @@ def test_a_timer_is_announced_to_the_same_token_in_another_conversation(tools: S
     assert "Your timer for 1 second is up." in done["response"]["output"][0]["content"][0]["transcript"]
 
 
+def test_a_timer_that_is_due_while_the_connection_is_lost_is_announced_when_the_client_comes_back(
+    tools: ServerTools,
+) -> None:
+    async def scenario(client: Client) -> None:
+        await ask_for_tools(client, authorization="secret")
+        client.recognizer.text = "Set a timer for 1 second."
+        client.language_model.calls = [("set_timer", '{"duration": "1 second"}')]
+        await one_turn(client)
+        client.conversation.disconnected()
+        time.sleep(1.1)  # noqa: ASYNC251  # the timer runs on the real clock
+        await asyncio.sleep(5)
+        assert len(of_type(client, "response.done")) == 1
+        client.conversation.resumed("token")
+        await asyncio.sleep(3)
+
+    _, announced = of_type(hold_conversation(scenario, tools), "response.done")
+    assert "Your timer for 1 second is up." in announced["response"]["output"][0]["content"][0]["transcript"]
+
+
 SHOP = '''"""Tools."""
 from server.tools import Caller, tool
 
