@@ -31,7 +31,7 @@ _SET_TIMER = (
     rf"^(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
     r".*\b(timers?|alarms?|count ?down|minutes?|seconds?|hours?)\b"
 )
-_SET_REMINDER = r"\b(remind me|reminder|alarm|wake me|forget to)\b"
+_SET_REMINDER = r"^(?!.*\b(cancel|stop|delete|remove|clear)\b).*\b(remind me|reminder|alarm|wake me|forget to)\b"
 _LIST = rf"^(?!.*({_STARTS}|\b(cancel|stop|delete|remove)\b)).*{_ALARM}|\bhow (long|much time)\b.*\b(left|remain\w*)\b"
 _CANCEL = rf"^(?=.*\b(cancel|stop|delete|remove|clear|forget|off|end)\b).*{_ALARM}"
 """What people say who want each of the tools."""
@@ -119,10 +119,12 @@ class Alarms:
         @tool(said=_CANCEL)
         async def cancel_timer(caller: Caller, name: str = "") -> Spoken:
             """Cancel timers or reminders."""
-            alarms, name = self._data.alarms(caller.owner), caller.named(name)
-            chosen = [alarm for alarm in alarms if _is_meant(alarm, name)]
+            alarms = self._data.alarms(caller.owner)
+            chosen = _chosen(alarms, caller.named(name), caller.said)
             if not chosen:
                 return Spoken("There is no such timer." if alarms else "You have no timers or reminders.")
+            if len(chosen) > 1 and not re.search(r"(?i)\b(all|every|both|timers|reminders|alarms)\b", caller.said):
+                return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
             for alarm in chosen:
                 self._data.remove_alarm(alarm.id)
             self._changed(caller.owner)
@@ -202,13 +204,13 @@ def _what_to_do(about: str, caller: Caller) -> str:
     return re.sub(r"(?i)^(please )?(remind|reminder)?( me)?\s*(to|that|about|of) ", "", about.strip())
 
 
-def _is_meant(alarm: Alarm, name: str) -> bool:
-    plain = name.lower().strip()
-    for word in ("timers", "timer", "reminders", "reminder", "the", "my", "all", "every"):
-        plain = " ".join(part for part in plain.split() if part != word)
-    if not plain:
-        return "reminder" not in name.lower() or alarm.kind == "reminder"
-    with suppress(ValueError):
-        if abs(parse_duration(plain).total_seconds() - (alarm.due_at - alarm.set_at)) < 1:
-            return True
-    return plain in alarm.text.lower()
+def _chosen(alarms: list[Alarm], name: str, said: str) -> list[Alarm]:
+    """The timers and reminders that are meant: by their kind, by the length that the user said, or by their name."""
+    kinds = {kind for kind, word in (("timer", "timer"), ("reminder", "remind")) if word in said.lower()}
+    candidates = [alarm for alarm in alarms if not kinds or alarm.kind in kinds]
+    with suppress(UnknownTime):
+        seconds = parse_duration(said).total_seconds()
+        return [alarm for alarm in candidates if abs(seconds - (alarm.due_at - alarm.set_at)) < 1]
+    ignored = ("timers", "timer", "reminders", "reminder", "the", "my", "all", "every", "about")
+    words = " ".join(word for word in re.findall(r"[a-z]+", name.lower()) if word not in ignored)
+    return [alarm for alarm in candidates if words in alarm.text.lower()]
