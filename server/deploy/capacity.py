@@ -33,7 +33,7 @@ MAX_SLOWDOWN = 1.3
 
 MAX_CAPACITY = 64
 
-_VERSION = 1
+_VERSION = 2
 
 _QUESTION = "What is the capital of France, and how many people live there?"
 
@@ -49,6 +49,16 @@ _REPETITIONS = 3
 
 _TURN_INTERVAL_S = 10.0
 """From one turn of a conversation to the next: a question of 3 s, a response of 5 s, and a moment to think."""
+
+_QUESTION_S, _MIN_INTERIM_S, _MAX_INTERIM_SHARE = 3.0, 0.24, 1 / 3
+"""While the user speaks for so long, interim transcripts are made, as often as `voice/timing.py` allows and never for
+more than this share of the time."""
+
+_READING_AHEAD = 1.3
+"""Interim transcripts, and reading their words ahead, compared with the transcripts alone."""
+
+_DISCARDED_RESPONSES = 0.5
+"""Speculative responses that a turn starts in vain."""
 
 _SOFT_END_S = 0.13
 """The silence before work begins; part of the latency, and the same with any number of conversations."""
@@ -68,10 +78,19 @@ class TurnCosts:
         first_audio_s: from the soft end to the first audio of the response, on average, by the number of turns that
             start together.
         rest_s: from there until the whole response is generated and synthesized, alone.
+        transcription_s: of a question, alone.
     """
 
     first_audio_s: dict[int, float]
     rest_s: float
+    transcription_s: float
+
+    @property
+    def background_s(self) -> float:
+        """Work of a turn for which its own user does not wait, but others may: listening, speculation in vain, and the
+        rest of the response."""
+        listening_s = _QUESTION_S * min(_MAX_INTERIM_SHARE, self.transcription_s / _MIN_INTERIM_S) * _READING_AHEAD
+        return listening_s + _DISCARDED_RESPONSES * self.first_audio_s[1] + self.rest_s
 
     def speed(self, active: int) -> float:
         """How fast each of `active` turns proceeds, compared with one alone."""
@@ -103,14 +122,14 @@ def simulated_p95(costs: TurnCosts, conversations: int) -> float:
     """p95 in seconds, from the end of the speech to the first audio that may be heard, if turns are taken at random."""
     dice = random.Random(0)
     waits, weights = zip(*_WAITS_S, strict=True)
-    work, now, latencies = costs.first_audio_s[1], 0.0, list[float]()
+    work, background, now, latencies = costs.first_audio_s[1], costs.background_s, 0.0, list[float]()
     begins = [dice.uniform(0, _TURN_INTERVAL_S) for _ in range(conversations)]
-    remaining = [0.0] * conversations  # work of the turn in progress; its first audio comes when `rest_s` is left
+    remaining = [0.0] * conversations  # work of the turn in progress; its first audio comes with `background` left
     started, heard = [0.0] * conversations, [True] * conversations
     while len(latencies) < _SIMULATED_TURNS:
         active = [one for one in range(conversations) if remaining[one] > 0]
         speed = costs.speed(len(active)) if active else 1.0
-        ends = [now + max(0.0, remaining[one] - (0.0 if heard[one] else costs.rest_s)) / speed for one in active]
+        ends = [now + max(0.0, remaining[one] - (0.0 if heard[one] else background)) / speed for one in active]
         until = min([*ends, *(begins[one] for one in range(conversations) if remaining[one] <= 0)])
         for one in active:
             remaining[one] -= (until - now) * speed
@@ -119,9 +138,9 @@ def simulated_p95(costs: TurnCosts, conversations: int) -> float:
             if remaining[one] <= 1e-9:
                 remaining[one] = 0.0
                 if begins[one] <= now:
-                    remaining[one], started[one], heard[one] = work + costs.rest_s, now, False
+                    remaining[one], started[one], heard[one] = work + background, now, False
                     begins[one] = now + _TURN_INTERVAL_S * dice.uniform(0.5, 1.5)
-            elif not heard[one] and remaining[one] <= costs.rest_s + 1e-9:
+            elif not heard[one] and remaining[one] <= background + 1e-9:
                 heard[one] = True
                 latencies.append(_SOFT_END_S + max(dice.choices(waits, weights)[0], now - started[one]))
     return percentile(latencies, 0.95)
@@ -153,27 +172,31 @@ async def measure(speech_models: SpeechModels, new_language_model: Callable[[], 
     """Run the work of turns: transcription of a spoken question, a response, its synthesis."""
     question = resample(speech_models.voices.default.synthesize(Clause(_QUESTION, True)), OUTPUT_RATE, RECOGNITION_RATE)
     await _run_turn(speech_models, new_language_model(), question)  # reads the instructions, which turns share
-    first, rest = dict[int, float](), list[float]()
+    first, rest, transcription = dict[int, float](), list[float](), list[float]()
     for number in _TOGETHER:
         times = []
         for _ in range(_REPETITIONS):
             turns = [_run_turn(speech_models, new_language_model(), question) for _ in range(number)]
             done = await asyncio.gather(*turns)
-            times.append(statistics.fmean(first_audio for first_audio, _ in done))
+            times.append(statistics.fmean(first_audio for _, first_audio, _ in done))
             if number == 1:
-                rest.append(done[0][1])
+                transcription.append(done[0][0])
+                rest.append(done[0][2])
         first[number] = statistics.median(times)
-    return TurnCosts(first, statistics.median(rest))
+    return TurnCosts(first, statistics.median(rest), statistics.median(transcription))
 
 
-async def _run_turn(models: SpeechModels, language_model: LanguageModel, question: Samples) -> tuple[float, float]:
-    """Seconds to the first audio, and from there to the end."""
+async def _run_turn(
+    models: SpeechModels, language_model: LanguageModel, question: Samples
+) -> tuple[float, float, float]:
+    """Seconds to the transcript, to the first audio, and from there to the end."""
     loop, began = asyncio.get_running_loop(), time.perf_counter()
     utterance = Utterance(models.recognizer.for_language("en"))
     utterance.add(question)
     text = await loop.run_in_executor(
         models.recognition_executor, utterance.final, len(question), len(question), utterance.latest_request
     )
+    transcript_s = time.perf_counter() - began
     splitter, first_audio_s = ClauseSplitter(), 0.0
     messages = [Message("system", _INSTRUCTIONS), Message("user", text or _QUESTION)]
     async for progress in language_model.reply(messages, max_tokens=_MAX_TOKENS):
@@ -182,7 +205,7 @@ async def _run_turn(models: SpeechModels, language_model: LanguageModel, questio
             await loop.run_in_executor(models.synthesis_executor, models.voices.default.synthesize, clause)
             first_audio_s = first_audio_s or time.perf_counter() - began
     total_s = time.perf_counter() - began
-    return first_audio_s or total_s, total_s - (first_audio_s or total_s)
+    return transcript_s, first_audio_s or total_s, total_s - (first_audio_s or total_s)
 
 
 def _read(path: Path) -> dict[str, TurnCosts]:
@@ -192,7 +215,11 @@ def _read(path: Path) -> dict[str, TurnCosts]:
         if stored["version"] != _VERSION:
             return {}
         return {
-            name: TurnCosts({int(number): float(s) for number, s in entry["first_audio_s"].items()}, entry["rest_s"])
+            name: TurnCosts(
+                {int(number): float(seconds) for number, seconds in entry["first_audio_s"].items()},
+                float(entry["rest_s"]),
+                float(entry["transcription_s"]),
+            )
             for name, entry in stored["measured"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
