@@ -24,8 +24,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import uvicorn
@@ -41,11 +41,12 @@ from server.report.corpus import SpokenTurn, built_in
 from server.report.corpus_voices import default_voices
 from server.simulator.microphone import Microphone
 from server.telephony.routes import TelephonySettings
+from tests.fakes import FakeLanguageModel, FakeProgress
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples, to_pcm16
 from voice.audio.resampling import resample
 from voice.audio.vad import SpeechDetector
 from voice.clauses import Clause
-from voice.language_model import Effort, Message, Tool, ToolChoice, Truncation
+from voice.language_model import Message
 from voice.speech_models import SpeechModels
 from voice.tts import Voice
 
@@ -63,70 +64,20 @@ _TOKENS_AT_A_TIME = 2
 """Words that the language model commits at a time."""
 
 
-@dataclass(frozen=True)
-class _Progress:
-    """A step of the language model: see `voice.language_model.Progress`."""
-
-    committed: str
-    step: int
-    finished: str | None
-    draft: str = ""
-    confidence: tuple[float, ...] = ()
-    tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    tool_calls: tuple[()] = ()
-
-
-class FreeLanguageModel:
+class FreeLanguageModel(FakeLanguageModel):
     """A language model that costs nothing: it has its responses ready."""
 
-    def __init__(self) -> None:
-        self._draw = random.Random(0)
+    _draw = random.Random(0)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice = "auto",
-        parallel_tool_calls: bool = False,
-        effort: Effort | None = None,
-    ) -> AsyncIterator[_Progress]:
+    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
         """One of the responses, some words at a time."""
         words = self._draw.choice(_RESPONSES).split(" ")
         for start in range(0, len(words), _TOKENS_AT_A_TIME):
             await asyncio.sleep(0.002)
             text = " ".join(words[start : start + _TOKENS_AT_A_TIME])
             finished = "stop" if start + _TOKENS_AT_A_TIME >= len(words) else None
-            yield _Progress(text if start == 0 else f" {text}", start // _TOKENS_AT_A_TIME + 1, finished)
-
-    def prepare(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
-    ) -> None:
-        """Nothing to read."""
-
-    def check_tools(self, tools: Sequence[Tool]) -> None:
-        """There are none."""
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """It has no context."""
-
-    async def turn_completion(self, text: str) -> float | None:
-        """It cannot tell."""
-        return None
-
-    def pause(self, seconds: float) -> None:
-        """It never runs."""
-
-    def cancel(self) -> None:
-        """Nothing to cancel."""
-
-    def fork(self) -> FreeLanguageModel:
-        """Another one."""
-        return FreeLanguageModel()
+            step = start // _TOKENS_AT_A_TIME + 1
+            yield FakeProgress(text if start == 0 else f" {text}", step=step, finished=finished)
 
 
 def thread_seconds() -> dict[int, float]:
