@@ -12,7 +12,7 @@ import torch
 from benchmarks.gpu_acceptance.answers import holds
 from benchmarks.gpu_acceptance.context import Context
 from benchmarks.gpu_acceptance.random_models import QWEN_15B, TINY_BLOCKS, random_model
-from model.checkpoint.architectures import DiffusionConfig
+from model.checkpoint.architectures import get_family
 from model.checkpoint.checkpoint import DecoderConfig
 from model.engine.captured_blocks import CapturedBlocks
 from model.nn.attention import denoising_mask, text_mask
@@ -21,21 +21,9 @@ from model.nn.gpu.selection import gpu_operations
 from model.nn.kv_slab import KeyValueSlab
 
 SDAR_17B = DecoderConfig(
-    "sdar", "qwen3", 151_936, 2048, 28, 16, 8, 128, 6144, 32_768, 1e-6,
-    DiffusionConfig(mask_token=151_669, block_size=4, text_attention="block", aligned=True),
-)  # fmt: skip
-FAST_DLLM_15B = replace(
-    QWEN_15B,
-    family="fast-dllm-v2",
-    diffusion=DiffusionConfig(
-        mask_token=151_665,
-        block_size=32,
-        text_attention="block",
-        predicts_next_token=True,
-        first_token_from_prefix=True,
-        aligned=True,
-    ),
+    "sdar", "qwen3", 151_936, 2048, 28, 16, 8, 128, 6144, 32_768, 1e-6, get_family("sdar").diffusion
 )
+FAST_DLLM_15B = replace(QWEN_15B, family="fast-dllm-v2", diffusion=get_family("fast-dllm-v2").diffusion)
 """The published shapes."""
 
 _MAX_ERROR = {torch.bfloat16: 1e-1, torch.float32: 1e-4}
