@@ -18,7 +18,6 @@ from server.report.realtime_client import connect_realtime, speak_turns
 from server.simulator.errors import ServerUnavailable
 from tests.fakes import FakeLanguageModel, LoudnessDetector
 from tests.real_time import retried_under_load
-from tests.server import live_server
 from tests.server.live_server import serving
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, to_pcm16
@@ -55,13 +54,12 @@ async def test_turns_through_the_page_are_answered_about_as_soon_as_over_a_bare_
 
 @retried_under_load(attempts=3)
 async def test_speaking_over_the_page_stops_it_and_the_next_response_is_another_one(
-    chromium: str, monkeypatch: pytest.MonkeyPatch
+    chromium: str,
 ) -> None:
     words = [f" word{n}" for n in range(40)]
-    monkeypatch.setattr(live_server, "FakeLanguageModel", partial(FakeLanguageModel, words))
     (turn,) = spoken_turns(1)
     overlap = Overlap("over it", turn.audio, turn.speech_start_ms, turn.speech_end_ms, 500.0, True)
-    with serving() as address:
+    with serving(new_language_model=partial(FakeLanguageModel, words)) as address:
         connect = partial(connect_page, f"ws://{address}/v1/realtime", browser=chromium)
         (measurement,) = await speak_turns(connect, [replace(turn, overlap=overlap)])
     assert measurement.barge_in_stop_ms is not None and 0 < measurement.barge_in_stop_ms < turn.speech_end_ms
