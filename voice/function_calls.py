@@ -13,7 +13,8 @@ from typing import Protocol
 
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
-from voice.language_model import Message, ToolCall, ToolCallDelta
+from voice.language_model import LanguageModel, Message, ToolCall, ToolCallDelta
+from voice.response_options import ResponseOptions, choice_after_output
 from voice.tool_runs import MakeCall, ToolRuns
 from voice.tools import HOLDING_PHRASE, ToolOutput
 from voice.turn_metrics import ToolStep
@@ -135,6 +136,22 @@ class FunctionCalls:
         if call.done and call.own and self._runs is not None and self._runs.may_start_early(call.name):
             self._run(call)
 
+    def read_ahead(self, language_model: LanguageModel, options: ResponseOptions, text: str) -> None:
+        """Let the language model read the calls of this step while the client runs its functions. The response to their
+        outputs then reads only those. Calls of the conversation's own tools need that less: they return at once, or are
+        bridged by a phrase.
+
+        Args:
+            text: of the step, before its calls.
+        """
+        if any(not call.own for call in self._step.values()):
+            choice = choice_after_output(options.tool_choice)
+            language_model.prepare([*self._prompt, self._message(text)], tools=options.tools, tool_choice=choice)
+
+    def _message(self, text: str = "") -> Message:
+        """This step, for the language model."""
+        return Message("assistant", text, tuple(call.as_tool_call for call in self._step.values()))
+
     def add_confirmed(self, confirmed: MakeCall) -> None:
         """Make a call to which the user has agreed."""
         call = self._step[0] = self._new_call(confirmed.name)
@@ -196,7 +213,7 @@ class FunctionCalls:
         calls = list(self._step.values())
         if not calls or not all(call.own and call.done for call in calls):
             return None
-        messages = [Message("assistant", "", tuple(call.as_tool_call for call in calls))]
+        messages = [self._message()]
         for call in calls:
             await call.running.wait()
             assert call.output is not None

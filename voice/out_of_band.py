@@ -68,7 +68,7 @@ class OutOfBandResponses:
         self._active[response_id] = (response, language_model)
         self._emit(events.ResponseStarted(response_id, request.settings.speak, in_conversation=False, tag=request.tag))
         sending = response.release(response_id, None, self._clock())
-        sending.add_done_callback(lambda _: self._active.pop(response_id, None))
+        sending.add_done_callback(lambda _: self._forget(response_id))
         self._spawn(self._generate(response, language_model, request, messages))
 
     async def _generate(
@@ -81,6 +81,11 @@ class OutOfBandResponses:
         prompt = await messages()
         if not response.done:
             response.generate(language_model, prompt, request.settings.deadline)
+
+    def _forget(self, response_id: str) -> None:
+        """A response has ended, and with it what its language model read ahead."""
+        if response_id in self._active:
+            self._active.pop(response_id)[1].cancel()
 
     def cancel(self, response_id: str) -> bool:
         """Stop a response; whether it was in progress."""

@@ -23,7 +23,7 @@ from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import AddItem, FunctionCalls
 from voice.history import FunctionCall, Item, Span, new_id
 from voice.language_model import LanguageModel, Message, Progress
-from voice.response_options import ResponseOptions
+from voice.response_options import ResponseOptions, choice_after_output
 from voice.speech_models import SpeechModels
 from voice.tool_runs import MakeCall, Say, ToolRuns
 from voice.tool_waits import wait_for_outputs
@@ -298,8 +298,9 @@ class Response:
         number: int,
     ) -> None:
         """One step of the language model; `number` counts from 1."""
-        options, tool_choice = self._options, self._options.tool_choice
-        if number == _MAX_STEPS or (number > 1 and tool_choice != "auto"):  # a required call has been made
+        options, text = self._options, ""
+        tool_choice = options.tool_choice if number == 1 else choice_after_output(options.tool_choice)
+        if number == _MAX_STEPS:
             tool_choice = "none"
         stream = language_model.reply(
             messages,
@@ -314,17 +315,16 @@ class Response:
         steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:
             self.metrics.steps, self.metrics.tokens = steps + progress.step, tokens + progress.tokens
-            self.metrics.prompt_tokens, self.metrics.cached_tokens = (
-                progress.prompt_tokens,
-                progress.cached_tokens,
-            )
+            self.metrics.prompt_tokens, self.metrics.cached_tokens = progress.prompt_tokens, progress.cached_tokens
             self._finish_reason = progress.finished
             self._take_text(progress.committed, on_text, progress)
+            text += progress.committed
             if progress.tool_calls:
                 self._text_first = self._has_text if not self._calls else self._text_first
                 for delta in progress.tool_calls:
                     self._calls.add(delta)
                 self._on_calls()
+        self._calls.read_ahead(language_model, options, text.strip())
 
     def _take_text(self, committed: str, on_text: _OnText, progress: Progress | None = None) -> None:
         """Take more of the text: from the language model, or ready-made."""

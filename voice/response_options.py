@@ -30,3 +30,8 @@ class ResponseOptions:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
     effort: Effort | None = None
+
+
+def choice_after_output(choice: ToolChoice) -> ToolChoice:
+    """The choice for what follows a call: where one was required, it has been made, and its output is to be spoken."""
+    return "auto" if choice == "auto" else "none"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from voice import events
 from voice.playback import SessionSettings
 from voice.response import Response
+from voice.response_options import choice_after_output
 from voice.response_request import ResponseRequest
 
 
@@ -47,8 +48,7 @@ class UnpromptedResponses:
     def next_request(self, settings: SessionSettings) -> ResponseRequest | None:
         """The response to start now, as both sides are silent."""
         if self._has_result:
-            choice = settings.tool_choice
-            return ResponseRequest(replace(settings, tool_choice="auto" if choice == "auto" else "none"))
+            return ResponseRequest(replace(settings, tool_choice=choice_after_output(settings.tool_choice)))
         if self._announcements and self._current is None:
             return ResponseRequest(settings, text=self._announcements[0].text)
         return None

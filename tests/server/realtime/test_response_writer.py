@@ -82,6 +82,8 @@ def test_a_spoken_turn_with_a_function_call_sends_its_events_in_the_order_that_c
     assert [message.role for message in prompt] == ["system", "user", "assistant", "tool"]
     assert [(one.name, one.arguments) for one in prompt[2].tool_calls] == [("get_weather", ARGUMENTS)]
     assert (prompt[3].content, prompt[3].tool_call_id) == ("Rain.", prompt[2].tool_calls[0].id)
+    read_while_the_client_worked = [each for each in client.language_model.prepared if each[-1].role == "assistant"]
+    assert read_while_the_client_worked == [prompt[:3]]
 
 
 def test_text_and_a_call_of_one_response_are_two_items_and_the_call_does_not_wait_for_the_audio() -> None:
