@@ -15,7 +15,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.language_model import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
+from voice.language_model import Effort, Grammar, Message, OfferedTools, Tool, ToolChoice, Truncation
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
@@ -168,6 +168,7 @@ class FakeLanguageModel:
     words_before_calls: int = 0
     choices: list[ToolChoice] = field(default_factory=list)
     efforts: list[Effort | None] = field(default_factory=list)
+    grammars: list[Grammar | None] = field(default_factory=list)
     truncation: Truncation = field(default_factory=Truncation)
     offered: list[OfferedTools | None] = field(default_factory=list)
 
@@ -182,11 +183,13 @@ class FakeLanguageModel:
         offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
+        grammar: Grammar | None = None,
     ) -> AsyncIterator[FakeProgress]:
         self.offered.append(offered)
         self.prompts.append(list(messages))
         self.choices.append(tool_choice)
         self.efforts.append(effort)
+        self.grammars.append(grammar)
         forced = tool_choice not in ("auto", "none")
         if tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
             for word in self.words[: self.words_before_calls]:
@@ -224,6 +227,9 @@ class FakeLanguageModel:
         for tool in tools:
             if tool.parameters.get("type", "object") != "object":
                 raise ValueError(f"the parameters of {tool.name!r} are not an object")
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        pass
 
     async def turn_completion(self, text: str) -> float | None:
         return self.completion

@@ -21,7 +21,7 @@ LAYERS = {
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "server": [
         ["openmp"],
-        ["auth", "storage"],
+        ["auth", "storage", "response_format"],
         ["observability", "access", "tools"],
         ["context"],
         ["simulator", "operations"],

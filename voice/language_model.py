@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,10 @@ class OfferedTools:
 
 Effort = Literal["low", "medium", "high"]
 """How much work goes into a response."""
+
+
+Grammar: TypeAlias = Any
+"""A form that a response must have, in the language model's own terms: it is passed on and never read here."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,7 @@ class LanguageModel(Protocol):
         offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
+        grammar: Grammar | None = None,
     ) -> AsyncIterator[Progress]:
         """Generate the response: text or function calls.
 
@@ -185,6 +190,7 @@ class LanguageModel(Protocol):
                 stays the same.
             parallel_tool_calls: whether it may make more than one call.
             effort: how much work to put into it; the model's own measure if None.
+            grammar: what its text must follow; None for any text.
         """
         ...
 
@@ -200,6 +206,14 @@ class LanguageModel(Protocol):
 
         Raises:
             ValueError: one of them has a schema that cannot be enforced. An attribute `path` names the place.
+        """
+        ...
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Check that responses can be held to a grammar. May take a second the first time.
+
+        Raises:
+            ValueError: they cannot. An attribute `path` names the place in the grammar.
         """
         ...
 

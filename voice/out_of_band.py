@@ -55,7 +55,7 @@ class OutOfBandResponses:
                 f"{len(self._active)} responses with `conversation: none` are in progress: wait for one to end",
             )
         response = Response(
-            request.settings.response_options,
+            request.settings,
             TurnMetrics(new_id("turn")),
             self._speech_models,
             self._emit,

@@ -14,32 +14,24 @@ from voice.clause_pace import ClausePace
 from voice.function_calls import AddItem
 from voice.history import History, new_id
 from voice.instructions import INSTRUCTIONS
-from voice.language_model import Effort, LanguageModel, Message, Tool, ToolChoice, Truncation
+from voice.language_model import LanguageModel, Message, Truncation
 from voice.response import Response
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.tool_runs import ToolRuns
-from voice.tts import DEFAULT_VOICE
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
 
 
 @dataclass(frozen=True)
-class SessionSettings:
-    """Settings that a client may choose for its conversation.
+class SessionSettings(ResponseOptions):
+    """Settings that a client may choose for its conversation: the options of its responses, and how it proceeds.
 
     Attributes:
         language: of the user, as a two-letter code.
         word_details: whether final transcripts come with the times and probabilities of their words.
         detect_turns: whether silence ends a turn; otherwise the client commits turns.
         read_ahead: whether the language model reads along; it need not where nobody will request a response.
-        speak: whether responses are spoken; otherwise they are written.
-        voice: name of the voice that speaks.
-        speed: speaking rate of the voice, 1 is its own.
-        max_tokens: maximum length of a response, None for what the context leaves.
-        tools: the functions that a response may call.
-        parallel_tool_calls: whether one response may make more than one call.
-        effort: how much work the language model puts into a response; None for its own measure.
         truncation: what happens when the conversation outgrows the language model's context.
     """
 
@@ -49,29 +41,7 @@ class SessionSettings:
     word_details: bool = False
     detect_turns: bool = True
     read_ahead: bool = True
-    speak: bool = True
-    voice: str = DEFAULT_VOICE
-    speed: float = 1.0
-    max_tokens: int | None = None
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    parallel_tool_calls: bool = False
-    effort: Effort | None = None
     truncation: Truncation = field(default_factory=Truncation)
-
-    @property
-    def response_options(self) -> ResponseOptions:
-        """The options of a response under these settings."""
-        return ResponseOptions(
-            self.speak,
-            self.voice,
-            self.speed,
-            self.max_tokens,
-            self.tools,
-            self.tool_choice,
-            self.parallel_tool_calls,
-            self.effort,
-        )
 
     @property
     def deadline(self) -> float | None:
@@ -127,7 +97,7 @@ class Playback:
         """A new response, buffered until `start`. It says `text`, or what the language model decides."""
         on_first_audio = partial(self._on_event, FirstAudioSent())
         return Response(
-            settings.response_options,
+            settings,
             metrics,
             self._speech_models,
             self._emit,

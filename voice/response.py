@@ -311,6 +311,7 @@ class Response:
             offered=self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None,
             parallel_tool_calls=options.parallel_tool_calls,
             effort=options.effort,
+            grammar=options.grammar,
         )
         steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voice.language_model import Effort, Tool, ToolChoice
+from voice.language_model import Effort, Grammar, Tool, ToolChoice
 from voice.tts import DEFAULT_VOICE
 
 
@@ -20,6 +20,7 @@ class ResponseOptions:
         tools: the functions that it may call.
         parallel_tool_calls: whether it may make more than one call.
         effort: how much work the language model puts into it; None for its own measure.
+        grammar: what it must follow; None for any text.
     """
 
     speak: bool = True
@@ -30,6 +31,7 @@ class ResponseOptions:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
     effort: Effort | None = None
+    grammar: Grammar | None = None
 
 
 def choice_after_output(choice: ToolChoice) -> ToolChoice:

@@ -202,6 +202,14 @@ class Conversation:
         """
         check_tools(self._engine.model, tools)
 
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Check that responses can be held to this grammar. The first time in a process it takes about a second.
+
+        Raises:
+            InvalidGrammar: they cannot; the path is a place in the grammar.
+        """
+        self._engine.model.grammars.compile(grammar)
+
     def prepare(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
     ) -> None:

@@ -26,7 +26,13 @@ from server.chat_completions.generation import (
 )
 from server.chat_completions.logprobs import chat_logprobs
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import check_model, conversation_messages, reply_options, samplings
+from server.chat_completions.requests import (
+    check_format,
+    check_model,
+    conversation_messages,
+    reply_options,
+    samplings,
+)
 from server.chat_completions.schema import ChatCompletionRequest
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
 from voice.language_model import ToolCallDelta
@@ -101,6 +107,7 @@ class ChatCompletions:
     async def _updates(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Update]]:
         """What each choice generates, as it comes."""
         with self._limit.slot():
+            await check_format(self._engine, body.response_format, "response_format")
             messages, planned = await add_plan(
                 self._engine, conversation_messages(body.messages), body.reasoning_effort
             )

@@ -221,10 +221,8 @@ def api_errors() -> Iterator[None]:
 
 
 def _param(error: ValueError) -> str | None:
-    """The field that an error is about: a place in a tool's parameters, or in the form of the answer."""
-    if not isinstance(error, InvalidGrammar):
-        return None
-    return error.path if error.path.startswith("tools[") else f"response_format.{error.path}".rstrip(".")
+    """The field that an error is about, if it is a place in a tool's parameters."""
+    return error.path if isinstance(error, InvalidGrammar) and error.path.startswith("tools[") else None
 
 
 def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex, csv, xml
+from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
+from model.engine.engine import Engine
 from server.chat_completions.errors import APIError
-from server.chat_completions.schema import AnswerForm, ChatCompletionRequest, ChatMessage, SamplingFields
+from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, SamplingFields
+from server.response_format import AnyFormat
 from voice.language_model import Message, NamedTool, Tool, ToolCall
 
 ANY_MODEL = "rejoinder"
@@ -45,7 +48,7 @@ def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
 
 def reply_options(body: ChatCompletionRequest) -> dict[str, Any]:
     """The arguments of `Conversation.reply` for tools, the form of the answer and log probabilities."""
-    options: dict[str, Any] = {"grammar": answer_grammar(body.response_format)}
+    options: dict[str, Any] = {"grammar": body.response_format.as_grammar if body.response_format else None}
     if body.logprobs:
         options["top_log_probabilities"] = body.top_logprobs or 0
     if body.tools:
@@ -64,22 +67,18 @@ def function_tool(name: str, description: str | None, parameters: dict[str, Any]
     return Tool(name, description or "", parameters) if parameters is not None else Tool(name, description or "")
 
 
-def answer_grammar(form: AnswerForm | None) -> Grammar | None:
-    """What the answer must follow; None for any text."""
-    if form is None or form.type == "text":
-        return None
-    if form.schema_given is not None:
-        return JSONSchema(form.schema_given)
-    if form.grammar is not None:
-        definition = form.grammar.definition
-        return Lark(definition) if form.grammar.syntax == "lark" else Regex(definition)
-    if form.choices is not None:
-        return Choice(tuple(form.choices))
-    if form.csv is not None:
-        return csv(form.csv.columns, form.csv.max_rows)
-    if form.xml is not None:
-        return xml(form.xml.root, form.xml.children, form.xml.max_records)
-    return JSONObject()
+async def check_format(engine: Engine, wanted: AnyFormat | None, field: str) -> None:
+    """Raise APIError if an answer of this form cannot be enforced, before anything is generated.
+
+    Args:
+        field: the request's field with the form.
+    """
+    if wanted is None or (grammar := wanted.as_grammar) is None:
+        return
+    try:
+        await asyncio.to_thread(engine.model.grammars.compile, grammar)
+    except InvalidGrammar as error:
+        raise APIError(400, str(error), f"{field}.{wanted.path_of(error.path)}", "invalid_value") from None
 
 
 def samplings(body: SamplingFields, default: Sampling, choices: int) -> list[Sampling]:

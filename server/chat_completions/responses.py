@@ -22,7 +22,7 @@ from server.chat_completions.generation import (
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import answer_grammar, check_model, function_tool
+from server.chat_completions.requests import check_format, check_model, function_tool
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
@@ -95,6 +95,7 @@ class Responses:
         """Every event of a response. The last one holds it complete."""
         with self._limit.slot():
             messages = self._conversation(body)
+            await check_format(self._engine, body.text.format, "text.format")
             effort = body.reasoning.effort if body.reasoning else None
             asked, planned = await add_plan(self._engine, messages, effort)
             response = _response_object(body, self._model)
@@ -169,7 +170,7 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
 
 def _reply_options(body: ResponseRequest) -> dict[str, Any]:
     """The arguments of `Conversation.reply` for tools, the form of the text and log probabilities."""
-    options: dict[str, Any] = {"grammar": answer_grammar(body.text.format)}
+    options: dict[str, Any] = {"grammar": body.text.format.as_grammar}
     if body.wants_logprobs:
         options["top_log_probabilities"] = body.top_logprobs or 0
     if body.tools:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from server.chat_completions.schema import AnswerForm, ContentPart, ReasoningEffort, StrictModel
+from server.chat_completions.schema import ContentPart, ReasoningEffort, StrictModel
+from server.response_format import AnyFormat
 
 
 class InputItem(StrictModel):
@@ -52,7 +53,7 @@ class NamedFunctionChoice(StrictModel):
     name: str
 
 
-class TextFormat(AnswerForm):
+class TextFormat(AnyFormat):
     """What the text must look like."""
 
     name: str = "answer"
@@ -60,7 +61,8 @@ class TextFormat(AnswerForm):
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
 
-    NEEDED: ClassVar[dict[str, str]] = {**AnswerForm.NEEDED, "json_schema": "schema_"}
+    NEEDED: ClassVar[dict[str, str]] = {**AnyFormat.NEEDED, "json_schema": "schema_"}
+    SCHEMA_PATH: ClassVar[str] = "schema"
 
     @property
     def schema_given(self) -> dict[str, Any] | None:

@@ -5,9 +5,11 @@ Types and ranges only. Source: the openai-python SDK's `types/chat` and Inceptio
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from server.response_format import ResponseFormat
 
 MAX_CHOICES = 8
 """Choices of one request; they are generated at the same time."""
@@ -15,9 +17,6 @@ MAX_CHOICES = 8
 MAX_STOP_SEQUENCES = 16
 
 ReasoningEffort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh"]
-
-XMLName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
-"""The name of an XML element."""
 
 
 class StrictModel(BaseModel):
@@ -121,75 +120,6 @@ class NamedToolChoice(StrictModel):
 
     type: Literal["function"]
     function: NamedFunction
-
-
-class JSONSchemaFormat(StrictModel):
-    """A JSON schema that the answer must match. `strict` makes no difference: every schema is enforced."""
-
-    name: str = "answer"
-    description: str | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class GrammarFormat(StrictModel):
-    """A grammar that the answer must match."""
-
-    syntax: Literal["lark", "regex"]
-    definition: str
-
-
-class CSVFormat(StrictModel):
-    """Comma-separated values with a header and at least one row."""
-
-    columns: list[str] = Field(min_length=1, max_length=64)
-    max_rows: int = Field(1000, ge=1, le=1000)
-
-
-class XMLFormat(StrictModel):
-    """An XML element whose children contain text only; with more than one record, in elements `item`."""
-
-    root: XMLName
-    children: list[XMLName] = Field(min_length=1, max_length=64)
-    max_records: int = Field(1, ge=1, le=1000)
-
-
-class AnswerForm(StrictModel):
-    """What an answer must look like, but for JSON schemas, which chat completions and responses write differently.
-    `grammar`, `choice`, `csv` and `xml` are extensions."""
-
-    type: Literal["text", "json_object", "json_schema", "grammar", "choice", "csv", "xml"] = "text"
-    grammar: GrammarFormat | None = None
-    choices: list[str] | None = Field(None, min_length=1, max_length=256)
-    csv: CSVFormat | None = None
-    xml: XMLFormat | None = None
-
-    NEEDED: ClassVar[dict[str, str]] = {"grammar": "grammar", "choice": "choices", "csv": "csv", "xml": "xml"}
-    """The field that each type needs."""
-
-    @model_validator(mode="after")
-    def _has_its_field(self) -> Self:
-        for type_, name in self.NEEDED.items():
-            if (getattr(self, name) is not None) != (self.type == type_):
-                raise ValueError(f"the type {type_!r}, and no other, needs the field {name.rstrip('_')!r}")
-        return self
-
-    @property
-    def schema_given(self) -> dict[str, Any] | None:
-        """The JSON schema, if there is one."""
-        return None
-
-
-class ResponseFormat(AnswerForm):
-    """What a chat completion must look like."""
-
-    json_schema: JSONSchemaFormat | None = None
-
-    NEEDED: ClassVar[dict[str, str]] = {**AnswerForm.NEEDED, "json_schema": "json_schema"}
-
-    @property
-    def schema_given(self) -> dict[str, Any] | None:
-        return None if self.json_schema is None else self.json_schema.schema_
 
 
 class StreamOptions(StrictModel):

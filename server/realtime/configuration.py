@@ -72,6 +72,8 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
         current = config.model_dump() if config.type == "realtime" else _default_realtime(config)
         defaults = SessionConfig().model_dump()
         patch = {name: defaults.get(name) if value is None else value for name, value in patch.items()}
+        if "response_format" in patch:
+            current["response_format"] = None  # the properties of two schemas are not to be merged
         updated = SessionConfig.model_validate(_merge(current, patch))
     except ValidationError as error:
         message, code, param = first_error(error)
@@ -110,7 +112,12 @@ def _transcription_config(config: SessionConfig, patch: dict[str, Any]) -> Sessi
 def session_object(config: SessionConfig) -> dict[str, Any]:
     """The configuration as the session object reports it, without the secrets of MCP servers."""
     if config.type == "realtime":
-        return config.model_dump(exclude={"tools": {"__all__": {"headers", "authorization"}}})
+        dumped = config.model_dump(
+            exclude={"tools": {"__all__": {"headers", "authorization"}}, "response_format": True}
+        )
+        if config.response_format is not None:  # an extension, which only clients that use it need to know
+            dumped["response_format"] = config.response_format.model_dump(exclude_none=True)
+        return dumped
     audio = {"input": config.audio.input.model_dump()}
     return {"type": "transcription", "audio": audio, "include": config.include}
 
@@ -124,9 +131,7 @@ def response_config(config: SessionConfig, params: ResponseCreateParams) -> Sess
 def after_output(config: SessionConfig) -> SessionConfig:
     """The configuration of a response to a function's output, if its request does not choose. A session that requires
     calls does not require one here: the output would never be spoken."""
-    if config.tool_choice in ("auto", "none"):
-        return config
-    return config.model_copy(update={"tool_choice": "none"})
+    return config if config.tool_choice == "auto" else config.model_copy(update={"tool_choice": "none"})
 
 
 def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]] | None = None) -> SessionSettings:
@@ -165,6 +170,7 @@ def session_settings(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Too
         tool_choice=choice,
         parallel_tool_calls=config.parallel_tool_calls,
         effort=None if effort is None else _EFFORTS[effort],
+        grammar=None if config.response_format is None else config.response_format.as_grammar,
         truncation=_truncation(config),
     )
 

@@ -43,6 +43,7 @@ from server.realtime.items import (
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.validation import first_error
+from server.response_format import ResponseFormat
 from server.tools.server_tools import ServerTools
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
@@ -296,6 +297,8 @@ class RealtimeConversation:
         self._check_voice_change(config, "session")
         if config.tools != self._config.tools:
             await self._check_tools(config, "session")
+        if config.response_format != self._config.response_format:
+            await self._check_format(config.response_format, "session")
         was_resumable = self.resumable
         self._config = self._writer.config = config
         self._connect_mcp_servers(config)
@@ -331,8 +334,17 @@ class RealtimeConversation:
         try:
             await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
         except ValueError as error:
-            path = re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", "tools"))
-            raise InvalidEvent(str(error), param=f"{param}.{path}") from None
+            raise InvalidEvent(str(error), param=f"{param}.{_path(error) or 'tools'}") from None
+
+    async def _check_format(self, wanted: ResponseFormat | None, param: str) -> None:
+        """Check that the language model can write responses of this form."""
+        if wanted is None or (grammar := wanted.as_grammar) is None:
+            return
+        try:
+            await asyncio.to_thread(self._language_model.check_grammar, grammar)
+        except ValueError as error:
+            path = f"{param}.response_format.{wanted.path_of(_path(error))}"
+            raise InvalidEvent(str(error), param=path) from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
         if isinstance(client_event.item, McpApprovalResponseItem):
@@ -436,6 +448,8 @@ class RealtimeConversation:
             self._check_voice_change(config, "response")
         if params.tools:
             await self._check_tools(config, "response")
+        if params.response_format is not None:
+            await self._check_format(params.response_format, "response")
         items = None if params.input is None else self._read_input(params.input)
         context = self.session.history.items if items is None else items
         if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
@@ -454,6 +468,11 @@ class RealtimeConversation:
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
         detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
         self._send(protocol.error_event(detail))
+
+
+def _path(error: ValueError) -> str:
+    """Where the language model found what it cannot enforce."""
+    return re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", ""))
 
 
 def _parse_json(text: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from server.realtime.session_config import (
     Tools,
     VoiceID,
 )
+from server.response_format import ResponseFormat
 
 
 def new_event_id() -> str:
@@ -60,6 +61,7 @@ class ResponseCreateParams(StrictModel):
     parallel_tool_calls: bool | None = None
     prompt: Prompt | None = None
     reasoning: Reasoning | None = None
+    response_format: ResponseFormat | None = None
     tool_choice: ToolChoice | None = None
     tools: Tools | None = None
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from server.response_format import ResponseFormat
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.instructions import INSTRUCTIONS
 from voice.timing import Timing
@@ -328,6 +329,8 @@ class SessionConfig(StrictModel):
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
+    response_format: ResponseFormat | None = None
+    """Extension: the form of every response."""
     # Specific to OpenAI's service: accepted, without effect.
     tracing: Literal["auto"] | Tracing | None = None
     prompt: Prompt | None = None

@@ -12,7 +12,17 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
-from voice.language_model import Effort, LanguageModel, Message, OfferedTools, Progress, Tool, ToolChoice, Truncation
+from voice.language_model import (
+    Effort,
+    Grammar,
+    LanguageModel,
+    Message,
+    OfferedTools,
+    Progress,
+    Tool,
+    ToolChoice,
+    Truncation,
+)
 
 MAX_TOOLS = 10
 """Tools that a prompt may have before some are selected. The built-in ones are fewer."""
@@ -118,6 +128,7 @@ class SelectingLanguageModel:
         offered: OfferedTools | None = None,
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
+        grammar: Grammar | None = None,
     ) -> AsyncIterator[Progress]:
         """See `LanguageModel`."""
         return self._model.reply(
@@ -129,6 +140,7 @@ class SelectingLanguageModel:
             offered=offered,
             parallel_tool_calls=parallel_tool_calls,
             effort=effort,
+            grammar=grammar,
         )
 
     def prepare(
@@ -143,6 +155,10 @@ class SelectingLanguageModel:
     def check_tools(self, tools: Sequence[Tool]) -> None:
         """See `LanguageModel`."""
         self._model.check_tools(tools)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """See `LanguageModel`."""
+        self._model.check_grammar(grammar)
 
     def limit_context(self, truncation: Truncation) -> None:
         """See `LanguageModel`."""

@@ -130,7 +130,7 @@ def test_ready_grammars_for_tables_and_elements(client: OpenAI) -> None:
     [
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strange"}}}},
-            "response_format",
+            "response_format.json_schema.schema.type",
             "strange",
         ),
         ({"response_format": {"type": "json_schema"}}, "response_format", "'json_schema'"),
@@ -151,3 +151,10 @@ def test_bad_tools_and_formats_get_a_sentence(
         client.chat.completions.create(model="tiny", messages=QUESTION, **options)
     assert words in str(error.value)
     assert (error.value.param or "").startswith(param or "")
+
+
+def test_a_form_that_cannot_be_enforced_is_refused_before_a_stream_begins(client: OpenAI) -> None:
+    wanted: Any = {"type": "json_schema", "name": "x", "schema": {"properties": {"a": {"type": "strange"}}}}
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(model="tiny", input="hello", text={"format": wanted}, stream=True)
+    assert error.value.param == "text.format.schema.properties.a.type"
