@@ -17,7 +17,7 @@ ALLOWED = {"voice": {"voice"}, "model": {"model"}, "server": {"server", "voice",
 """Top-level packages, and which of them each may import."""
 
 LAYERS = {
-    "voice": [["audio"], [""]],
+    "voice": [["audio", "confirmation"], ["capture"], [""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "server": [
         ["openmp"],

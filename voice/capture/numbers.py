@@ -1,0 +1,136 @@
+"""Numbers as people say them and as a recognizer writes them: digit strings, quantities and ordinals. English."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {
+    word: number
+    for number, word in enumerate("zero one two three four five six seven eight nine".split())
+} | {"oh": 0, "o": 0, "nought": 0, "naught": 0, "nil": 0, "tree": 3, "fower": 4, "fife": 5, "niner": 9}  # fmt: skip
+_TEENS = {
+    word: number
+    for number, word in enumerate(
+        "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(), 10
+    )
+}
+_TENS = {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
+_REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
+_HOMOPHONES = {"to": "2", "too": "2", "for": "4", "won": "1", "ate": "8"}
+"""How a recognizer may write a digit. They count as digits only between other digits, or alone."""
+
+_ORDINALS = {
+    word: number
+    for number, word in enumerate(
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+        "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split(),
+        1,
+    )
+} | {"thirtieth": 30}
+
+_DIGIT_NAMES = "zero one two three four five six seven eight nine".split()
+
+
+def tokens(text: str) -> list[str]:
+    """Lower-case words and numbers in digits, in their order. Ordinals in digits ("15th") stay together; commas inside
+    numbers are dropped ("1,200")."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower().replace("’", "'"))
+    return re.findall(r"\d+(?:st|nd|rd|th)\b|\d+|[^\W\d_]+(?:'[^\W\d_]+)*|\+", plain)
+
+
+def spoken_digits(text: str) -> str:
+    """The digits in a text, in their order, with a plus sign in front if one is said: "double five, oh, twenty one" is
+    `55021`. Other words are ignored."""
+    found = tokens(text)
+    digits = [_digit_token(token) for token in found]
+    for i, token in enumerate(found):
+        if token in _HOMOPHONES and not digits[i]:
+            before, after = digits[i - 1] if i else True, digits[i + 1] if i + 1 < len(found) else True
+            digits[i] = bool(before and after)
+    out, i = "", 0
+    while i < len(found):
+        text_of, used = _digits_at(found, digits, i)
+        out, i = out + text_of, i + used
+    plus = "+" if re.match(r"[^\d+]*?(\+|\bplus\b)", text.lower()) and out else ""
+    return plus + out
+
+
+def _digit_token(token: str) -> bool:
+    return token.isdigit() or token in _UNITS or token in _TEENS or token in _TENS
+
+
+def _digits_at(found: list[str], digits: list[bool], i: int) -> tuple[str, int]:
+    """The digits that begin at token `i`, and how many tokens they take."""
+    token, following = found[i], found[i + 1] if i + 1 < len(found) else ""
+    if token in _REPEATS and following and digits[i + 1]:
+        repeated, used = _digits_at(found, digits, i + 1)
+        return repeated[:1] * _REPEATS[token] + repeated[1:], used + 1
+    if not digits[i]:
+        return "", 1
+    if token in _TENS:
+        unit = _UNITS.get(following, 0) if following not in ("o", "oh") else 0
+        return (str(_TENS[token] + unit), 2) if unit else (str(_TENS[token]), 1)
+    number = token if token.isdigit() else _HOMOPHONES.get(token) or str(_UNITS.get(token, _TEENS.get(token)))
+    if following in ("hundred", "thousand") and number != "0":
+        return number + ("00" if following == "hundred" else "000"), 2
+    return number, 1
+
+
+def cardinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
+    """The quantity that begins at token `start`, and the token after it: "a hundred and twenty" is 120. None if no
+    quantity begins there."""
+    total, current, i, last = 0, 0, start, ""
+    while i < len(found):
+        token = found[i]
+        if token.isdigit() and last in ("", "scale"):
+            current, last = current + int(token), "unit"
+        elif token in ("a", "an") and not last and found[i + 1 : i + 2] and found[i + 1] in _SCALES:
+            current, last = 1, "unit"
+        elif token in _UNITS and token not in ("o", "oh") and last in ("", "scale", "tens"):
+            current, last = current + _UNITS[token], "unit"
+        elif token in _TEENS and last in ("", "scale"):
+            current, last = current + _TEENS[token], "unit"
+        elif token in _TENS and last in ("", "scale"):
+            current, last = current + _TENS[token], "tens"
+        elif token in _SCALES and last:
+            if token == "hundred":
+                current *= 100
+            else:
+                total, current = total + current * _SCALES[token], 0
+            last = "scale"
+        elif token == "and" and last == "scale" and cardinal(found, i + 1) is not None:
+            pass
+        else:
+            break
+        i += 1
+    return (total + current, i) if last else None
+
+
+def ordinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
+    """The ordinal that begins at token `start` ("fifteenth", "twenty first", "15th"), and the token after it."""
+    if start >= len(found):
+        return None
+    token = found[start]
+    if match := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
+        return int(match[1]), start + 1
+    if token in _ORDINALS:
+        return _ORDINALS[token], start + 1
+    unit = _ORDINALS.get(found[start + 1], 0) if token in _TENS and start + 1 < len(found) else 0
+    return (_TENS[token] + unit, start + 2) if 1 <= unit <= 9 else None
+
+
+def with_numerals(text: str) -> str:
+    """The text with its tens in digits: "forty two" is "42", which two single digits are not."""
+    units = "|".join(word for word in _UNITS if word not in ("o", "oh", "zero", "tree", "nil"))
+    plain = re.sub(
+        rf"\b({'|'.join(_TENS)})(?:[ -]({units})\b)?",
+        lambda match: str(_TENS[match[1]] + (_UNITS[match[2]] if match[2] else 0)),
+        text.lower(),
+    )
+    return re.sub(rf"\b({'|'.join(_TEENS)})\b", lambda match: str(_TEENS[match[1]]), plain)
+
+
+def say_digits(digits: str) -> str:
+    """Digits as words: "five five zero"."""
+    return " ".join(_DIGIT_NAMES[int(digit)] if digit.isdigit() else "plus" for digit in digits)
