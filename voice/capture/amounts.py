@@ -11,6 +11,7 @@ from voice.capture.corrections import without_denial
 from voice.capture.field import Field, Progress
 from voice.capture.numbers import cardinal, tokens
 
+_UNITS = frozenset("dollar dollars euro euros pound pounds".split())
 _MINOR = frozenset("cent cents penny pennies pence p".split())
 
 
@@ -69,9 +70,8 @@ class Amount(Field[Decimal | None, Decimal]):
         cents = cardinal(found, start) if start < len(found) else None
         if found[end:start] and "point" in found[end:start] and cents is not None:
             return Decimal(f"{number}.{''.join(_decimals(found[start:]))}").quantize(Decimal("0.01"))
-        joined = following and not set(found[end:start]) - {"and", "dollars", "dollar", "euros", "euro", "pounds", "pound",
-                                                            *self.unit.split()}  # fmt: skip
-        if cents is not None and cents[0] < 100 and (joined or start == end):
+        joined = not set(found[end:start]) - {*_UNITS, "and", *self.unit.split()}
+        if cents is not None and cents[0] < 100 and joined:
             return _amount(number, cents[0])
         return _amount(number, 0)
 

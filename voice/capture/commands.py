@@ -1,4 +1,4 @@
-"""What callers say to the dialogue itself rather than as a value: yes and no, "start over", "say that again". English."""
+"""What callers say to the dialogue itself, rather than as a value: yes, no, "start over", "say that again". English."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class Command(Enum):
 _COMMANDS = {
     Command.START_OVER: r"(let's |let me |can (i|we) |i want to |i'd like to )?(start (over|again|from the beginning)|"
     r"begin again|try (that )?again|from the (beginning|start|top)|scratch that|clear (it|that|everything))",
-    Command.REPEAT: r"((can|could|would) you )?(please )?(repeat|say) (that|it|this|the question)?( again| please| once "
-    r"more)*|(i beg your )?pardon( me)?|what( was that| did you say)?|sorry|come again|i (didn't|did not|couldn't) "
-    r"(hear|catch|get|understand) (that|you|it)|what do you have( so far)?",
+    Command.REPEAT: r"((can|could|would) you )?(please )?(repeat|say) (that|it|this|the question)?"
+    r"( again| please| once more)*|(i beg your )?pardon( me)?|what( was that| did you say)?|sorry|come again|"
+    r"i (didn't|did not|couldn't) (hear|catch|get|understand) (that|you|it)|what do you have( so far)?",
     Command.WAIT: r"hold on|(just )?(a|one) (second|moment|minute|sec)|wait( (a|one) (second|moment|minute|sec))?|"
     r"let me (see|check|think|look)( it up| that up)?|give me a (second|moment|minute|sec)|hang on",
     Command.DONE: r"that's (it|all|everything)|that is (it|all|everything)|done|i'm done|finished|end of (the )?number",
     Command.SKIP: r"skip( it| that| this)?|none|i (don't|do not) (have|want to give) (one|an?y?|that|you)( [a-z-]+)*|"
     r"i('d| would) rather not( say)?|not applicable",
     Command.CANCEL: r"cancel( (it|that|this|everything|the [a-z]+))?|never ?mind|forget (it|that|about it)|stop|quit|"
-    r"i (want|would like|need) to (stop|cancel|quit)|(can i |let me |i (want|need|would like) to )?(speak|talk) (to|with) "
-    r"(a|an|someone|somebody|the).*|operator|representative|goodbye|bye( bye)?",
+    r"i (want|would like|need) to (stop|cancel|quit)|"
+    r"(can i |let me |i (want|need|would like) to )?(speak|talk) (to|with) (a|an|someone|somebody|the).*|"
+    r"operator|representative|goodbye|bye( bye)?",
 }
 _COURTESY = re.compile(r"^(?:(?:no|oh|okay|ok|well|um|uh|please|actually|sorry)\b[,. ]+)+|[,. ]+(?:please|now|for me)$")
 _FILLERS = frozenset("um uh er erm uhm hm hmm mm mmm mhm mm-hmm mhmm uh-huh uhhuh ah huh".split())

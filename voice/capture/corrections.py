@@ -57,7 +57,8 @@ _ADD = re.compile(
 _DENIAL = re.compile(
     r"^(?:(?:no|nope|nah|wait|sorry|oh|well|um|uh|actually|hold on|almost|not quite|wrong|incorrect|yes|yeah|but|"
     r"that's wrong|that is wrong|that's not right|that is not right|that's not correct|that's incorrect|"
-    r"that is incorrect|it's wrong|it isn't|it's not|it is not|that's not it|that isn't right|i said|i meant|i think)\b[ ,.;:!-]*)+"
+    r"that is incorrect|it's wrong|it isn't|it's not|it is not|that's not it|that isn't right|"
+    r"i said|i meant|i think)\b[ ,.;:!-]*)+"
 )
 
 

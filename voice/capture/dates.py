@@ -193,7 +193,7 @@ def _may_is_a_month(found: list[str], i: int) -> bool:
 
 
 def _spoken_year(found: list[str], i: int) -> tuple[int, int] | None:
-    """A year: "2027", "twenty twenty seven", "nineteen eighty four", "two thousand and five"; and the token after it."""
+    """A year ("2027", "twenty twenty seven", "two thousand and five"), and the token after it."""
     if re.fullmatch(r"(19|20)\d\d", found[i]):
         return int(found[i]), i + 1
     century = cardinal(found[: i + 1], i)

@@ -12,12 +12,12 @@ from voice.capture.letters import say_letters, spelled_letters
 from voice.capture.numbers import spoken_digits, with_numerals
 
 _CARRIER = re.compile(
-    r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|it's|it is|that's|"
-    r"that is|you can (?:write|send it) to|that would be)?[,: ]*"
+    r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|"
+    r"it's|it is|that's|that is|you can (?:write|send it) to|that would be)?[,: ]*"
 )
 _ASIDES = re.compile(
-    r"\b(?:all (?:in )?(?:lower ?case|one word|together)|(?:in )?(?:lower|upper) ?case|no spaces?|without (?:a )?spaces?|"
-    r"capital|the letters?|the word|the numbers?|sign|symbol)\b"
+    r"\b(?:all (?:in )?(?:lower ?case|one word|together)|(?:in )?(?:lower|upper) ?case|no spaces?|"
+    r"without (?:a )?spaces?|capital|the letters?|the word|the numbers?|sign|symbol)\b"
 )
 _SYMBOLS = {
     "dot": ".", "period": ".", "point": ".", "underscore": "_", "dash": "-", "hyphen": "-", "minus": "-", "plus": "+",

@@ -9,8 +9,8 @@ from voice.capture.numbers import spoken_digits
 RADIO_ALPHABET = dict(
     zip(
         "abcdefghijklmnopqrstuvwxyz",
-        "Alpha Bravo Charlie Delta Echo Foxtrot Golf Hotel India Juliet Kilo Lima Mike November Oscar Papa Quebec Romeo "
-        "Sierra Tango Uniform Victor Whiskey X-ray Yankee Zulu".split(),
+        "Alpha Bravo Charlie Delta Echo Foxtrot Golf Hotel India Juliet Kilo Lima Mike November Oscar Papa Quebec "
+        "Romeo Sierra Tango Uniform Victor Whiskey X-ray Yankee Zulu".split(),
         strict=True,
     )
 )
@@ -32,7 +32,8 @@ _LETTER_NAMES = {
 _REPEATS = {"double": 2, "triple": 3}
 _SILENT = frozenset("capital uppercase lowercase letter small the and then comma".split())
 _AS_IN = re.compile(
-    r"\b(?P<letter>[^\W\d_]{1,5})[,.]? (?:(?:as|is|like|has) in|as for|as|for|like)(?: an?| the)? (?P<word>[^\W\d_]{2,})"
+    r"\b(?P<letter>[^\W\d_]{1,5})[,.]? (?:(?:as|is|like|has) in|as for|as|for|like)(?: an?| the)? "
+    r"(?P<word>[^\W\d_]{2,})"
 )
 _SYMBOLS = {"hyphen": "-", "dash": "-", "apostrophe": "'", "space": " "}
 

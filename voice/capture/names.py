@@ -18,8 +18,8 @@ _CARRIER = re.compile(
     re.IGNORECASE,
 )
 _NOT_NAMES = frozenset(
-    "what why how who where when can could do does did don't not the a this that is are was have please know name spell "
-    "sorry hello hi yes no okay ok sure thanks thank repeat you your it my i we".split()
+    "what why how who where when can could do does did don't not the a this that is are was have please know name "
+    "spell sorry hello hi yes no okay ok sure thanks thank repeat you your it my i we".split()
 )
 """Words that a text has which is no name."""
 
