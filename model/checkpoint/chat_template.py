@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
 from jinja2 import TemplateError, TemplateSyntaxError
@@ -31,6 +32,8 @@ _TOOLS = (
     'tags:\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
 )
 """How Qwen's and Hermes's templates declare tools, for templates that know none."""
+
+_ANSWER_WITH_OUTPUTS = "Answer the user with this in one short sentence."
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -164,6 +167,15 @@ class ChatTemplate:
                 ids += self._tokenizer.encode_template(part)
         return ids
 
+    @cached_property
+    def takes_notes(self) -> bool:
+        """Whether a conversation may have a system message after the first message of the user."""
+        asked, note = TextMessage("user", "a"), TextMessage("system", "b")
+        try:
+            return self.encode([asked, note]) != self.encode([asked])
+        except ValueError:
+            return False
+
 
 def _rendered(message: Message, placeholder: Callable[[str], str], escape: Callable[[Any], Any]) -> dict[str, Any]:
     """A message as templates expect it."""
@@ -212,6 +224,28 @@ def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
         instructions = plain.pop(0).content + "\n\n" if plain and plain[0].role == "system" else ""
         plain.insert(0, TextMessage("system", instructions + text))
     return plain
+
+
+def with_noted_outputs(messages: Sequence[Message]) -> list[Message]:
+    """The same conversation for a model that was not taught the template's form of calls and outputs: what functions
+    returned, as notes of the system. In the template's form such a model talks about functions and JSON, instead of
+    answering with the result."""
+    noted: list[Message] = []
+    names: dict[str | None, str] = {}
+    outputs: list[str] = []
+    for message in [*messages, None]:
+        if message is not None and message.role == "tool":
+            outputs.append(f"Result of {names.get(message.tool_call_id, 'the function')}: {message.content}")
+            continue
+        if outputs:
+            noted.append(TextMessage("system", "\n".join([*outputs, _ANSWER_WITH_OUTPUTS])))
+            outputs = []
+        if message is None:
+            break
+        names.update((call.id, call.name) for call in message.tool_calls)
+        if message.content or not message.tool_calls:
+            noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
+    return noted
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:

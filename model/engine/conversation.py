@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from model.checkpoint.chat_template import Message, TextMessage
+from model.checkpoint.chat_template import Message, TextMessage, with_noted_outputs
 from model.decode.constraint import Constraint
 from model.decode.decoding import DecodingStrategy, generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
@@ -154,7 +154,7 @@ class Conversation:
                 offered=offered,
             )
         options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
-        declarations = _declarations(tools, tool_choice)
+        declarations = self._declarations(messages, tools, tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
             await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
@@ -218,8 +218,7 @@ class Conversation:
 
         If the conversation does not fit, or the template refuses it, `reply` reports that later.
         """
-
-        declarations = _declarations(tools, tool_choice)
+        declarations = self._declarations(messages, tools, tool_choice)
 
         def steps() -> RequestSteps:
             ids, _ = self._encode(list(messages), declarations, False)
@@ -440,7 +439,8 @@ class Conversation:
             self._num_dropped += 1  # it cannot fit, so it is not worth encoding
         while True:
             remaining = without_oldest(messages, self._num_dropped)
-            ids = engine.model.template.encode(remaining, tools=tools, add_generation_prompt=add_generation_prompt)
+            read = with_noted_outputs(remaining) if engine.model.notes_outputs else remaining
+            ids = engine.model.template.encode(read, tools=tools, add_generation_prompt=add_generation_prompt)
             free = engine.context - len(ids)
             enough = free >= engine.context // 8  # for a response of some length
             if enough and not self._exceeds_limit(remaining, tools, ids):
@@ -470,7 +470,12 @@ class Conversation:
         num_instructions = self._instruction_tokens(messages, tools, ids)
         return len(ids) - num_instructions > self._max_message_tokens
 
-
-def _declarations(tools: Sequence[Tool], tool_choice: ToolChoice) -> list[Mapping[str, Any]]:
-    """What the prompt says about tools. Nothing if none may be called: a small model would write a call as its text."""
-    return [] if tool_choice == "none" else [declaration(tool) for tool in tools]
+    def _declarations(
+        self, messages: Sequence[Message], tools: Sequence[Tool], tool_choice: ToolChoice
+    ) -> list[Mapping[str, Any]]:
+        """What the prompt says about tools. Nothing if none may be called: a small model would write a call as its
+        text. It does not where its outputs are notes, and what follows a call then begins with the same prompt."""
+        follows_call = bool(messages) and (messages[-1].role == "tool" or bool(messages[-1].tool_calls))
+        if tool_choice == "none" and not (follows_call and self._engine.model.notes_outputs):
+            return []
+        return [declaration(tool) for tool in tools]

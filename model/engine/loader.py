@@ -16,6 +16,7 @@ from model.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import scaling_for
 from model.checkpoint.tokenizer import TextTokenizer
+from model.checkpoint.tool_call_parser import CALL_START
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
@@ -65,6 +66,13 @@ class LoadedModel:
     def call_habit(self) -> CallHabit:
         """How this model writes its calls."""
         return CallHabit()
+
+    @property
+    def notes_outputs(self) -> bool:
+        """Whether prompts say what functions returned in notes of the system: this model was not taught the template's
+        form, as it writes its calls in another."""
+        taught = self.call_habit.start in (None, self.tokenizer.token_id(CALL_START))
+        return not taught and self.template.takes_notes
 
 
 def preload_kernels(device: str, precision: Precision | None = None) -> None:

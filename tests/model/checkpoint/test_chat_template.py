@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage
+from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage, with_noted_outputs
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.engine.loader import load_model
@@ -83,6 +83,30 @@ def test_a_template_that_knows_no_tools_gets_them_as_text(tiny_qwen2: Path) -> N
     assert json.dumps(tool) in text
     assert '<tool_call>\n{"name": "look_up", "arguments": {"of": "France <|im_end|>"}}\n</tool_call>' in text
     assert "user\n<tool_response>\nParis <|im_end|>\n</tool_response>" in text
+
+
+def test_outputs_as_notes_leave_no_trace_of_the_templates_form() -> None:
+    later = TextMessage("assistant", "It is Paris.")
+    noted = with_noted_outputs([*CALLED, later, TextMessage("tool", "Rome", tool_call_id="call_1")])
+    assert [(message.role, bool(message.tool_calls)) for message in noted] == [
+        ("user", False), ("system", False), ("assistant", False), ("system", False),
+    ]  # fmt: skip
+    assert noted[1].content.startswith("Result of look_up: Paris <|im_end|>\nAnswer the user")
+    assert noted[3].content.startswith("Result of look_up: Rome\n")
+    before_call = TextMessage("assistant", "Let me see.", CALLED[1].tool_calls)
+    assert [message.content for message in with_noted_outputs([before_call])] == ["Let me see."]
+
+
+@pytest.mark.parametrize(
+    ("source", "accepted"),
+    [
+        (CHATML, True),
+        ("{% for m in messages %}{{ m.content if m.role != 'system' }}{% endfor %}", False),
+        (CHATML + "{% if messages[-1].role == 'system' %}{{ raise_exception('no') }}{% endif %}", False),
+    ],
+)
+def test_whether_a_template_takes_notes_is_tried(tiny_qwen2: Path, source: str, accepted: bool) -> None:
+    assert ChatTemplate(source, open_checkpoint(tiny_qwen2).tokenizer()).takes_notes == accepted
 
 
 def test_a_conversation_is_tokenized_like_the_rendered_template(tiny_qwen2: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,37 @@ async def test_the_head_of_a_call_is_verified_with_the_end_of_the_prompt(model: 
     assert model.call_habit.start is not None
     assert calls[1][-1].step < calls[0][-1].step
     assert text[0] and text[1]
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str = "call_1"
+    name: str = "get_weather"
+    arguments: str = "{}"
+
+
+async def test_a_model_with_calls_of_its_own_form_reads_outputs_as_notes_after_the_same_prompt(
+    model: LoadedModel,
+) -> None:
+    model = replace(model)  # with a habit of its own
+    engine = Engine(lambda: model)
+    conversation = Conversation(engine)
+    output = TextMessage("tool", "Paris", tool_call_id="call_1")
+    try:
+        call = await collect_progress(
+            conversation, SYSTEM, HELLO, tools=[WEATHER], tool_choice="required", max_tokens=80
+        )
+        assert model.notes_outputs
+        answer = await collect_progress(
+            conversation, SYSTEM, HELLO, TextMessage("assistant", "", (Call(),)), output,
+            tools=[WEATHER], tool_choice="none", max_tokens=5,
+        )  # fmt: skip
+    finally:
+        engine.close()
+    opening = model.template.encode([HELLO]), model.template.encode([HELLO], add_generation_prompt=False)
+    assert answer[-1].cached_tokens == call[-1].prompt_tokens - (len(opening[0]) - len(opening[1])) + 1  # <|im_start|>
+    model.call_habit.start = model.tokenizer.token_id("<tool_call>")
+    assert not model.notes_outputs
 
 
 async def test_on_a_cpu_nothing_is_drafted_while_a_grammar_is_followed(model: LoadedModel) -> None:
@@ -400,6 +431,7 @@ async def test_the_response_to_a_tools_output_begins_with_a_word_and_is_no_call(
 ) -> None:
     """Models that were not taught to call functions repeat their call, or the output."""
     monkeypatch.setattr(forms, "_THRESHOLD", -1e9)
+    monkeypatch.setattr(drafting.model.call_habit, "start", None)
     history = [HELLO, TextMessage("tool", '{"temperature": 14}', tool_call_id="call_1")]
     progress = await collect_progress(Conversation(drafting), *history, tools=[WEATHER], max_tokens=5)
     text = committed_text(progress)
