@@ -20,6 +20,8 @@ from server.tools.function_tool import ServerTool
 from server.tools.registry import ToolRegistry
 from server.tools.tool_file import load_tool_file
 from server.tools.user_data import USER_DATA_FILE, UserData
+from server.tools.weather import Weather, WeatherSettings
+from server.tools.web_search import WebSearch
 
 if TYPE_CHECKING:
     from server.tools.mcp_servers import McpServerConnection
@@ -36,12 +38,16 @@ class ToolSettings:
         mcp_config: file that names MCP servers, or None.
         builtin: whether there are the built-in tools.
         data: folder for timers and notes; None for the user's own.
+        weather: where the weather comes from; None without it.
+        search_url: a SearXNG server to search the web with; empty without it.
     """
 
     files: tuple[Path, ...] = ()
     mcp_config: Path | None = None
     builtin: bool = True
     data: Path | None = None
+    weather: WeatherSettings | None = None
+    search_url: str = ""
 
 
 class ServerTools:
@@ -67,12 +73,19 @@ class ServerTools:
                 self._mcp_servers.append(McpServerConnection(name, config, on_tools))
         self._data: UserData | None = None
         self._alarms: Alarms | None = None
+        self._services: list[Weather | WebSearch] = []
+        if settings.weather is not None:
+            self._services.append(Weather(settings.weather))
+        if settings.search_url:
+            self._services.append(WebSearch(settings.search_url))
+        builtin = [service.tool() for service in self._services]
         if settings.builtin:
             self._data = UserData((settings.data or data_folder()) / USER_DATA_FILE)
             self._alarms = Alarms(self._data, local_time)
-            for tool in builtin_tools(self._data, self._alarms):
-                with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
-                    self.registry.add(tool)
+            builtin += builtin_tools(self._data, self._alarms)
+        for tool in builtin:
+            with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
+                self.registry.add(tool)
 
     def conversation(self, owner: str = "") -> ConversationTools:
         """The tools for one conversation, as `ConversationTools` describes."""
@@ -97,6 +110,8 @@ class ServerTools:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for service in self._services:
+                await service.close()
             if self._data is not None:
                 self._data.close()
 

@@ -14,6 +14,7 @@ import pytest
 from server.realtime.mcp_tools import OWN_URL
 from server.tools import function_tool
 from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.weather import WeatherSettings
 from tests.fakes import FakeLanguageModel, FakeProgress, InlineExecutor
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 from voice.language_model import Message
@@ -155,6 +156,19 @@ def test_a_timer_that_is_due_while_the_connection_is_lost_is_announced_when_the_
 
     _, announced = of_type(hold_conversation(scenario, tools), "response.done")
     assert "Your timer for 1 second is up." in announced["response"]["output"][0]["content"][0]["transcript"]
+
+
+def test_tools_that_use_services_are_there_if_their_endpoints_are(tmp_path: Path) -> None:
+    weather = WeatherSettings("http://127.0.0.1:9")
+    for settings, expected in (
+        (ToolSettings(builtin=False), []),
+        (ToolSettings(builtin=False, weather=weather), ["get_weather"]),
+        (ToolSettings(builtin=False, search_url="http://127.0.0.1:9"), ["search_web"]),
+    ):
+        assert [tool.name for tool in ServerTools(settings).registry] == expected
+    (tmp_path / "mine.py").write_text('def get_weather() -> str:\n    """Mine."""\n    return "mine"\n')
+    (own,) = ServerTools(ToolSettings((tmp_path / "mine.py",), builtin=False, weather=weather)).registry
+    assert own.declaration.description == "Mine."
 
 
 SHOP = '''"""Tools."""
