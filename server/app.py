@@ -63,6 +63,8 @@ def build_app(
                 read_ahead(context, context.tools)
             if audiosocket is not None:
                 await stack.enter_async_context(audiosocket_server(audiosocket, telephony))
+            if context.remote_llm is not None:
+                stack.push_async_callback(context.remote_llm.close)
             yield
         await resumptions.close()
         supervision.cancel()

@@ -12,6 +12,7 @@ from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.auth import is_same_site, offered_keys
 from server.observability.observers import TurnObservers
+from server.remote_llm.language_model import RemoteLLM
 from server.tools.server_tools import ServerTools
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
@@ -62,6 +63,7 @@ class ServerContext:
         session_limits: of Realtime sessions.
         observers: take note of every turn.
         tools: the server's own tools, which conversations may ask for.
+        remote_llm: the bigger model on another server; None if there is none.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -75,6 +77,7 @@ class ServerContext:
     session_limits: SessionLimits = field(default_factory=SessionLimits)
     observers: TurnObservers = field(default_factory=TurnObservers)
     tools: ServerTools | None = None
+    remote_llm: RemoteLLM | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -22,7 +22,7 @@ LAYERS = {
     "server": [
         ["openmp"],
         ["auth", "storage", "response_format"],
-        ["observability", "access", "tools"],
+        ["observability", "access", "tools", "remote_llm"],
         ["context"],
         ["simulator", "operations"],
         ["realtime", "chat_completions"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from voice.audio.codec import Samples
 from voice.history import FunctionCall, HistoryItem, Item
+from voice.language_model import RemoteRequest
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import Word
@@ -140,6 +141,14 @@ class ResponseDraft:
 
 
 @dataclass(frozen=True)
+class WordsSent:
+    """The response is being asked of a language model elsewhere, to which the conversation is sent."""
+
+    response_id: str
+    request: RemoteRequest
+
+
+@dataclass(frozen=True)
 class ResponseText:
     """More final text of the response: the words of the audio that follows, or written text."""
 
@@ -197,6 +206,7 @@ SessionEvent = (
     | FunctionCallDone
     | ItemAdded
     | ResponseDraft
+    | WordsSent
     | ResponseText
     | ResponseAudio
     | ResponseDone

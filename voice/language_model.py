@@ -165,6 +165,34 @@ class Progress(Protocol):
         ...
 
 
+@dataclass
+class RemoteRequest:
+    """A request to a language model that runs elsewhere. `LanguageModel.reply` yields it before it sends anything, and
+    sends nothing until its iterator is advanced. It then keeps the figures up to date.
+
+    Attributes:
+        host: where the words go.
+        leaves_machine: whether that is another machine.
+        model: name of the language model there.
+        reason: why this response needs it, in a word or two.
+        status: `answered` if the response, or this step of it, came from there; `slow` or `failed` if the local model
+            took over, or the response ended early; `running` until it is known.
+        error: why it failed, a sentence.
+        first_token_ms: from the request to the first token.
+        input_tokens, output_tokens: as the other side counts them; estimated where it does not.
+    """
+
+    host: str
+    leaves_machine: bool
+    model: str
+    reason: str
+    status: Literal["running", "answered", "slow", "failed"] = "running"
+    error: str = ""
+    first_token_ms: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class LanguageModel(Protocol):
     """One conversation's language model."""
 
@@ -180,8 +208,8 @@ class LanguageModel(Protocol):
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
         grammar: Grammar | None = None,
-    ) -> AsyncIterator[Progress]:
-        """Generate the response: text or function calls.
+    ) -> AsyncIterator[Progress | RemoteRequest]:
+        """Generate the response: text or function calls. Before words are sent elsewhere, yields where.
 
         Args:
             deadline: when the first speakable clause is needed, on `time.monotonic`.

@@ -208,6 +208,8 @@ class LocalConversation:
                     self._session.truncate(item.id, max(0.0, item.audio_ms - dropped_ms))
             case events.FinalTranscript(text=text) if text:
                 self._show_line(f"you: {text}")
+            case events.WordsSent(request=request):
+                self._show_line(f"(sent to {request.model} at {request.host}: {request.reason})")
             case events.ResponseItemStarted(item=Item() as item):
                 self._response_item_id = item.id
             case events.ResponseAudio(samples=samples):

@@ -22,8 +22,8 @@ from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import AddItem, FunctionCalls
 from voice.history import FunctionCall, Item, Span, new_id
-from voice.language_model import LanguageModel, Message, Progress
-from voice.response_options import ResponseOptions, choice_after_output
+from voice.language_model import LanguageModel, Message, Progress, RemoteRequest
+from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.tool_runs import MakeCall, Say, ToolRuns
 from voice.tool_waits import wait_for_outputs
@@ -274,7 +274,9 @@ class Response:
         prompt = list(messages)
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt)
-            match self._tool_runs.next_step(prompt) if self._tool_runs is not None else None:
+            # A bigger model that has made the last call may make another one with the result.
+            verbatim = not (self.metrics.remote and self.metrics.remote[-1].status == "answered")
+            match self._tool_runs.next_step(prompt, verbatim=verbatim) if self._tool_runs is not None else None:
                 case Say(text=text):
                     self._take_text(text, on_text)
                     return
@@ -299,24 +301,17 @@ class Response:
     ) -> None:
         """One step of the language model; `number` counts from 1."""
         options, text = self._options, ""
-        tool_choice = options.tool_choice if number == 1 else choice_after_output(options.tool_choice)
-        if number == _MAX_STEPS:
-            tool_choice = "none"
-        stream = language_model.reply(
-            messages,
-            max_tokens=options.max_tokens,
-            deadline=deadline,
-            tools=options.tools,
-            tool_choice=tool_choice,
-            offered=self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None,
-            parallel_tool_calls=options.parallel_tool_calls,
-            effort=options.effort,
-            grammar=options.grammar,
-        )
+        offered = self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None
+        first, last = number == 1, number == _MAX_STEPS
+        stream = options.ask(language_model, messages, deadline, offered, first=first, last=last)
         steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:
+            if isinstance(progress, RemoteRequest):
+                await self._allow(progress)
+                continue
             self.metrics.steps, self.metrics.tokens = steps + progress.step, tokens + progress.tokens
-            self.metrics.prompt_tokens, self.metrics.cached_tokens = progress.prompt_tokens, progress.cached_tokens
+            if progress.prompt_tokens:
+                self.metrics.prompt_tokens, self.metrics.cached_tokens = progress.prompt_tokens, progress.cached_tokens
             self._finish_reason = progress.finished
             self._take_text(progress.committed, on_text, progress)
             text += progress.committed
@@ -326,6 +321,13 @@ class Response:
                     self._calls.add(delta)
                 self._on_calls()
         self._calls.read_ahead(language_model, options, text.strip())
+
+    async def _allow(self, request: RemoteRequest) -> None:
+        """Words may leave the machine once the response is released: nothing that is only a guess ever does."""
+        self.ready.set()
+        await self._released.wait()
+        self.metrics.remote.append(request)
+        self._emit(events.WordsSent(self.response_id, request))
 
     def _take_text(self, committed: str, on_text: _OnText, progress: Progress | None = None) -> None:
         """Take more of the text: from the language model, or ready-made."""

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from voice.language_model import Effort, Grammar, Tool, ToolChoice
+from voice.language_model import (
+    Effort,
+    Grammar,
+    LanguageModel,
+    Message,
+    OfferedTools,
+    Progress,
+    RemoteRequest,
+    Tool,
+    ToolChoice,
+)
 from voice.tts import DEFAULT_VOICE
 
 
@@ -32,6 +43,36 @@ class ResponseOptions:
     parallel_tool_calls: bool = False
     effort: Effort | None = None
     grammar: Grammar | None = None
+
+    def ask(
+        self,
+        language_model: LanguageModel,
+        messages: Sequence[Message],
+        deadline: float | None,
+        offered: OfferedTools | None,
+        *,
+        first: bool,
+        last: bool,
+    ) -> AsyncIterator[Progress | RemoteRequest]:
+        """Ask the language model for one step of a response with these options.
+
+        Args:
+            deadline, offered: see `LanguageModel.reply`.
+            first: whether it is the first step.
+            last: whether it is the last step that the response may take, which calls nothing.
+        """
+        tool_choice = self.tool_choice if first else choice_after_output(self.tool_choice)
+        return language_model.reply(
+            messages,
+            max_tokens=self.max_tokens,
+            deadline=deadline,
+            tools=self.tools,
+            tool_choice="none" if last else tool_choice,
+            offered=offered,
+            parallel_tool_calls=self.parallel_tool_calls,
+            effort=self.effort,
+            grammar=self.grammar,
+        )
 
 
 def choice_after_output(choice: ToolChoice) -> ToolChoice:

@@ -143,12 +143,18 @@ class ToolRuns:
             _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
-    def next_step(self, messages: Sequence[Message]) -> Say | MakeCall | None:
+    def next_step(self, messages: Sequence[Message], *, verbatim: bool = True) -> Say | MakeCall | None:
         """What a response to `messages` does next without the language model: say the words that the last outputs came
-        with, or make the call to which the user has just agreed. None to ask the language model."""
+        with, or make the call to which the user has just agreed. None to ask the language model.
+
+        Args:
+            verbatim: whether such words are said. Otherwise the language model reads them, and may go on to another
+                call; only the question before a consequential call is always said.
+        """
         outputs = _trailing_outputs(messages)
         speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
-        if speeches and all(speeches):
+        verbatim = verbatim or any(message.content == NOT_CONFIRMED for message in outputs)
+        if verbatim and speeches and all(speeches):
             return Say(" ".join(dict.fromkeys(speeches)))
         return self._answered_question(messages)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from voice.language_model import RemoteRequest
+
 Stamp = Literal[
     "speech_end",
     "soft_end",
@@ -63,6 +65,7 @@ class TurnMetrics:
         end_probability: the endpointer's probability that the turn was over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
         tools: the calls of the conversation's tools.
+        remote: the requests to a language model elsewhere, whose steps and tokens are counted there only.
     """
 
     turn_id: str
@@ -78,6 +81,7 @@ class TurnMetrics:
     drafts_spoken: int = 0
     drafts_dropped: int = 0
     tools: list[ToolStep] = field(default_factory=list)
+    remote: list[RemoteRequest] = field(default_factory=list)
 
     def stamp(self, name: Stamp, time: float) -> None:
         """Record when something first happened; later calls for the same name are ignored."""

@@ -123,12 +123,19 @@ async function listMicrophones() {
   $("microphone").value = selected;
 }
 
-/** Offer the server's voices, if there is a choice. */
-async function listVoices() {
-  const { voices } = await fetch("healthz").then((response) => response.json()).catch(() => ({ voices: [] }));
-  if (voices.length < 2) return;
-  $("voice").replaceChildren(...voices.map((name) => new Option(name)));
-  $("voice").parentElement.hidden = false;
+/** Offer the server's voices, if there is a choice, and say where words may go. */
+async function showServer() {
+  const server = await fetch("healthz").then((response) => response.json()).catch(() => ({ voices: [] }));
+  if (server.voices.length > 1) {
+    $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
+    $("voice").parentElement.hidden = false;
+  }
+  if (server.remote_llm?.leaves_machine) {
+    const { model, host, scope } = server.remote_llm;
+    const what = scope === "all" ? "The text of the conversation" : "For hard questions, the text of the conversation";
+    $("remote").textContent = `${what} is sent to ${model} at ${host}.`;
+    $("remote").hidden = false;
+  }
 }
 
 /** Stop playback at once and tell the server how much of the response was heard. */
@@ -245,6 +252,9 @@ on("response.done", ({ response: { id, status, status_details, output } }) => {
   else transcript.show(response.itemId, "assistant", response.spoken.trim());
 });
 on("conversation.item.retrieved", ({ item }) => transcript.truncate(item.id, item.content[0].transcript ?? ""));
+on("rejoinder.remote", ({ model, host, leaves_machine: leaves, reason }) => {
+  transcript.showNote(leaves ? `Sent to ${model} at ${host}: ${reason}` : `Answered by ${model}: ${reason}`);
+});
 on("rejoinder.turn", (turn) => {
   turns.set(turn.item_id, turn);
   showLatency(turn.item_id);
@@ -313,6 +323,6 @@ document.addEventListener("keyup", (event) => {
 });
 window.addEventListener("blur", release);
 navigator.mediaDevices?.addEventListener("devicechange", listMicrophones);
-listVoices();
+showServer();
 if (!window.isSecureContext) notice(INSECURE_CONTEXT);
 window.rejoinder = { realtime, loudspeaker, tools, transcript }; // for the console and tests

@@ -78,6 +78,16 @@ export class Transcript {
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
+  /** Show a remark about the response that follows. */
+  showNote(text) {
+    const element = document.createElement("li");
+    element.className = "note";
+    element.textContent = text;
+    this.draw(); // what precedes it
+    this.list.append(element);
+    this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
+  }
+
   /** A response was interrupted: show the part that was heard. */
   truncate(itemId, heardText) {
     const entry = this.entries.get(itemId);

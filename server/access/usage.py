@@ -38,9 +38,15 @@ create table if not exists usage (
     cached_tokens integer not null,
     output_tokens integer not null,
     cpu_s real not null,
+    remote_requests integer not null default 0,
+    remote_input_tokens integer not null default 0,
+    remote_output_tokens integer not null default 0,
     primary key (day, key)
 );
 """
+
+_ADDED_COLUMNS = ("remote_requests", "remote_input_tokens", "remote_output_tokens")
+"""Columns that files of earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Usage:
         cached_tokens: of those, how many were in the cache.
         output_tokens: generated.
         cpu_s: processor time of the server, divided equally among whoever used it at the time.
+        remote_requests: to the bigger model on another server.
+        remote_input_tokens, remote_output_tokens: read and generated there; not among the tokens above.
     """
 
     conversations: int = 0
@@ -69,6 +77,9 @@ class Usage:
     cached_tokens: int = 0
     output_tokens: int = 0
     cpu_s: float = 0.0
+    remote_requests: int = 0
+    remote_input_tokens: int = 0
+    remote_output_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """The sum."""
@@ -76,8 +87,8 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Read and generated."""
-        return self.input_tokens + self.output_tokens
+        """Read and generated, here and elsewhere."""
+        return self.input_tokens + self.output_tokens + self.remote_input_tokens + self.remote_output_tokens
 
 
 COLUMNS = tuple(column.name for column in fields(Usage))
@@ -98,7 +109,7 @@ class UsageLog:
     """
 
     def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
-        self._file = None if path is None else open_database(path, _SCHEMA)
+        self._file = None if path is None else _open(path)
         self._clock, self._error_logged, self._lock = clock, False, threading.Lock()
         self.total = Usage()
         self._today: dict[str, Usage] = {}
@@ -179,7 +190,7 @@ def read_usage(path: Path, since_day: str = "") -> list[tuple[str, str, Usage]]:
     """Day, key and usage, oldest first. Raises OSError if there is no such file."""
     if not path.is_file():
         raise OSError(f"there is no record of usage at {path}: `rejoinder serve` writes one")
-    with closing(open_database(path, _SCHEMA)) as file:
+    with closing(_open(path)) as file:
         return _rows(file, since_day)
 
 
@@ -187,8 +198,18 @@ def delete_usage(path: Path, key: str) -> int:
     """Delete what is recorded of a key. Returns the number of days."""
     if not path.is_file():
         return 0
-    with closing(open_database(path, _SCHEMA)) as file, file:
+    with closing(_open(path)) as file, file:
         return file.execute("delete from usage where key = ?", (key,)).rowcount
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """The file, with the columns that an earlier version lacks. Raises OSError."""
+    file = open_database(path, _SCHEMA)
+    present = {row[1] for row in file.execute("pragma table_info(usage)")}
+    for column in _ADDED_COLUMNS:
+        if column not in present:
+            file.execute(f"alter table usage add column {column} integer not null default 0")
+    return file
 
 
 def _rows(file: sqlite3.Connection, since_day: str) -> list[tuple[str, str, Usage]]:

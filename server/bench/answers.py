@@ -20,7 +20,7 @@ from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine
 from voice.history import History, Item
 from voice.instructions import INSTRUCTIONS
-from voice.language_model import LanguageModel
+from voice.language_model import LanguageModel, RemoteRequest
 
 Half = Literal["tuning", "reported"]
 
@@ -167,6 +167,7 @@ async def _ask(language_model: LanguageModel, question: Question, instructions: 
         history.add(Item(f"turn-{number}", "user", turn, complete=True))
         prompt, answer = history.messages(instructions), ""
         async for progress in language_model.reply(prompt, max_tokens=MAX_TOKENS):
+            assert not isinstance(progress, RemoteRequest)  # local models are graded
             answer += progress.committed
         history.add(Item(f"response-{number}", "assistant", answer, complete=True))
         answers.append(answer.strip())

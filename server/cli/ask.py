@@ -15,6 +15,7 @@ from rich.console import Console
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
 from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
+from server.cli.service_options import Services, with_service_options
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.tools.server_tools import ServerTools, ToolSettings
@@ -23,6 +24,7 @@ from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
 from voice.audio.wav import read_wav, write_wav
 from voice.history import FunctionCall, Item
+from voice.language_model import LanguageModel
 from voice.playback import SessionSettings
 from voice.session import Session
 
@@ -44,7 +46,9 @@ class Question:
     tools: ToolSettings
 
 
-async def run(question: Question, model_options: ModelOptions, out: Console, err: Console) -> None:
+async def run(
+    question: Question, model_options: ModelOptions, out: Console, err: Console, services: Services | None = None
+) -> None:
     """Ask the question and print the response.
 
     Raises:
@@ -55,12 +59,15 @@ async def run(question: Question, model_options: ModelOptions, out: Console, err
     server_tools = ServerTools(question.tools)
     model_options = resolve_model(model_options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
+    language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
+    if services is not None and (remote_llm := services.open_remote_llm(err)) is not None:
+        language_model = remote_llm.with_fallback(language_model)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():
         tools = server_tools.local_conversation()
         settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
         session = Session(
-            SelectingLanguageModel(Conversation(engine)),
+            language_model,
             speech_models,
             session_events.put_nowait,
             settings,
@@ -102,6 +109,9 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
                     out.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
             case events.TranscriptionFailed(reason=reason):
                 raise ValueError(reason)
+            case events.WordsSent(request=request) if not question.as_json:
+                sent = f"(sent to {request.model} at {request.host}: {request.reason})"
+                out.print(sent, style="dim", markup=False, highlight=False, soft_wrap=True)
             case events.ResponseText(text=text) if not question.as_json:
                 out.print(text, end="", markup=False, highlight=False, soft_wrap=True)
             case events.ResponseAudio(samples=samples):
@@ -116,6 +126,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         result = {
             "question": transcript,
             "answer": done.item.text.strip(),
+            "sent_to": [request.host for request in done.metrics.remote],
             "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
             "stages_ms": done.metrics.stages_ms(),
             "steps": done.metrics.steps,
@@ -126,6 +137,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         out.print()
 
 
+@with_service_options
 @with_model_options
 def ask_command(
     text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,
@@ -138,10 +150,12 @@ def ask_command(
     data: DataOption = None,
     *,
     model_options: ModelOptions,
+    services: Services,
 ) -> None:
     """Ask one question without a server."""
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        tool_settings = ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
-        asyncio.run(run(Question(text, wav, out, as_json, tool_settings), model_options, _out, _err))
+        tool_settings = services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
+        question = Question(text, wav, out, as_json, tool_settings)
+        asyncio.run(run(question, model_options, _out, _err, services))

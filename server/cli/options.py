@@ -215,21 +215,26 @@ def _path_or_keyword(value: str) -> Path | Literal["auto", "none"]:
     return "auto" if value == "auto" else "none" if value == "none" else Path(value)
 
 
-def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the model options to a command, which receives them as `model_options`."""
-    options = inspect.signature(_model_options, eval_str=True).parameters
+def with_option_group(command: Callable[..., None], group: Callable[..., Any], name: str) -> Callable[..., None]:
+    """Add the options of a group to a command, which receives what the group makes of them as the argument `name`."""
+    options = inspect.signature(group, eval_str=True).parameters
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        model_arguments = {name: arguments.pop(name) for name in options}
-        command(**arguments, model_options=_model_options(**model_arguments))
+        of_group = {option: arguments.pop(option) for option in options}
+        command(**arguments, **{name: group(**of_group)})
 
-    own = [parameter for name, parameter in signature.parameters.items() if name != "model_options"]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != name]
     combined = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *options.values())]
     run.__signature__ = signature.replace(parameters=combined)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in combined}
     return run
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the model options to a command, which receives them as `model_options`."""
+    return with_option_group(command, _model_options, "model_options")
 
 
 def explicit_model_options(context: typer.Context) -> list[str]:

@@ -19,6 +19,7 @@ from server.cli.options import (
     ToolsOption,
     with_model_options,
 )
+from server.cli.service_options import Services, with_service_options
 from server.deploy.runtime import ModelOptions
 from server.storage import data_folder
 from server.telephony.settings import CallSettings
@@ -28,6 +29,7 @@ _GREETING = CallSettings().greeting
 _err = Console(stderr=True)
 
 
+@with_service_options
 @with_model_options
 def serve(
     config: Annotated[
@@ -119,13 +121,13 @@ def serve(
     ] = _GREETING,
     *,
     model_options: ModelOptions,
+    services: Services,
 ) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
     from server.context import SessionLimits
     from server.deploy.run import ServeSettings, run
     from server.telephony.auth import CarrierAuth
     from server.telephony.routes import TelephonySettings
-    from server.tools.server_tools import ToolSettings
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("give both --tls-cert and --tls-key, or neither")
@@ -163,15 +165,16 @@ def serve(
         ),
         audiosocket,
         frozenset(allow_mcp_server or ()),
-        ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data),
+        services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data),
         data or data_folder(),
         allow_anyone,
         SessionLimits(60 * idle_minutes, 60 * max_session_minutes),
         drain_seconds,
         otlp_endpoint,
         hang_seconds,
+        services.open_remote_llm(_err),
     )
-    secrets = (*(api_key or ()), phone_secret, twilio_token, plivo_token)
+    secrets = (*(api_key or ()), phone_secret, twilio_token, plivo_token, *services.secrets)
     configure_logging(_err, as_json=log_format is LogFormat.json, secrets=secrets)
     with user_errors():
         run(model_options, settings, _err)

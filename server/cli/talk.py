@@ -11,9 +11,10 @@ from rich.console import Console
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
 from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
+from server.cli.service_options import Services, with_service_options
 from server.deploy.model_choice import resolve_model
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
-from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.server_tools import ServerTools
 from server.tools.tool_selection import SelectingLanguageModel
 from voice.language_model import LanguageModel
 from voice.local import AudioDevices, LocalConversation
@@ -24,6 +25,7 @@ _out = Console()
 _err = Console(stderr=True)
 
 
+@with_service_options
 @with_model_options
 def talk(
     headphones: Annotated[
@@ -37,20 +39,24 @@ def talk(
     data: DataOption = None,
     *,
     model_options: ModelOptions,
+    services: Services,
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
-        server_tools = ServerTools(ToolSettings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
+        server_tools = ServerTools(services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
         model_options = resolve_model(model_options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
+        language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
+        if (remote_llm := services.open_remote_llm(_err)) is not None:
+            language_model = remote_llm.with_fallback(language_model)
         _out.print(
             "Start speaking; press Ctrl-C to quit."
             + ("" if headphones else " The microphone is off while the assistant speaks.")
         )
         asyncio.run(
             _talk(
-                SelectingLanguageModel(Conversation(engine)),
+                language_model,
                 speech_models,
                 devices,
                 server_tools,

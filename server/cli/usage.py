@@ -53,7 +53,7 @@ def _table(totals: dict[str, Usage], prices: Prices) -> Table | str:
     if not totals:
         return "Nothing was used."
     columns = ["key", "conversations", "minutes", "audio in", "audio out", "turns", "completions", "tokens in"]
-    columns += ["tokens out", "CPU minutes", "cost"]
+    columns += ["tokens out", "tokens elsewhere", "CPU minutes", "cost"]
     hosted = prices.hosted
     table = Table(*columns, *(["hosted"] if hosted is not None else []), box=None)
     rows = {name or "(no key)": used for name, used in sorted(totals.items())}
@@ -62,7 +62,8 @@ def _table(totals: dict[str, Usage], prices: Prices) -> Table | str:
     for name, used in rows.items():
         cells = [name, str(used.conversations), f"{used.seconds / 60:.1f}"]
         cells += [f"{used.audio_in_s / 60:.1f}", f"{used.audio_out_s / 60:.1f}", str(used.turns), str(used.completions)]
-        cells += [str(used.input_tokens), str(used.output_tokens), f"{used.cpu_s / 60:.1f}"]
+        cells += [str(used.input_tokens), str(used.output_tokens)]
+        cells += [str(used.remote_input_tokens + used.remote_output_tokens), f"{used.cpu_s / 60:.1f}"]
         cells.append(_amount(prices.cost(used), prices))
         table.add_row(*cells, *([_amount(hosted.cost(used), prices)] if hosted is not None else []))
     return table

@@ -22,7 +22,7 @@ from voice.asr import Utterance
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
 from voice.clauses import Clause, ClauseSplitter
-from voice.language_model import LanguageModel, Message
+from voice.language_model import LanguageModel, Message, RemoteRequest
 from voice.speech_models import SpeechModels
 from voice.turn_metrics import percentile
 
@@ -200,6 +200,7 @@ async def _run_turn(
     splitter, first_audio_s = ClauseSplitter(), 0.0
     messages = [Message("system", _INSTRUCTIONS), Message("user", text or _QUESTION)]
     async for progress in language_model.reply(messages, max_tokens=_MAX_TOKENS):
+        assert not isinstance(progress, RemoteRequest)  # this machine is measured
         clauses = splitter.push(progress.committed)
         for clause in [*clauses, *(splitter.flush() if progress.finished else [])]:
             await loop.run_in_executor(models.synthesis_executor, models.voices.default.synthesize, clause)

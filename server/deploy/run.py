@@ -32,6 +32,7 @@ from server.observability.metrics import Reading, stage_readings
 from server.observability.observers import TurnObservers
 from server.observability.tracing import otlp_tracer
 from server.observability.turn_log import TurnLog
+from server.remote_llm.language_model import RemoteLLM
 from server.telephony.routes import TelephonySettings
 from server.tools.server_tools import ServerTools, ToolSettings
 
@@ -66,6 +67,7 @@ class ServeSettings:
         session_limits: of Realtime sessions.
         drain_s: how long conversations may finish their turns when the server is told to stop.
         otlp_endpoint: URL of an OpenTelemetry collector; empty for none.
+        remote_llm: the bigger model on another server; None if there is none.
         hang_s: how long one step of any model may take before the process counts as hung and ends; 0 for ever.
     """
 
@@ -90,6 +92,7 @@ class ServeSettings:
     drain_s: float = 20.0
     otlp_endpoint: str = ""
     hang_s: float = 60.0
+    remote_llm: RemoteLLM | None = None
 
 
 def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
@@ -147,6 +150,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
         settings.session_limits,
         observers,
         tools,
+        settings.remote_llm,
     )
     config = uvicorn.Config(
         build_app(context, settings.telephony, audiosocket),

@@ -77,6 +77,8 @@ class Metrics(Collector):
         self._speculations = counter("speculations", "Speculative responses, by what became of them.", "outcome")
         self._drafts = counter("draft_clauses", "First clauses synthesized from drafts, by outcome.", "outcome")
         self._tokens = counter("turn_tokens", "Tokens of conversations.", "kind")
+        self._remote = counter("remote_requests", "Requests to the bigger model, by status.", "status")
+        self._remote_tokens = counter("remote_tokens", "Tokens of the bigger model.", "kind")
         self._passes = counter("turn_forward_passes", "Forward passes that generated responses of conversations.")
 
     def add_readings(self, readings: Iterable[Reading]) -> None:
@@ -101,6 +103,10 @@ class Metrics(Collector):
         self._tokens.labels("read").inc(max(0, details.get("prompt_tokens", 0) - cached))
         self._tokens.labels("generated").inc(details.get("tokens", 0))
         self._passes.inc(details.get("steps", 0))
+        for request in details.get("remote") or ():
+            self._remote.labels(request["status"]).inc()
+            self._remote_tokens.labels("read").inc(request["input_tokens"])
+            self._remote_tokens.labels("generated").inc(request["output_tokens"])
 
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""

@@ -19,4 +19,5 @@ def log_turn(turn: TurnRecord) -> None:
         "stages_ms": turn.stages_ms,
         "key": turn.key,
     }
-    _log.info("turn %s %s, %s", turn.turn_id, turn.status, latency, extra=fields)
+    sent = [f", words sent to {r['model']} at {r['host']} ({r['status']})" for r in turn.details.get("remote") or ()]
+    _log.info("turn %s %s, %s%s", turn.turn_id, turn.status, latency, "".join(sent), extra=fields)

@@ -98,6 +98,7 @@ def _state(context: ServerContext) -> dict[str, Any]:
         "voice": context.speech_models.voices.default.name,
         "voices": context.speech_models.voices.names,
         "conversations": len(context.admission.slots),
+        "remote_llm": context.remote_llm.description if context.remote_llm is not None else None,
     }
 
 

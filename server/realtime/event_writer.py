@@ -167,6 +167,10 @@ class EventWriter:
                 self._responses[event.response_id].call_done(event.item)
             case session_events.ResponseDone():
                 self._write_response_done(event)
+            case session_events.WordsSent(request=request) if self.includes("rejoinder.remote"):
+                names = ("host", "leaves_machine", "model", "reason")
+                sent = {name: getattr(request, name) for name in names}
+                self._send(server_event("rejoinder.remote", response_id=event.response_id, **sent))
             case session_events.ResponseDraft() if self.includes("rejoinder.draft"):
                 fields = {"committed": event.committed, "draft": event.draft, "step": event.step}
                 self._send(server_event("rejoinder.draft", response_id=event.response_id, **fields))

@@ -16,6 +16,7 @@ from server.realtime.events import ServerEvent
 from server.realtime.session_config import SessionConfig
 from server.tools.tool_selection import SelectingLanguageModel
 from server.tools.user_data import owner_id
+from voice.language_model import LanguageModel
 
 
 def open_conversation(
@@ -28,8 +29,11 @@ def open_conversation(
     resume_token: str = "",
 ) -> RealtimeConversation:
     """Start a conversation with the server's models. Its events go to `send`; what it uses is counted for `slot`."""
+    language_model: LanguageModel = SelectingLanguageModel(context.new_language_model())
+    if context.remote_llm is not None:
+        language_model = context.remote_llm.with_fallback(language_model)
     conversation = RealtimeConversation(
-        SelectingLanguageModel(context.new_language_model()),
+        language_model,
         context.speech_models,
         context.model,
         send,
@@ -58,5 +62,16 @@ def _record_turn(observers: TurnObservers, slot: Slot, turn: TurnRecord) -> None
     read, cached, generated = (
         int(turn.details.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "tokens")
     )
-    slot.meter.add(Usage(turns=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
+    remote = turn.details.get("remote") or []
+    slot.meter.add(
+        Usage(
+            turns=1,
+            input_tokens=read,
+            cached_tokens=cached,
+            output_tokens=generated,
+            remote_requests=len(remote),
+            remote_input_tokens=sum(request["input_tokens"] for request in remote),
+            remote_output_tokens=sum(request["output_tokens"] for request in remote),
+        )
+    )
     observers.record_turn(replace(turn, key=slot.meter.key, caller=slot.caller))

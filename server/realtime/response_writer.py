@@ -188,6 +188,7 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         drafts_spoken=metrics.drafts_spoken,
         drafts_dropped=metrics.drafts_dropped,
         tools=[asdict(step) for step in metrics.tools],
+        remote=[asdict(request) for request in metrics.remote],
     )
 
 
@@ -201,17 +202,19 @@ def _status_details(done: session_events.ResponseDone) -> dict[str, Any] | None:
 
 
 def _usage(done: session_events.ResponseDone) -> dict[str, Any]:
-    """Text tokens. Audio has no tokens here."""
+    """Text tokens, here and elsewhere. Audio has no tokens here."""
     metrics = done.metrics
+    read = metrics.prompt_tokens + sum(request.input_tokens for request in metrics.remote)
+    generated = metrics.tokens + sum(request.output_tokens for request in metrics.remote)
     return {
-        "total_tokens": metrics.prompt_tokens + metrics.tokens,
-        "input_tokens": metrics.prompt_tokens,
-        "output_tokens": metrics.tokens,
+        "total_tokens": read + generated,
+        "input_tokens": read,
+        "output_tokens": generated,
         "input_token_details": {
-            "text_tokens": metrics.prompt_tokens,
+            "text_tokens": read,
             "audio_tokens": 0,
             "cached_tokens": metrics.cached_tokens,
             "cached_tokens_details": {"text_tokens": metrics.cached_tokens, "audio_tokens": 0},
         },
-        "output_token_details": {"text_tokens": metrics.tokens, "audio_tokens": 0},
+        "output_token_details": {"text_tokens": generated, "audio_tokens": 0},
     }

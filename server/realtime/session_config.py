@@ -173,6 +173,7 @@ Include = Literal[
     "rejoinder.draft",
     "rejoinder.dtmf",
     "rejoinder.phase",
+    "rejoinder.remote",
     "rejoinder.resume",
     "rejoinder.transcript",
     "rejoinder.turn",

@@ -19,6 +19,7 @@ from voice.language_model import (
     Message,
     OfferedTools,
     Progress,
+    RemoteRequest,
     Tool,
     ToolChoice,
     Truncation,
@@ -129,7 +130,7 @@ class SelectingLanguageModel:
         parallel_tool_calls: bool = False,
         effort: Effort | None = None,
         grammar: Grammar | None = None,
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[Progress | RemoteRequest]:
         """See `LanguageModel`."""
         return self._model.reply(
             messages,

@@ -26,7 +26,7 @@ _MAX_CHARACTERS = 300
 _MAX_QUERY_CHARACTERS = 200
 
 _SAID = (
-    r"\b(search|google|look (it |that |this )?up|find out) |\b(online|on the (web|internet)|latest|news|"
+    r"\b(search|google|look (it |that |this )?up|find out|online|on the (web|internet)|latest|news|"
     r"headlines|who won|election|stock price|exchange rate|score of|released?|opening hours)\b"
 )
 """What people say who want the web searched, or ask for what a language model cannot know."""

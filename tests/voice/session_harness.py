@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.fakes import FakeLanguageModel, FakeRecognizer, FakeVoice, fake_speech_models, run_on_virtual_clock
 from voice import events
+from voice.language_model import LanguageModel
 from voice.playback import SessionSettings
 from voice.session import Session
 from voice.tools import Tools
@@ -21,13 +22,18 @@ E = TypeVar("E")
 class SessionHarness:
     """A session, its fakes, and a log of every event with its time."""
 
-    def __init__(self, settings: SessionSettings | None = None, tools: Tools | None = None) -> None:
+    def __init__(
+        self,
+        settings: SessionSettings | None = None,
+        tools: Tools | None = None,
+        wrap: Callable[[FakeLanguageModel], LanguageModel] = lambda model: model,
+    ) -> None:
         self.language_model, self.recognizer, self.voice = FakeLanguageModel(), FakeRecognizer(), FakeVoice()
         self.log: list[tuple[float, events.SessionEvent]] = []
         self.loop = asyncio.get_running_loop()
         speech_models = fake_speech_models(self.recognizer, self.voice)
         self.session = Session(
-            self.language_model, speech_models, self.record, settings, clock=self.loop.time, tools=tools
+            wrap(self.language_model), speech_models, self.record, settings, clock=self.loop.time, tools=tools
         )
 
     def record(self, event: events.SessionEvent) -> None:
@@ -54,9 +60,10 @@ def run_session(
     scenario: Callable[[SessionHarness], Coroutine[Any, Any, None]],
     settings: SessionSettings | None = None,
     tools: Tools | None = None,
+    wrap: Callable[[FakeLanguageModel], LanguageModel] = lambda model: model,
 ) -> SessionHarness:
     async def run() -> SessionHarness:
-        harness = SessionHarness(settings, tools)
+        harness = SessionHarness(settings, tools, wrap)
         await scenario(harness)
         await harness.session.close()
         return harness

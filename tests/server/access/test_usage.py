@@ -99,3 +99,17 @@ def test_the_usage_of_a_key_can_be_deleted(tmp_path: Path) -> None:
     assert [key for _, key, _ in read_usage(path)] == ["bob"]
     with pytest.raises(OSError, match="no record of usage"):
         read_usage(tmp_path / "missing")
+
+
+def test_a_file_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    columns = "day text, key text, conversations int, seconds real, audio_in_s real, audio_out_s real, turns int, "
+    columns += "completions int, input_tokens int, cached_tokens int, output_tokens int, cpu_s real"
+    with sqlite3.connect(path) as file:
+        file.execute(f"create table usage ({columns}, primary key (day, key))")
+        file.execute("insert into usage values ('2026-01-01', 'alice', 1, 60, 1, 1, 2, 0, 10, 0, 5, 1)")
+    log = UsageLog(path)
+    log.add("alice", Usage(remote_requests=1, remote_input_tokens=7))
+    log.close()
+    (_, _, old), (_, _, new) = read_usage(path)
+    assert (old.turns, old.remote_requests, new.remote_input_tokens, new.tokens) == (2, 0, 7, 7)

@@ -15,6 +15,12 @@ from server.cli.main import app as cli
         (["--public-url", "https://phone.example.org/phone"], 2, "without a path"),
         (["--max-conversations", "many"], 2, "auto, or a number"),
         (["--telnyx-key", "mine"], 1, "32 bytes in base64"),
+        (["--llm-url", "llm.example.org", "--llm-model", "big"], 2, "--llm-url looks like https://llm.example.org/v1"),
+        (["--llm-url", "https://llm.example.org/v1"], 2, "--llm-model, the name of a model there, belong together"),
+        (["--llm-model", "big"], 2, "belong together"),
+        (["--weather-home", "Oslo"], 2, "need --weather-url"),
+        (["--weather-url", "open-meteo.com"], 2, "--weather-url looks like https://api.open-meteo.com"),
+        (["--search-url", "file:///etc/passwd"], 2, "--search-url looks like"),
     ],
 )
 def test_an_invalid_option_is_reported_in_one_sentence(arguments: list[str], code: int, message: str) -> None:
