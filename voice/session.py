@@ -20,6 +20,7 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
+from voice.endpointer import Endpointer
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
 from voice.language_model import LanguageModel, Message
@@ -80,7 +81,7 @@ class Session:
             speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
         )
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
-        self._pauses = endpointing.PauseHistory()
+        self._endpointer = Endpointer(language_model, speech_models)
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
@@ -313,7 +314,7 @@ class Session:
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
-        self._pauses.begin_turn()
+        self._endpointer.pauses.begin_turn()
         self._discard_speculation()
         self._item_id = new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
@@ -330,10 +331,7 @@ class Session:
         metrics = self._turn_metrics(action.at_ms)
         voiced_ms = action.at_ms - self._utterance_start_ms
         transcript = self._transcripts.start(utterance, voiced_ms, self.settings.rules.timing.tail_ms)
-        models, audio = self._speech_models, self._input.since(self._utterance_start_ms)
-        audio_probability = asyncio.get_running_loop().run_in_executor(
-            models.turn_detection_executor, models.audio_turn_completion, audio
-        )
+        audio_probability = self._endpointer.judge_audio(self._input.since(self._utterance_start_ms))
         speculation = Speculation(action.revision, action.at_ms, metrics, self.settings, transcript)
         self._speculation = speculation
         speculation.work = self._spawn(self._speculate(speculation, audio_probability))
@@ -347,20 +345,9 @@ class Session:
         speculation.metrics.stamp("transcript_final", self._clock())
         backchannel = self._is_backchannel(text)
         self._start_speculative_response(speculation, text)
-        text_probability = None
-        if text and not rules.silence_only:
-            if speculation.response is not None:
-                await speculation.response.requested.wait()  # so that both share a forward pass
-            text_probability = await self._language_model.turn_completion(text)
-        prediction = endpointing.predict_endpoint(
-            text,
-            rules.timing,
-            text_probability=text_probability,
-            audio_probability=await audio_probability,
-            pauses=self._pauses,
-            answers_question=self._asked_question(),
-            noisy=self._detector.is_noisy,
-        )
+        prompt = [*self.history.messages(self.settings.instructions), Message("user", text)]
+        noisy = self._detector.is_noisy
+        prediction = await self._endpointer.predict(prompt, speculation, audio_probability, noisy=noisy)
         speculation.metrics.end_probability = prediction.end_probability
         wait_ms = rules.timing.soft_end_ms if backchannel else prediction.wait_ms
         response_pending = speculation.response is not None
@@ -369,11 +356,6 @@ class Session:
         self._apply(turn_machine.EndpointDecision(speculation.revision, wait_ms, backchannel, response_pending))
         if self._speculation is speculation:  # the decision may have stopped a paused response
             self._start_speculative_response(speculation, text)
-
-    def _asked_question(self) -> bool:
-        """Whether the last message before this turn is a question of the assistant."""
-        last_message = self.history.messages(self.settings.instructions)[-1]
-        return last_message.role == "assistant" and last_message.content.endswith("?")
 
     def _start_speculative_response(self, speculation: Speculation, text: str) -> None:
         settings = speculation.settings
@@ -399,7 +381,7 @@ class Session:
     def _cancel_speculation(self, action: turn_actions.CancelSpeculation) -> None:
         if self._speculation is not None:
             if action.resumed_ms is not None:
-                self._pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
+                self._endpointer.pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
             self._speculation.transcript.cancel()
         self._discard_speculation()
 

@@ -1,0 +1,60 @@
+"""Collects, for one conversation, the evidence on whether a pause ends the user's turn. `endpointing` weighs it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from voice import endpointing
+from voice.audio.codec import Samples
+from voice.endpointing import EndpointPrediction, PauseHistory
+from voice.language_model import LanguageModel, Message
+from voice.speculation import Speculation
+from voice.speech_models import SpeechModels
+
+
+class Endpointer:
+    """The endpointer of one conversation.
+
+    Attributes:
+        pauses: how the user pauses within a turn.
+    """
+
+    def __init__(self, language_model: LanguageModel, speech_models: SpeechModels) -> None:
+        self.pauses = PauseHistory()
+        self._language_model, self._speech_models = language_model, speech_models
+
+    def judge_audio(self, audio: Samples) -> asyncio.Future[float | None]:
+        """The probability, by its sound, that a turn is over. `audio`: [T] at 16 kHz."""
+        models = self._speech_models
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(models.turn_detection_executor, models.audio_turn_completion, audio)
+
+    async def predict(
+        self,
+        prompt: list[Message],
+        speculation: Speculation,
+        audio_probability: asyncio.Future[float | None],
+        *,
+        noisy: bool,
+    ) -> EndpointPrediction:
+        """Predict whether a turn is over.
+
+        Args:
+            prompt: the conversation; its last message is what the user has said in this turn so far.
+            noisy: there is noise around the user.
+        """
+        rules, text, text_probability = speculation.settings.rules, prompt[-1].content, None
+        if text and not rules.silence_only:
+            if speculation.response is not None:
+                await speculation.response.requested.wait()  # so that both share a forward pass
+            text_probability = await self._language_model.turn_completion(text)
+        before = prompt[-2] if len(prompt) > 1 else None
+        return endpointing.predict_endpoint(
+            text,
+            rules.timing,
+            text_probability=text_probability,
+            audio_probability=await audio_probability,
+            pauses=self.pauses,
+            answers_question=before is not None and before.role == "assistant" and before.content.endswith("?"),
+            noisy=noisy,
+        )
