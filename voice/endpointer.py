@@ -6,22 +6,28 @@ import asyncio
 
 from voice import endpointing
 from voice.audio.codec import Samples
+from voice.capture.form import Pause
+from voice.captures import Captures
 from voice.endpointing import EndpointPrediction, PauseHistory
 from voice.language_model import LanguageModel, Message
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
+from voice.timing import Timing
 
 
 class Endpointer:
     """The endpointer of one conversation.
 
+    Args:
+        captures: know when the user has to say more.
+
     Attributes:
         pauses: how the user pauses within a turn.
     """
 
-    def __init__(self, language_model: LanguageModel, speech_models: SpeechModels) -> None:
+    def __init__(self, language_model: LanguageModel, speech_models: SpeechModels, captures: Captures) -> None:
         self.pauses = PauseHistory()
-        self._language_model, self._speech_models = language_model, speech_models
+        self._language_model, self._speech_models, self._captures = language_model, speech_models, captures
 
     def judge_audio(self, audio: Samples) -> asyncio.Future[float | None]:
         """The probability, by its sound, that a turn is over. `audio`: [T] at 16 kHz."""
@@ -44,6 +50,9 @@ class Endpointer:
             noisy: there is noise around the user.
         """
         rules, text, text_probability = speculation.settings.rules, prompt[-1].content, None
+        pause = self._captures.pause_after(prompt) if text else None
+        if pause is not None:
+            return _dictation(pause, rules.timing)
         if text and not rules.silence_only:
             if speculation.response is not None:
                 await speculation.response.requested.wait()  # so that both share a forward pass
@@ -58,3 +67,14 @@ class Endpointer:
             answers_question=before is not None and before.role == "assistant" and before.content.endswith("?"),
             noisy=noisy,
         )
+
+
+def _dictation(pause: Pause, timing: Timing) -> EndpointPrediction:
+    """What follows from how much of a form's field is known."""
+    match pause:
+        case Pause.SHORT:
+            return EndpointPrediction(0.95, timing.shortest_wait_ms)
+        case Pause.DICTATION:
+            return EndpointPrediction(0.5, timing.dictation_wait_ms)
+        case Pause.PATIENT:
+            return EndpointPrediction(0.05, timing.patient_wait_ms)

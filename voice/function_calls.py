@@ -209,7 +209,7 @@ class FunctionCalls:
 
     async def outputs(self) -> list[Message] | None:
         """The calls of this step and their outputs, for the language model; None if there is no call, or one that is
-        not of the conversation's tools."""
+        not of the conversation's tools, or a form has taken the conversation over."""
         calls = list(self._step.values())
         if not calls or not all(call.own and call.done for call in calls):
             return None
@@ -217,7 +217,10 @@ class FunctionCalls:
         for call in calls:
             await call.running.wait()
             assert call.output is not None
-            await asyncio.wait([call.output])
+            assert self._runs is not None  # the call is of its tools
+            if not await self._runs.wait_for(call.output):
+                self.leave()
+                return None
             messages.append(Message("tool", call.output.result().text, tool_call_id=call.call_id))
         return messages
 

@@ -35,6 +35,11 @@ class ResponseRequest:
     tag: object = None
     text: str = ""
 
+    @property
+    def to_conversation(self) -> bool:
+        """Whether it is answered from the conversation as it stands."""
+        return self.in_conversation and self.items is None and not self.text
+
     def messages(self, conversation: History) -> list[Message]:
         """The prompt."""
         history = conversation if self.items is None else History(self.items)

@@ -20,6 +20,8 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
+from voice.capture.commands import is_filler
+from voice.captures import Captures
 from voice.endpointer import Endpointer
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
@@ -81,13 +83,16 @@ class Session:
             speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
         )
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
-        self._endpointer = Endpointer(language_model, speech_models)
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
-        tool_runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result)
+        self._captures = Captures(lambda: self.history.messages(""), self._unprompted.add_result)
+        self._endpointer = Endpointer(language_model, speech_models, self._captures)
+        self._tool_runs = None
+        if tools is not None:
+            self._tool_runs = ToolRuns(tools, self._spawn, self._unprompted.add_result, self._captures)
         self._playback = Playback(
-            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, tool_runs
+            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, self._tool_runs
         )
         self._out_of_band = OutOfBandResponses(language_model, speech_models, self._emit, self._spawn, clock)
         self._response_request: ResponseRequest | None = None
@@ -196,6 +201,11 @@ class Session:
         self._response_request = request
         self._apply(turn_machine.ResponseRequested())
 
+    def open_with(self, tool: str) -> None:
+        """Begin the conversation with a call of one of the tools, which takes no arguments."""
+        if self._tool_runs is not None:
+            self._tool_runs.open_with(tool)
+
     def announce(self, announcement: Announcement) -> None:
         """Say a text as soon as both sides are silent."""
         self._unprompted.announce(announcement)
@@ -277,6 +287,7 @@ class Session:
         """Say what nobody has asked for, if both sides are silent."""
         if not self.state.silent or self._response_request is not None:
             return
+        self._captures.settle()
         if (request := self._unprompted.next_request(self.settings)) is not None:
             self._response_request = request
             self._apply(turn_machine.ResponseRequested())
@@ -375,6 +386,8 @@ class Session:
         """Whether speech over a response needs no response of its own. A cough has no words at all."""
         if self.state.assistant is not Assistant.PAUSED:
             return False
+        if self._captures.active.is_set():
+            return not text or is_filler(text)  # "oh" is a zero then, and "yes" an answer
         min_remaining_ms = self.settings.rules.timing.backchannel_remaining_ms
         return not text or (endpointing.is_backchannel(text) and self._playback.unheard_ms >= min_remaining_ms)
 
@@ -463,6 +476,7 @@ class Session:
         if response is not None:
             self._speculation = None
             response.metrics.speculation_used = True
+            self._captures.commit(messages)
         else:
             self._discard_speculation()
             response = self._playback.create(settings, self._metrics, request.text)
@@ -473,7 +487,10 @@ class Session:
     async def _complete_messages(self, request: ResponseRequest) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed."""
         await self._transcripts.wait()
-        return request.messages(self.history)
+        messages = request.messages(self.history)
+        if request.to_conversation:
+            self._captures.commit(messages)
+        return messages
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from voice.capture.form import Form
+from voice.captures import Captures
 from voice.confirmation import reply_to_question
 from voice.history import PENDING_OUTPUT
 from voice.language_model import Message, OfferedTools, Tool, ToolCall
@@ -54,6 +56,7 @@ class ToolRuns:
     Args:
         spawn: starts a task of the conversation, which is cancelled when it ends.
         on_late_output: called when the conversation has an output that no response has read.
+        captures: the forms that calls ask the user to fill in.
     """
 
     def __init__(
@@ -61,8 +64,11 @@ class ToolRuns:
         tools: Tools,
         spawn: Callable[[Coroutine[Any, Any, ToolOutput]], asyncio.Task[ToolOutput]],
         on_late_output: Callable[[], None],
+        captures: Captures | None = None,
     ) -> None:
         self._tools, self._spawn, self._on_late_output = tools, spawn, on_late_output
+        self._captures = captures or Captures(tuple, on_late_output)
+        self._opening = ""
         self._running: dict[tuple[str, str], asyncio.Task[ToolOutput]] = {}
         self._newest: dict[tuple[str, str], str] = {}
         self._speeches: dict[str, str] = {}
@@ -111,6 +117,18 @@ class ToolRuns:
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))
 
+    async def wait_for(self, output: asyncio.Task[ToolOutput]) -> bool:
+        """Wait until a call has returned, or a form takes the conversation over. Whether it has returned."""
+        form = asyncio.ensure_future(self._captures.active.wait())
+        await asyncio.wait((output, form), return_when=asyncio.FIRST_COMPLETED)
+        form.cancel()
+        return output.done()
+
+    def open_with(self, name: str) -> None:
+        """Begin the conversation with a call of this tool, before the language model is asked for anything."""
+        self._opening = name
+        self._on_late_output()
+
     def returned_late(self, call: ToolCall) -> None:
         """The output of a call has joined the conversation after its response ended. It is reported, unless the same
         call was made again: then that one's response has the output."""
@@ -133,8 +151,9 @@ class ToolRuns:
     async def _run(self, call: ToolCall, traits: ToolTraits, said: str) -> ToolOutput:
         _log.info("calling %s", call.name)
         try:
-            async with asyncio.timeout(traits.timeout_s):
-                return await self._tools.call(call.name, call.arguments, said)
+            async with asyncio.timeout(traits.timeout_s) as limit:
+                dialogue = _CallDialogue(self._captures, limit, traits.timeout_s)
+                return await self._tools.call(call.name, call.arguments, said, dialogue)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
@@ -144,13 +163,18 @@ class ToolRuns:
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
     def next_step(self, messages: Sequence[Message], *, verbatim: bool = True) -> Say | MakeCall | None:
-        """What a response to `messages` does next without the language model: say the words that the last outputs came
-        with, or make the call to which the user has just agreed. None to ask the language model.
+        """What a response to `messages` does next without the language model: say what a form asks, or the words that
+        the last outputs came with, or make the call that opens the conversation, or to which the user has just agreed.
+        None to ask the language model.
 
         Args:
-            verbatim: whether such words are said. Otherwise the language model reads them, and may go on to another
-                call; only the question before a consequential call is always said.
+            verbatim: whether the words of outputs are said. Otherwise the language model reads them, and may go on to
+                another call; only the question before a consequential call is always said.
         """
+        if (reply := self._captures.reply(messages)) is not None:
+            return Say(reply)
+        if self._opening and not any(call.name == self._opening for message in messages for call in message.tool_calls):
+            return MakeCall(self._opening, "{}")
         outputs = _trailing_outputs(messages)
         speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
         verbatim = verbatim or any(message.content == NOT_CONFIRMED for message in outputs)
@@ -176,6 +200,21 @@ class ToolRuns:
             case "no":
                 return Say(DECLINED)
         return None
+
+
+class _CallDialogue:
+    """The conversation, for one call. While a form runs, the call's time limit does not."""
+
+    def __init__(self, captures: Captures, limit: asyncio.Timeout, timeout_s: float) -> None:
+        self._captures, self._limit, self._timeout_s = captures, limit, timeout_s
+
+    async def fill_in(self, form: Form) -> dict[str, Any]:
+        """See `Dialogue`."""
+        self._limit.reschedule(None)
+        try:
+            return await self._captures.fill_in(form)
+        finally:
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
 
 
 def _said(messages: Sequence[Message]) -> str:

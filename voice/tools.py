@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
+from voice.captures import Dialogue
+
 HOLDING_PHRASE = "One moment, please."
 """Spoken while a tool runs that has no phrase of its own."""
 
@@ -56,12 +58,13 @@ class Tools(Protocol):
         """Asks the user whether a consequential call is to be made. Ends with a question mark."""
         ...
 
-    async def call(self, name: str, arguments: str, said: str) -> ToolOutput:
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
         """Make a call. Any exception counts as its failure; cancelling the task cancels the call.
 
         Args:
             arguments: JSON text of an object.
             said: what the user said before it.
+            dialogue: asks the user for data.
         """
         ...
 

@@ -129,7 +129,7 @@ class RealtimeConversation:
         self._meter, self._audio_in_s, self._audio_out_s = meter, 0.0, 0.0
         self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
         history = History()
-        self._tools = own = None if tools is None else tools.conversation(owner)
+        self.tools = own = None if tools is None else tools.conversation(owner)
         self._mcp = McpTools(
             send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
         )
@@ -196,8 +196,8 @@ class RealtimeConversation:
     def disconnected(self) -> None:
         """The connection dropped, and the client may come back: fall silent, and forget what it has not heard."""
         self.session.interrupt()
-        if self._tools is not None:
-            self._tools.disconnect()  # timers that are due wait until the client is back
+        if self.tools is not None:
+            self.tools.disconnect()  # timers that are due wait until the client is back
 
     def resumed(self, resume_token: str) -> None:
         """The client has come back: send it the session and the conversation as it was heard."""
@@ -205,8 +205,8 @@ class RealtimeConversation:
         self._send(server_event("session.created", session=self._session_object()))
         items = [item_object(item) for item in self.session.history.items]
         self._send(server_event("rejoinder.resumed", items=items))
-        if self._tools is not None:
-            self._tools.connect(self.session.announce)
+        if self.tools is not None:
+            self.tools.connect(self.session.announce)
         self._offer_resumption()
 
     def announcement_sent(self, samples: Samples) -> None:

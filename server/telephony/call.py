@@ -42,6 +42,7 @@ from server.telephony.jitter_buffer import JitterBuffer
 from server.telephony.playout import Playout, Truncation
 from server.telephony.settings import CallSettings
 from voice.audio.codec import Encoding
+from voice.capture.keys import keys_message
 from voice.history import Span
 
 _log = logging.getLogger("rejoinder.phone")
@@ -266,10 +267,7 @@ class Call:
         self._digits_deadline = now + (0.0 if digit == "#" else _DIGIT_PAUSE_S)
 
     def _submit_digits(self) -> None:
-        names = {"*": "star", "#": "hash"}
-        keys = " ".join(names.get(digit, digit) for digit in self._digits)
-        text = f"The caller pressed {keys} on the telephone's keys."
-        self._create_item("system", InputText(type="input_text", text=text))
+        self._create_item("system", InputText(type="input_text", text=keys_message(self._digits)))
         self._digits = ""
         if self._response_id is None:
             self.client_events.append(ResponseCreate(type="response.create"))

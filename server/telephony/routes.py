@@ -130,7 +130,10 @@ class Telephony:
         return Connection(transport, name, self.settings.call_settings, self.announcements, admitted)
 
     def _open_conversation(self, slot: Slot, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
-        return open_conversation(self.context, send, slot=slot)
+        conversation = open_conversation(self.context, send, slot=slot)
+        if conversation.tools is not None:
+            conversation.tools.open_call(conversation.session.open_with)
+        return conversation
 
 
 def telephony_routes(telephony: Telephony) -> list[BaseRoute]:

@@ -11,6 +11,7 @@ from server.tools.alarms import Alarms, Announce
 from server.tools.function_tool import Caller, ServerTool
 from server.tools.registry import ToolRegistry
 from server.tools.user_data import owner_id
+from voice.captures import Dialogue
 from voice.language_model import Tool
 from voice.tools import ToolOutput, ToolTraits
 
@@ -30,6 +31,7 @@ class ConversationTools:
         self._anonymous = not owner
         self._names: frozenset[str] = frozenset()
         self._disconnect: Callable[[], None] | None = None
+        self._start: Callable[[str], None] | None = None
 
     def identify(self, token: str) -> None:
         """The client has named itself by a secret of its own, which goes before its API key."""
@@ -44,6 +46,13 @@ class ConversationTools:
         self._names = frozenset(names)
         if self._announce is not None:
             self.connect(self._announce)
+        if self._start is not None and (opening := self.opening):
+            start, self._start = self._start, None
+            start(opening)
+
+    def open_call(self, start: Callable[[str], None]) -> None:
+        """It is a phone call, which a tool may open: call `start` with its name once it may be called."""
+        self._start = start
 
     def connect(self, announce: Announce) -> None:
         """Announce what is due to this owner by `announce`, from when the conversation may call tools."""
@@ -78,12 +87,21 @@ class ConversationTools:
         details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value != "")
         return f"Shall I {action}, with {details}?" if details else f"Shall I {action}?"
 
-    async def call(self, name: str, arguments: str, said: str) -> ToolOutput:
-        """Make a call. Raises whatever the tool raises."""
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None) -> ToolOutput:
+        """Make a call. Raises whatever the tool raises.
+
+        Args:
+            dialogue: asks the user for data; None where nobody can be asked.
+        """
         tool = self._registry.get(name)
         if tool is None:
             raise ValueError(f"the tool {name} is not available any more")
-        return await tool.run(json.loads(arguments), replace(self._caller, said=said))
+        return await tool.run(json.loads(arguments), replace(self._caller, said=said, dialogue=dialogue))
+
+    @property
+    def opening(self) -> str:
+        """The tool that phone calls begin with, of those that may be called; empty if none does."""
+        return next((tool.name for tool in self._registry if tool.opens_calls and tool.name in self._names), "")
 
     def disconnect(self) -> None:
         """Nobody listens: announce nothing until `connect`."""

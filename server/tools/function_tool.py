@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
+from voice.captures import Dialogue
 from voice.language_model import Tool
 from voice.tools import HOLDING_PHRASE, ToolOutput, ToolTraits
 
@@ -53,10 +54,12 @@ class Caller:
     Attributes:
         owner: whose data the call is about; the same for the same person in another conversation.
         said: what the user said before the call.
+        dialogue: asks them for data. A tool takes it as a parameter with the type hint `Dialogue`.
     """
 
     owner: str
     said: str = ""
+    dialogue: Dialogue | None = None
 
     def named(self, value: str) -> str:
         """A text argument if the user said it, otherwise nothing. Small models fill in arguments that they were not
@@ -71,12 +74,14 @@ class ServerTool:
     Attributes:
         run: makes a call with the arguments, an object.
         question: asked before a consequential call; may name arguments in braces.
+        opens_calls: whether phone calls begin with it.
     """
 
     declaration: Tool
     traits: ToolTraits
     run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
     question: str = ""
+    opens_calls: bool = False
 
     @property
     def name(self) -> str:
@@ -88,6 +93,7 @@ class ServerTool:
 class _Options:
     traits: ToolTraits
     question: str
+    opens_calls: bool = False
 
 
 def tool(
@@ -98,6 +104,7 @@ def tool(
     holding_phrase: str = HOLDING_PHRASE,
     timeout_s: float = ToolTraits.timeout_s,
     said: str = "",
+    opens_calls: bool = False,
 ) -> Callable[[F], F]:
     """Say how calls of a function are made.
 
@@ -108,8 +115,9 @@ def tool(
         holding_phrase: spoken when a call takes longer than 400 ms.
         timeout_s: how long a call may take.
         said: a regular expression; the function is only called if it is found in what the user said.
+        opens_calls: phone calls begin with it. It takes no arguments.
     """
-    options = _Options(ToolTraits(read_only, consequential, holding_phrase, timeout_s, said), question)
+    options = _Options(ToolTraits(read_only, consequential, holding_phrase, timeout_s, said), question, opens_calls)
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, options)
@@ -129,8 +137,11 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
     description, about = _read_docstring(inspect.getdoc(function) or "")
     if not description:
         raise BadTool(f"{name} has no docstring: say in one what it does and when to call it", function)
-    arguments, caller = _arguments_model(function, about)
+    arguments, provided = _arguments_model(function, about)
     schema = _brief(arguments.model_json_schema())
+    _check_dialogue(function, options, asks=Dialogue in provided.values())
+    if options.opens_calls and schema.get("required"):
+        raise BadTool(f"{name} opens calls, so it cannot have arguments without a default", function)
 
     async def run(given: dict[str, Any], who: Caller) -> ToolOutput:
         try:
@@ -138,13 +149,24 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         except ValidationError as error:
             raise ValueError(_first_error(error)) from None
         values = {field: getattr(checked, field) for field in arguments.model_fields}
-        bound = partial(function, **values, **({caller: who} if caller else {}))
+        if Dialogue in provided.values() and who.dialogue is None:
+            raise ValueError("The user cannot be asked here: the tool needs a spoken conversation.")
+        values |= {field: who if kind is Caller else who.dialogue for field, kind in provided.items()}
+        bound = partial(function, **values)
         if inspect.iscoroutinefunction(function):
             return as_output(await bound())
         return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
 
     declaration = Tool(name, description, schema)
-    return ServerTool(declaration, options.traits, run, options.question)
+    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls)
+
+
+def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bool) -> None:
+    """Check that a function that asks the user for data can. Raises BadTool."""
+    if asks and not inspect.iscoroutinefunction(function):
+        raise BadTool(f"{function.__name__} takes a Dialogue, so it has to be an `async def`", function)
+    if asks and options.traits.read_only:
+        raise BadTool(f"{function.__name__} asks the user, so it cannot be read_only", function)
 
 
 def is_grounded(value: str, said: str) -> bool:
@@ -167,22 +189,22 @@ def as_output(result: Any) -> ToolOutput:
     return ToolOutput(text, text if isinstance(result, Spoken) else "")
 
 
-def _arguments_model(function: Callable[..., Any], about: Mapping[str, str]) -> tuple[type[BaseModel], str | None]:
-    """A model of the arguments, and the name of the parameter that takes the caller."""
+def _arguments_model(function: Callable[..., Any], about: Mapping[str, str]) -> tuple[type[BaseModel], dict[str, type]]:
+    """A model of the arguments, and the parameters that are none: those that take the caller and the dialogue."""
     name = function.__name__
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:
         raise BadTool(f"the type hints of {name} cannot be read ({error})", function) from None
     fields: dict[str, Any] = {}
-    caller = None
+    provided: dict[str, type] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise BadTool(f"{name} takes {parameter}: a tool has named parameters only", function)
         if parameter.name not in hints:
             raise BadTool(f"the parameter {parameter.name!r} of {name} has no type hint", function)
-        if hints[parameter.name] is Caller:
-            caller = parameter.name
+        if hints[parameter.name] in (Caller, Dialogue):
+            provided[parameter.name] = hints[parameter.name]
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (hints[parameter.name], Field(default, description=about.get(parameter.name)))
@@ -192,7 +214,7 @@ def _arguments_model(function: Callable[..., Any], about: Mapping[str, str]) -> 
     except (PydanticUserError, TypeError, NameError) as error:
         reason = str(error).splitlines()[0]
         raise BadTool(f"the parameters of {name} have no JSON schema ({reason})", function) from None
-    return model, caller
+    return model, provided
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:

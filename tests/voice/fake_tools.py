@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from voice.captures import Dialogue
 from voice.language_model import Tool
 from voice.playback import SessionSettings
 from voice.tools import ToolOutput, ToolTraits
@@ -29,7 +30,7 @@ class FakeTools:
     def question(self, name: str, arguments: str) -> str:
         return f"Shall I {name}?"
 
-    async def call(self, name: str, arguments: str, said: str) -> ToolOutput:
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
         self.said = said
         self.started.append((name, arguments))
         try:

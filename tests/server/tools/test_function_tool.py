@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
-from server.tools import Caller, Spoken, tool
+from server.tools import Caller, Dialogue, Spoken, tool
 from server.tools.function_tool import BadTool, function_tool
+from voice.capture import Form, PhoneNumber
 from voice.tools import ToolOutput
 
 ME = Caller("me")
@@ -79,6 +81,44 @@ async def test_a_function_that_blocks_does_not_block_the_others() -> None:
     assert (await waiting).text == "released"
 
 
+class Answers:
+    """A user who answers each form with their number."""
+
+    async def fill_in(self, form: Form) -> dict[str, Any]:
+        return {"phone": "5551234567"}
+
+
+async def test_a_tool_asks_the_user_through_a_parameter_that_the_schema_does_not_have() -> None:
+    @tool(opens_calls=True)
+    async def sign_up(dialogue: Dialogue, caller: Caller) -> str:
+        """Sign up."""
+        return f"{caller.owner}: {(await dialogue.fill_in(Form(phone=PhoneNumber())))['phone']}"
+
+    made = function_tool(sign_up)
+    assert made.opens_calls
+    assert made.declaration.parameters["properties"] == {}
+    assert (await made.run({}, replace(ME, dialogue=Answers()))).text == "me: 5551234567"
+    with pytest.raises(ValueError, match="The user cannot be asked here"):
+        await made.run({}, ME)
+
+
+def asks_and_blocks(dialogue: Dialogue) -> str:
+    """Something."""
+    return ""
+
+
+@tool(read_only=True)
+async def asks_and_only_reads(dialogue: Dialogue) -> str:
+    """Something."""
+    return ""
+
+
+@tool(opens_calls=True)
+def opens_with_arguments(name: str) -> str:
+    """Something."""
+    return name
+
+
 def no_docstring(name: str) -> None: ...
 
 
@@ -101,6 +141,9 @@ def no_schema(thing: threading.Lock) -> None:
         (no_hint, "the parameter 'name' of no_hint has no type hint"),
         (any_number, "takes \\*names"),
         (no_schema, "have no JSON schema"),
+        (asks_and_blocks, "has to be an `async def`"),
+        (asks_and_only_reads, "cannot be read_only"),
+        (opens_with_arguments, "cannot have arguments without a default"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_rejected(function: Any, message: str) -> None:
