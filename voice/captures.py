@@ -120,8 +120,10 @@ class Captures:
 
     def pause_after(self, prompt: Sequence[Message]) -> Pause | None:
         """How long to wait for more after the last message; None to judge by its words."""
-        run = self._run
-        return None if run is None or run.state.outcome is not None else run.after(_inputs(prompt)).pause
+        run, inputs = self._run, _inputs(prompt)
+        if run is None or run.state.outcome is not None or len(inputs) == run.inputs:
+            return None  # "um" is no input
+        return run.after(inputs).pause
 
 
 def _inputs(messages: Sequence[Message]) -> list[Heard | Pressed]:
