@@ -34,6 +34,8 @@ class Patient(VirtualCaller):
         self.conversation = RealtimeConversation(
             self.language_model, self.speech_models, "tiny", send, tools=self.tools
         )
+        for part in (self.conversation.session, self.conversation.session._playback):
+            part._clock = asyncio.get_running_loop().time  # otherwise what was heard is counted in real time
         assert self.conversation.tools is not None
         self.conversation.tools.open_call(self.conversation.session.open_with)
         return self.conversation

@@ -210,11 +210,12 @@ class _CallDialogue:
 
     async def fill_in(self, form: Form) -> dict[str, Any]:
         """See `Dialogue`."""
+        loop = asyncio.get_running_loop()
         self._limit.reschedule(None)
         try:
             return await self._captures.fill_in(form)
         finally:
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
+            self._limit.reschedule(loop.time() + self._timeout_s)
 
 
 def _said(messages: Sequence[Message]) -> str:
