@@ -141,7 +141,7 @@ class Date(Field[DateEntry, date]):
 
     def read_back(self, entry: DateEntry, *, careful: bool) -> str:
         found = self.value(entry)
-        return say_date(found, with_year=careful or entry.year is not None or found.year != self.today().year)
+        return say_date(found, with_year=careful or found.year != self.today().year)
 
     def to_json(self, value: date) -> str:
         return value.isoformat()

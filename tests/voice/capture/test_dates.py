@@ -91,3 +91,9 @@ def test_keys_are_month_and_day() -> None:
 @pytest.mark.parametrize("text", ["I may be late", "just a moment", "hello"])
 def test_what_is_no_date(text: str) -> None:
     assert DATE.hear(text, DATE.empty) is None
+
+
+def test_a_date_is_read_back_with_its_year_if_that_is_another_one() -> None:
+    assert DATE.read_back(DateEntry(2026, 11, 24), careful=False) == "Tuesday, November twenty-fourth"
+    assert DATE.read_back(DateEntry(2026, 11, 24), careful=True) == "Tuesday, November twenty-fourth, 2026"
+    assert DATE.read_back(DateEntry(None, 3, 15), careful=False) == "Monday, March fifteenth, 2027"
