@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voice.capture import Amount, Choice, Date, Digits, Email, Form, PhoneNumber, SpelledName, Time, yes_or_no
@@ -192,6 +192,7 @@ ALL = Form(
 
 
 @pytest.mark.parametrize("name", list(ALL.fields))
+@settings(max_examples=30)
 @given(texts=TEXTS)
 def test_a_form_always_has_something_to_say_and_ends_after_a_bounded_number_of_inputs(
     name: str, texts: list[str]
