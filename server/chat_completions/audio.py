@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from io import BytesIO
 from typing import Literal
@@ -56,13 +56,14 @@ class Transcriptions:
             if (upload.size or 0) > MAX_FILE_BYTES:
                 raise APIError(413, f"the recording is larger than {MAX_FILE_BYTES >> 20} MiB", "file")
             data = await upload.read()
-        response_format = _check_fields(fields)
+        models = self._speech_models
+        response_format, language = _check_fields(fields, models.recognizer.languages)
         try:
             audio = await asyncio.to_thread(decode_file, data, RECOGNITION_RATE, MAX_RECORDING_S)
         except BadAudio as error:
             raise APIError(400, str(error), "file", "invalid_audio") from None
         seconds = len(audio) / RECOGNITION_RATE
-        executor, recognizer = self._speech_models.recognition_executor, self._speech_models.recognizer
+        executor, recognizer = models.recognition_executor, models.recognizer.for_language(language)
 
         async def segments() -> AsyncIterator[Segment]:
             found = transcribe_recording(recognizer, audio, executor)
@@ -76,24 +77,30 @@ class Transcriptions:
         async def collect() -> list[Segment]:
             return [segment async for segment in segments()]
 
-        return _transcript(await unless_disconnected(request, collect()), response_format, seconds)
+        found = await unless_disconnected(request, collect())
+        return _transcript(found, response_format, language, seconds)
 
 
-def _check_fields(fields: dict[str, str]) -> str:
-    """The response format. Raises APIError if a field asks for something else than there is."""
+def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
+    """The response format and the language. Raises APIError if a field asks for something else than there is."""
     unknown = fields.keys() - _IGNORED_FIELDS - {"language", "response_format", "stream"}
     if unknown:
         name = min(unknown)
         raise APIError(400, f"there is no parameter {name!r}", name, "unknown_parameter")
-    if fields.get("language", "en") != "en":
-        raise APIError(400, "this recognizer transcribes English ('en') only", "language")
+    language = fields.get("language") or "en"
+    if language not in languages:
+        raise APIError(
+            400,
+            f"this recognizer does not know the language {language!r}: use one of {', '.join(languages)}",
+            "language",
+        )
     response_format = fields.get("response_format", "json")
     if response_format not in _TRANSCRIPT_FORMATS:
         raise APIError(400, f"response_format must be one of {', '.join(_TRANSCRIPT_FORMATS)}", "response_format")
-    return response_format
+    return response_format, language
 
 
-def _transcript(segments: list[Segment], response_format: str, seconds: float) -> Response:
+def _transcript(segments: list[Segment], response_format: str, language: str, seconds: float) -> Response:
     text = " ".join(segment.text for segment in segments)
     if response_format == "text":
         return PlainTextResponse(text + "\n")
@@ -107,7 +114,7 @@ def _transcript(segments: list[Segment], response_format: str, seconds: float) -
         for n, segment in enumerate(segments)
     ]
     return JSONResponse(
-        {"task": "transcribe", "language": "english", "duration": seconds, "text": text, "segments": details,
+        {"task": "transcribe", "language": language, "duration": seconds, "text": text, "segments": details,
          "usage": usage}
     )  # fmt: skip
 
