@@ -9,12 +9,13 @@ conversation of its own. The latency is from the last sample of the question to 
 
 from __future__ import annotations
 
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
 import argparse
 import asyncio
-import base64
 import json
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,29 +23,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from websockets.asyncio.client import ClientConnection, connect
 
-import server.openmp  # noqa: F401 - before torch
-from model.hub.store import ModelStore
-from server.deploy.runtime import DEFAULT_VOICE
-from server.report.corpus import bounds_ms
+from benchmarks.spoken_turn import SpokenTurn, record, speak
 from server.report.own_server import own_server
-from server.simulator.microphone import Microphone
-from server.simulator.player import Player
-from voice.audio.codec import Samples, from_pcm16, to_pcm16
-from voice.clauses import Clause
-from voice.tts import Voice
 
 _INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short sentences."
 """A client that brings functions brings instructions, too."""
-
-_SETTLE_S = 1.5
-"""From the configuration of a session to the question: a person takes longer to speak, and the server reads ahead."""
-
-_TIMEOUT_S = 20.0
-
-_LISTEN_S = 0.7
-"""How long the answer is listened to. The rest does not matter, and leaves the processor for the next turn."""
 
 
 @dataclass(frozen=True)
@@ -90,110 +74,38 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn. Times are ms after the last sample of the question.
-
-    Attributes:
-        called_ms: when the call was complete; None if there was none.
-        latency_ms: when the answer became audible.
-        answer: what it began with.
-    """
+    """One turn of one kind of session."""
 
     kind: str
     question: str
-    called_ms: float | None
-    latency_ms: float
-    answer: str
-
-
-class _Client:
-    """Speaks one question, and returns the results of calls at once."""
-
-    def __init__(self, socket: ClientConnection, output: str) -> None:
-        self._socket, self._output = socket, output
-        self.player, self.audible, self.answer = Player(), asyncio.Event(), ""
-        self.called_at: float | None = None
-        self.event_types: list[str] = []
-        self._must_respond = False
-
-    async def send(self, type: str, **fields: Any) -> None:
-        await self._socket.send(json.dumps({"type": type, **fields}))
-
-    async def send_audio(self, block: Samples) -> None:
-        await self.send("input_audio_buffer.append", audio=base64.b64encode(to_pcm16(block)).decode())
-
-    async def read(self) -> None:
-        async for frame in self._socket:
-            now, event = time.monotonic(), json.loads(frame)
-            self.event_types.append(event["type"])
-            match event["type"]:
-                case "error":
-                    raise RuntimeError(event["error"]["message"])
-                case "response.function_call_arguments.done":
-                    self.called_at, self._must_respond = now, True
-                    item = {"type": "function_call_output", "call_id": event["call_id"], "output": self._output}
-                    await self.send("conversation.item.create", item=item)
-                case "response.done" if self._must_respond:
-                    self._must_respond = False
-                    await self.send("response.create")
-                case "response.output_audio.delta":
-                    samples = from_pcm16(base64.b64decode(event["delta"]))
-                    if self.player.push(now, event["response_id"], event["item_id"], samples).audible is not None:
-                        self.audible.set()
-                case "response.output_audio_transcript.delta":
-                    self.answer += event["delta"]
-
-
-async def speak(url: str, kind: str, question: Question, recording: Samples) -> Turn:
-    """One conversation of one turn. Raises RuntimeError, TimeoutError."""
-    async with connect(url, max_size=None, compression=None) as socket:
-        client = _Client(socket, question.output)
-        microphone = Microphone(client.send_audio)
-        await client.send("session.update", session={"type": "realtime", "instructions": _INSTRUCTIONS, **KINDS[kind]})
-        tasks = [asyncio.create_task(client.read()), asyncio.create_task(microphone.run())]
-        try:
-            await asyncio.sleep(_SETTLE_S)
-            start = await microphone.play(recording)
-            audible = asyncio.create_task(client.audible.wait())
-            await asyncio.wait([audible, *tasks], timeout=_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-            if not client.audible.is_set():
-                audible.cancel()
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                raise TimeoutError(f"no answer to {question.text!r} ({kind}), only {client.event_types}")
-            await asyncio.sleep(_LISTEN_S)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-    speech_end = start + bounds_ms(recording)[1] / 1000
-    first_audible = client.player.first_audible()
-    assert first_audible is not None
-    called_ms = None if client.called_at is None else 1000 * (client.called_at - speech_end)
-    return Turn(kind, question.text, called_ms, 1000 * (first_audible - speech_end), client.answer.strip())
+    spoken: SpokenTurn
 
 
 async def measure(url: str, rounds: int) -> list[Turn]:
     """Every question in every kind of session, `rounds` times. The first turn of each kind, which reads the prompt for
     the first time, is not measured."""
-    voice = Voice(ModelStore(hub=False).locate(DEFAULT_VOICE))
-    recordings = {question: voice.synthesize(Clause(question.text, True)) for question in QUESTIONS}
+    recordings = record(question.text for question in QUESTIONS)
+
+    async def turn(kind: str, question: Question) -> Turn:
+        session = {"instructions": _INSTRUCTIONS, **KINDS[kind]}
+        return Turn(kind, question.text, await speak(url, recordings[question.text], session, question.output))
+
     for kind in KINDS:
-        await speak(url, kind, QUESTIONS[0], recordings[QUESTIONS[0]])
+        await turn(kind, QUESTIONS[0])
     turns = []
     for _ in range(rounds):
         for question in QUESTIONS:
             for kind in KINDS:
-                turns.append(await speak(url, kind, question, recordings[question]))
+                turns.append(await turn(kind, question))
                 print(json.dumps(asdict(turns[-1])), flush=True)
     return turns
 
 
 def report(turns: Sequence[Turn]) -> str:
     """The table: latencies of each kind, and how much longer its turns took than those without functions."""
-    by_kind: dict[str, list[Turn]] = defaultdict(list)
+    by_kind: dict[str, list[SpokenTurn]] = defaultdict(list)
     for turn in turns:
-        by_kind[turn.kind].append(turn)
+        by_kind[turn.kind].append(turn.spoken)
     plain = np.array([turn.latency_ms for turn in by_kind["no functions"]])
     lines = [
         "| session | n | called | latency, median | p95 | more than without, median of pairs |",
