@@ -1,0 +1,1 @@
+"""Measures typed decisions: how long they take, and how many are right."""
