@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket as sockets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
@@ -22,7 +23,8 @@ from server.context import ServerContext
 from server.operations.headers import SecurityHeaders
 from server.operations.routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
-from server.realtime.outbox import Resumptions
+from server.realtime.resumptions import Resumptions
+from server.realtime.shared_sessions import SharedSessions
 from server.realtime.websocket import serve_realtime
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
@@ -44,7 +46,9 @@ def build_app(
         telephony_settings: settings of phone calls; the defaults if None.
         audiosocket: a bound socket for AudioSocket calls, or None.
     """
-    client_secrets, resumptions = ClientSecrets(), Resumptions(context.session_limits.resume_s)
+    store, resume_s = context.records, context.session_limits.resume_s
+    shared = None if store is None else SharedSessions(store, resume_s, time.monotonic)
+    client_secrets, resumptions = ClientSecrets(store=store), Resumptions(resume_s, shared)
 
     async def realtime(socket: WebSocket) -> None:
         await serve_realtime(socket, context, client_secrets, resumptions)
@@ -56,7 +60,10 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        supervision = asyncio.create_task(context.admission.supervise())
+        tasks = [
+            asyncio.create_task(context.admission.supervise()),
+            asyncio.create_task(resumptions.keep_records()),
+        ]
         async with AsyncExitStack() as stack:
             if context.tools is not None:
                 await stack.enter_async_context(context.tools.running())
@@ -67,8 +74,9 @@ def build_app(
                 stack.push_async_callback(context.remote_llm.close)
             yield
         await resumptions.close()
-        supervision.cancel()
-        await asyncio.gather(supervision, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     return Starlette(
         lifespan=lifespan,

@@ -13,6 +13,8 @@ from server.access.keys import ApiKey
 from server.auth import is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.remote_llm.language_model import RemoteLLM
+from server.observability.peers import Peers
+from server.records.store import RecordStore
 from server.tools.server_tools import ServerTools
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
@@ -64,6 +66,8 @@ class ServerContext:
         observers: take note of every turn.
         tools: the server's own tools, which conversations may ask for.
         remote_llm: the bigger model on another server; None if there is none.
+        peers: all replicas of the service; None if there is only this one.
+        records: what replicas share; None if there is only this one.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -78,6 +82,8 @@ class ServerContext:
     observers: TurnObservers = field(default_factory=TurnObservers)
     tools: ServerTools | None = None
     remote_llm: RemoteLLM | None = None
+    peers: Peers | None = None
+    records: RecordStore | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

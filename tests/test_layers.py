@@ -22,6 +22,7 @@ LAYERS = {
     "server": [
         ["openmp"],
         ["auth", "storage", "response_format"],
+        ["records"],
         ["observability", "access", "tools", "remote_llm"],
         ["context"],
         ["simulator", "operations"],

@@ -93,6 +93,16 @@ class Playback:
         """How much of a paused response the user has not heard."""
         return self._response.unheard_ms if self._response is not None else 0.0
 
+    def heard_ms(self) -> dict[str, float]:
+        """How much the user has heard by now of each message that is being sent or played, by item id. Those that are
+        missing were heard as their items say."""
+        now, heard = self._clock(), dict[str, float]()
+        for response in (*self._playing, *([self._response] if self._response is not None else [])):
+            item, unheard_ms = response.item, max(0.0, response.played_until - now) * 1000
+            if item.spoken and item.heard_ms is None and (unheard_ms or not response.done):
+                heard[item.id] = max(0.0, item.audio_ms - unheard_ms)
+        return heard
+
     def create(self, settings: SessionSettings, metrics: TurnMetrics, text: str = "") -> Response:
         """A new response, buffered until `start`. It says `text`, or what the language model decides."""
         on_first_audio = partial(self._on_event, FirstAudioSent())

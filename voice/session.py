@@ -1,7 +1,6 @@
 """One conversation: drives the turn machine with the real models.
 
-Everything here runs on one event loop; transcription and synthesis run on their own threads. The turn machine makes
-the decisions: a session feeds it events and carries out its actions.
+Everything runs on one event loop but recognition and synthesis. The turn machine decides; a session feeds it events.
 """
 
 from __future__ import annotations
@@ -94,6 +93,7 @@ class Session:
         self._playback = Playback(
             language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, self._tool_runs
         )
+        self.heard_ms = self._playback.heard_ms
         self._out_of_band = OutOfBandResponses(language_model, speech_models, self._emit, self._spawn, clock)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))

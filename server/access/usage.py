@@ -95,7 +95,8 @@ COLUMNS = tuple(column.name for column in fields(Usage))
 
 
 class UsageLog:
-    """Counts usage by key and day (UTC).
+    """Counts usage by key and day (UTC). Several servers may share a file; each learns what the others counted when it
+    saves its own.
 
     Args:
         path: the SQLite file; None counts in memory only.
@@ -155,6 +156,20 @@ class UsageLog:
             if not self._error_logged:
                 _log.error("usage cannot be recorded (%s); conversations are not affected", error)
             self._error_logged = True
+        else:
+            self._learn(self._file)
+
+    def _learn(self, file: sqlite3.Connection) -> None:
+        """Read what all servers have counted today."""
+        try:
+            stored = {key: usage for day, key, usage in _rows(file, self._day) if day == self._day}
+        except sqlite3.Error:
+            return  # it is tried again with the next save
+        with self._lock:
+            for (day, key), usage in self._unsaved.items():
+                if day == self._day:
+                    stored[key] = stored.get(key, Usage()) + usage
+            self._today = stored
 
     def close(self) -> None:
         """Write what is left, and close the file."""

@@ -35,6 +35,11 @@ def configure_logging(console: Console, *, as_json: bool = False, secrets: tuple
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)  # replaces an earlier one of ours
 
 
+def log_to_stderr(*, as_json: bool, secrets: tuple[str, ...]) -> None:
+    """`configure_logging` with this process's standard error. Can be pickled, for replicas in other processes."""
+    configure_logging(Console(stderr=True), as_json=as_json, secrets=secrets)
+
+
 def log_handler(console: Console, *, as_json: bool = False) -> logging.Handler:
     """Log records with timestamps: formatted for people on a terminal; elsewhere one line each, as log collectors
     expect."""

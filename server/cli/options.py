@@ -48,11 +48,22 @@ DataOption = Annotated[
 ]
 
 
+OPTIONAL_VALUES = {"--cluster": "local"}
+"""Options whose value may be left out, and what it then is."""
+
+
 class Command(TyperCommand):
-    """A command that accepts the old names of its options, too."""
+    """A command that accepts the old names of its options, too, and options whose value is left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {name for parameter in self.params for name in parameter.opts}
+        following = [*args[1:], "-"]
+        args = [
+            f"{argument}={OPTIONAL_VALUES[argument]}"
+            if argument in OPTIONAL_VALUES and argument in own and next_argument.startswith("-")
+            else argument
+            for argument, next_argument in zip(args, following, strict=False)
+        ]
 
         def current_name(argument: str) -> str:
             name, equals, value = argument.partition("=")

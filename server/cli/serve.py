@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from server.cli.config_file import apply_config
 from server.cli.errors import user_errors
-from server.cli.logs import LogFormat, configure_logging
+from server.cli.logs import LogFormat, log_to_stderr
 from server.cli.options import (
     DataOption,
     McpConfigOption,
@@ -119,13 +120,43 @@ def serve(
     greeting: Annotated[
         str, typer.Option(help="Spoken at the start of a call; empty to let the caller speak first.")
     ] = _GREETING,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Serve from several replicas, on a Ray cluster of this machine, or on the one at this address (auto "
+            "finds one that runs here), where the service then keeps running.",
+        ),
+    ] = "",
+    replicas: Annotated[
+        str,
+        typer.Option(help="With --cluster: auto for as many as fit on this machine, a number, or 1-8 to scale."),
+    ] = "auto",
+    spare_conversations: Annotated[
+        float,
+        typer.Option(min=0, help="With --replicas 1-8: start another one when there is room for fewer new ones."),
+    ] = 2,
+    scale_in_minutes: Annotated[
+        float, typer.Option(min=0, help="With --replicas 1-8: stop one that has not been needed for this long.")
+    ] = 10,
+    records: Annotated[
+        str,
+        typer.Option(
+            envvar="REJOINDER_RECORDS",
+            help="Share open conversations with other servers, so that clients can continue there: a file, or "
+            "redis://HOST:6379/0. With --cluster on this machine it is a file in the data folder.",
+        ),
+    ] = "",
     *,
     model_options: ModelOptions,
     services: Services,
 ) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
     from server.context import SessionLimits
-    from server.deploy.run import ServeSettings, run
+    from server.deploy.cluster import ClusterSettings, run_cluster
+    from server.deploy.run import run
+    from server.deploy.scaling import ReplicaLimits
+    from server.deploy.service import ServeSettings
     from server.telephony.auth import CarrierAuth
     from server.telephony.routes import TelephonySettings
 
@@ -172,9 +203,21 @@ def serve(
         drain_seconds,
         otlp_endpoint,
         hang_seconds,
-        services.open_remote_llm(_err),
+        records,
+        services.remote_llm,
     )
     secrets = (*(api_key or ()), phone_secret, twilio_token, plivo_token, *services.secrets)
-    configure_logging(_err, as_json=log_format is LogFormat.json, secrets=secrets)
+    set_up_logging = partial(log_to_stderr, as_json=log_format is LogFormat.json, secrets=secrets)
+    set_up_logging()
     with user_errors():
-        run(model_options, settings, _err)
+        if cluster:
+            limits = ReplicaLimits.parse(replicas)
+            run_cluster(
+                model_options,
+                settings,
+                ClusterSettings(cluster, limits, spare_conversations, 60 * scale_in_minutes),
+                _err,
+                set_up_logging,
+            )
+        else:
+            run(model_options, settings, _err)

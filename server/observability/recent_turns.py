@@ -37,6 +37,20 @@ class RecentTurns:
         }
 
 
+def merge_summaries(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The summaries of several servers as one; empty if there are none."""
+    if not summaries:
+        return {}
+    latencies = [latency for summary in summaries for latency in summary["latencies_ms"]]
+    turns = sorted((turn for summary in summaries for turn in summary["turns"]), key=lambda turn: -turn["ended_at"])
+    return {
+        **summaries[0],
+        "latencies_ms": latencies,
+        "percentiles_ms": _percentiles(latencies),
+        "turns": turns[:_SHOWN_TURNS],
+    }
+
+
 def _row(turn: TurnRecord) -> dict[str, Any]:
     return {
         "turn_id": turn.turn_id,

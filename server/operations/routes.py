@@ -15,48 +15,55 @@ from starlette.routing import Route
 
 from server.context import AccessDenied, ServerContext
 from server.observability.metrics import CONTENT_TYPE
+from server.observability.peers import ReplicaReport
 from server.operations.load import admission_readings, open_conversations
 
 
 def operations_routes(context: ServerContext) -> list[Route]:
-    """The routes for the operator."""
+    """The routes for the operator. Where the server is one of several replicas, they speak for all of them."""
+    context.observers.metrics.add_readings(admission_readings(context.admission))
 
     async def healthz(request: Request) -> Response:
-        return JSONResponse({"status": "ok", **_state(context), "peak_memory_mb": _peak_memory_mb()})
+        report = ReplicaReport.together(await _reports(context))
+        state = {**_state(context, report), "peak_memory_mb": report.peak_memory_mb}
+        return JSONResponse({"status": "ok", **state})
 
     async def readyz(request: Request) -> Response:
-        admission = context.admission
-        headers = {} if admission.ready else {"retry-after": "10"}
-        return JSONResponse(
-            {"status": _status(context), **_occupancy(context)}, 200 if admission.ready else 503, headers
-        )
+        reports = await _reports(context)
+        report, ready = ReplicaReport.together(reports), any(one.ready for one in reports)
+        headers = {} if ready else {"retry-after": "10"}
+        status = _status(report, ready)
+        return JSONResponse({"status": status, **_occupancy(report)}, 200 if ready else 503, headers)
 
     async def drain(request: Request) -> Response:
-        if request.method == "DELETE":
-            context.admission.readmit()
-        else:
+        draining = request.method != "DELETE"
+        if context.peers is not None:
+            await context.peers.drain(draining)
+        elif draining:
             context.admission.drain()
-        return JSONResponse({"draining": context.admission.draining, **_occupancy(context)})
-
-    observers = context.observers
-    observers.metrics.add_readings(admission_readings(context.admission))
+        else:
+            context.admission.readmit()
+        report = ReplicaReport.together(await _reports(context))
+        return JSONResponse({"draining": report.draining, **_occupancy(report)})
 
     async def metrics(request: Request) -> Response:
-        return Response(observers.metrics.text(), media_type=CONTENT_TYPE)
+        report = ReplicaReport.together(await _reports(context, details=True))
+        return Response(report.metrics, media_type=CONTENT_TYPE)
 
     async def dashboard(request: Request) -> Response:
         return FileResponse(str(files("web") / "dashboard.html"))
 
     async def dashboard_data(request: Request) -> Response:
-        admission = context.admission
-        state = {**_state(context), **_occupancy(context), "peak_memory_mb": _peak_memory_mb()}
-        refused, conversations = dict(admission.refusals), open_conversations(admission)
+        reports = await _reports(context, details=True)
+        report = ReplicaReport.together(reports)
+        status = _status(report, any(one.ready for one in reports))
+        state = {**_state(context, report), **_occupancy(report), "peak_memory_mb": report.peak_memory_mb}
         return JSONResponse(
             {
-                "server": {"status": _status(context), **state},
-                "refused": refused,
-                "conversations": conversations,
-                **observers.recent_turns.summary(),
+                "server": {"status": status, **state, "replicas": len(reports)},
+                "refused": report.refused,
+                "conversations": report.conversations,
+                **report.turns,
             }
         )
 
@@ -87,23 +94,48 @@ def for_operators(context: ServerContext, handler: Handler) -> Handler:
     return route
 
 
-def _status(context: ServerContext) -> str:
-    return "draining" if context.admission.draining else "full" if context.admission.full else "ready"
+def report_of(context: ServerContext, name: str = "", *, details: bool = False) -> ReplicaReport:
+    """What this process knows of itself. See `Peers.reports`.
+
+    Args:
+        name: of the replica.
+    """
+    admission, observers = context.admission, context.observers
+    return ReplicaReport(
+        name,
+        admission.draining,
+        admission.capacity,
+        _peak_memory_mb(),
+        dict(admission.refusals),
+        open_conversations(admission),
+        observers.metrics.text() if details else b"",
+        observers.recent_turns.summary() if details else {},
+    )
 
 
-def _state(context: ServerContext) -> dict[str, Any]:
+async def _reports(context: ServerContext, *, details: bool = False) -> list[ReplicaReport]:
+    """The reports of all replicas, at least of this one."""
+    reports = await context.peers.reports(details=details) if context.peers is not None else []
+    return reports or [report_of(context, details=details)]
+
+
+def _status(report: ReplicaReport, ready: bool) -> str:
+    return "ready" if ready else "draining" if report.draining else "full"
+
+
+def _state(context: ServerContext, report: ReplicaReport) -> dict[str, Any]:
     return {
         "version": version("rejoinder"),
         "model": context.model,
         "voice": context.speech_models.voices.default.name,
         "voices": context.speech_models.voices.names,
-        "conversations": len(context.admission.slots),
+        "conversations": len(report.conversations),
         "remote_llm": context.remote_llm.description if context.remote_llm is not None else None,
     }
 
 
-def _occupancy(context: ServerContext) -> dict[str, int]:
-    return {"conversations": len(context.admission.slots), "capacity": context.admission.capacity}
+def _occupancy(report: ReplicaReport) -> dict[str, int]:
+    return {"conversations": len(report.conversations), "capacity": report.capacity}
 
 
 def _peak_memory_mb() -> int:

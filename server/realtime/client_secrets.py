@@ -3,13 +3,16 @@ client that connects with it gets that session."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -18,6 +21,7 @@ from server.context import AccessDenied, ServerContext
 from server.realtime.configuration import InvalidConfig, check_speech, default_config, session_object, updated_config
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
+from server.records.store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
 _PREFIX = "ek_"
@@ -63,13 +67,14 @@ class ClientSecrets:
 
     Args:
         clock: Unix time in seconds.
+        store: where other replicas find them; None if there are none.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.time, store: RecordStore | None = None) -> None:
+        self._clock, self._store = clock, store
         self._secrets: dict[str, ClientSecret] = {}
 
-    def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
+    async def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
         """A new secret."""
         now = self._clock()
         self._secrets = {value: one for value, one in self._secrets.items() if one.expires_at > now}
@@ -77,12 +82,36 @@ class ClientSecrets:
             del self._secrets[next(iter(self._secrets))]
         secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config, key)
         self._secrets[secret.value] = secret
+        store, encoded = self._store, _ADAPTER.dump_json(replace(secret, value=""))
+        if store is not None:
+            with suppress(StoreUnavailable):  # it opens sessions on this replica only
+                await asyncio.to_thread(store.put, _record_key(secret.value), encoded, seconds)
         return secret
 
-    def find(self, key: str) -> ClientSecret | None:
-        """The secret with this value, if it is still valid."""
-        secret = self._secrets.get(key)
-        return secret if secret is not None and secret.expires_at > self._clock() else None
+    async def find(self, offered: Iterable[str]) -> ClientSecret | None:
+        """The first valid secret that a client offers."""
+        for value in offered:
+            secret = self._secrets.get(value)
+            if secret is None and self._store is not None and value.startswith(_PREFIX):
+                secret = await self._find_shared(self._store, value)
+            if secret is not None and secret.expires_at > self._clock():
+                return secret
+        return None
+
+    async def _find_shared(self, store: RecordStore, value: str) -> ClientSecret | None:
+        try:
+            encoded = await asyncio.to_thread(store.get, _record_key(value))
+            return None if encoded is None else replace(_ADAPTER.validate_json(encoded), value=value)
+        except (StoreUnavailable, ValidationError):  # another version of the server may have written it
+            return None
+
+
+_ADAPTER = TypeAdapter(ClientSecret)
+
+
+def _record_key(value: str) -> str:
+    """Where a secret is kept: whoever reads the records cannot use it."""
+    return f"client_secret/{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 async def create_client_secret(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
@@ -107,7 +136,7 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         return _error(400, message, code, param)
     except InvalidConfig as error:
         return _error(400, str(error), error.code, f"session.{error.param}".rstrip("."))
-    secret = client_secrets.create(config, wanted.expires_after.seconds, key)
+    secret = await client_secrets.create(config, wanted.expires_after.seconds, key)
     session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 

@@ -42,6 +42,7 @@ from server.realtime.items import (
 )
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
+from server.realtime.session_record import SessionRecord, items_as_heard
 from server.realtime.validation import first_error
 from server.response_format import ResponseFormat
 from server.tools.server_tools import ServerTools
@@ -101,6 +102,7 @@ class RealtimeConversation:
         owner: whose timers and notes these are, if the client does not say; empty if unknown.
         resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
         meter: counts the audio that is received and sent.
+        restored: the record of a session that goes on here; `resumed` tells its client.
     """
 
     def __init__(
@@ -118,17 +120,18 @@ class RealtimeConversation:
         owner: str = "",
         resume_token: str = "",
         meter: UsageMeter | None = None,
+        restored: SessionRecord | None = None,
     ) -> None:
         if beta:
             send = _beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models = speech_models
-        self._id, self._resume_token = new_id("sess"), resume_token
+        self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
         self._listening.set()
         self._meter, self._audio_in_s, self._audio_out_s = meter, 0.0, 0.0
         self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
-        history = History()
+        history = History(restored.items if restored is not None else ())
         self.tools = own = None if tools is None else tools.conversation(owner)
         self._mcp = McpTools(
             send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
@@ -140,7 +143,8 @@ class RealtimeConversation:
         )
         if own is not None:
             own.connect(self.session.announce)
-        send(server_event("session.created", session=self._session_object()))
+        if restored is None:
+            send(server_event("session.created", session=self._session_object()))
         self._connect_mcp_servers(self._config)
 
     async def receive(self, text: str) -> None:
@@ -192,6 +196,15 @@ class RealtimeConversation:
     def resumable(self) -> bool:
         """Whether the client asked to be able to come back."""
         return self._writer.includes("rejoinder.resume")
+
+    def record(self, key: str) -> SessionRecord:
+        """What another replica needs to continue the conversation as it has been heard by now.
+
+        Args:
+            key: name of the client's API key.
+        """
+        items = items_as_heard(self.session.history.items, self.session.heard_ms())
+        return SessionRecord(key, self._id, self._beta, self._config, items)
 
     def disconnected(self) -> None:
         """The connection dropped, and the client may come back: fall silent, and forget what it has not heard."""

@@ -14,6 +14,7 @@ from server.observability.turn_log import TurnRecord
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_config import SessionConfig
+from server.realtime.session_record import SessionRecord
 from server.tools.tool_selection import SelectingLanguageModel
 from server.tools.user_data import owner_id
 from voice.language_model import LanguageModel
@@ -27,8 +28,13 @@ def open_conversation(
     slot: Slot,
     beta: bool = False,
     resume_token: str = "",
+    restored: SessionRecord | None = None,
 ) -> RealtimeConversation:
-    """Start a conversation with the server's models. Its events go to `send`; what it uses is counted for `slot`."""
+    """Start a conversation with the server's models. Its events go to `send`; what it uses is counted for `slot`.
+
+    Args:
+        restored: the record of a session that goes on here.
+    """
     language_model: LanguageModel = SelectingLanguageModel(context.new_language_model())
     if context.remote_llm is not None:
         language_model = context.remote_llm.with_fallback(language_model)
@@ -45,6 +51,7 @@ def open_conversation(
         meter=slot.meter,
         tools=context.tools,
         owner=_owner(slot),
+        restored=restored,
     )
     slot.phase = lambda: conversation.session.state.phase
     return conversation

@@ -1,4 +1,4 @@
-"""Events on their way to the client of one conversation, and conversations whose connection dropped.
+"""Events on their way to the client of one conversation, which outlives its connections.
 
 A conversation sends to its outbox, which outlives the connection. While there is no client, what is sent is dropped, so
 that a client that comes back hears nothing old.
@@ -7,9 +7,6 @@ that a client that comes back hears nothing old.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable
-from contextlib import suppress
 
 from server.access.admission import Slot
 from server.realtime.conversation import RealtimeConversation
@@ -94,63 +91,3 @@ class RealtimeSession:
             await self.conversation.close()
         finally:
             self.slot.release(self.outbox.dropped)
-
-
-class Resumptions:
-    """The sessions that clients may come back to. Those without a connection wait for a while, and keep their slot.
-
-    Args:
-        seconds: how long they wait.
-        new_token: makes a secret.
-    """
-
-    def __init__(self, seconds: float, new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> None:
-        self.seconds, self.new_token = seconds, new_token
-        self._sessions: dict[str, RealtimeSession] = {}
-        self._expiries: dict[RealtimeSession, asyncio.Task[None]] = {}
-
-    def add(self, session: RealtimeSession) -> None:
-        """A session has begun."""
-        self._sessions[session.token] = session
-
-    def park(self, session: RealtimeSession) -> None:
-        """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
-        session.detach()
-        self._expiries[session] = asyncio.create_task(self._expire(session))
-
-    async def take(self, token: str, key_name: str) -> RealtimeSession | None:
-        """The session of a token, for its client to continue; None if there is none. A token is good for its own API
-        key and for one return: the next one is new."""
-        session = self._sessions.get(token)
-        if session is None or session.slot.meter.key != key_name or not session.conversation.resumable:
-            return None
-        del self._sessions[token]
-        session.token = self.new_token()
-        self.add(session)
-        expiry = self._expiries.pop(session, None)
-        if expiry is not None:
-            expiry.cancel()
-        else:  # a connection that is half open: the server has not noticed yet that it dropped
-            session.displaced.set()
-            await session.detached.wait()
-        session.attach()
-        return session
-
-    async def end(self, session: RealtimeSession) -> None:
-        """A session has ended."""
-        self._sessions.pop(session.token, None)
-        await session.close()
-
-    async def close(self) -> None:
-        """End every session that waits."""
-        expiries, self._expiries = self._expiries, {}
-        for session, expiry in expiries.items():
-            expiry.cancel()
-            await self.end(session)
-
-    async def _expire(self, session: RealtimeSession) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.seconds):
-                await session.slot.dismissed.wait()
-        if self._expiries.pop(session, None) is not None:
-            await self.end(session)

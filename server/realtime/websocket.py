@@ -19,7 +19,8 @@ from server.realtime.beta import is_beta
 from server.realtime.client_secrets import ClientSecrets
 from server.realtime.events import ErrorDetail
 from server.realtime.opening import open_conversation
-from server.realtime.outbox import Outbox, RealtimeSession, Resumptions
+from server.realtime.outbox import Outbox, RealtimeSession
+from server.realtime.resumptions import Resumptions
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -79,7 +80,7 @@ async def serve_realtime(
         outcome = await _Connection(socket, session, context).run()
     finally:
         if outcome == "dropped":
-            resumptions.park(session)
+            await resumptions.park(session)
         elif outcome == "ended":
             await resumptions.end(session)
 
@@ -88,32 +89,40 @@ async def _open_session(
     socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets, resumptions: Resumptions
 ) -> tuple[RealtimeSession, bool]:
     """The session of a client, and whether it has come back to it. Raises AccessDenied, Refused."""
-    secrets = [secret for key in offered_keys(socket) if (secret := client_secrets.find(key)) is not None]
-    if secrets:
+    secret = await client_secrets.find(offered_keys(socket))
+    if secret is not None:
         context.check_origin(socket)
-        key = secrets[0].key and context.admission.keys.current(secrets[0].key)
-        if key is None and secrets[0].key is not None:
+        key = secret.key and context.admission.keys.current(secret.key)
+        if key is None and secret.key is not None:
             raise AccessDenied(401, "invalid_api_key", "the API key that made this client secret was revoked")
     else:
         key = context.authenticate(socket)
     token = _resume_token(socket)
     if token and (session := await resumptions.take(token, key.name if key is not None else NO_KEY)) is not None:
         return session, True
-    slot = context.admission.reserve("realtime", key)
+    record = await resumptions.take_record(token, key.name if key is not None else NO_KEY) if token else None
+    try:
+        slot = context.admission.reserve("realtime", key)
+    except Refused:
+        if record is not None:
+            await resumptions.give_back(token, record)
+        raise
     current_meter.set(slot.meter)
     try:
         outbox = Outbox()
         outbox.attach()
-        beta = is_beta(socket.headers, socket.scope.get("subprotocols", []))
-        config = secrets[0].config if secrets else None
+        beta = record.beta if record is not None else is_beta(socket.headers, socket.scope.get("subprotocols", []))
+        config = record.config if record is not None else secret.config if secret is not None else None
         token = resumptions.new_token()
-        conversation = open_conversation(context, outbox, config, beta=beta, slot=slot, resume_token=token)
+        conversation = open_conversation(
+            context, outbox, config, beta=beta, slot=slot, resume_token=token, restored=record
+        )
     except BaseException:
         slot.release()
         raise
     session = RealtimeSession(conversation, outbox, slot, token)
     resumptions.add(session)
-    return session, False
+    return session, record is not None
 
 
 def _resume_token(socket: WebSocket) -> str:

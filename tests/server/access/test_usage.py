@@ -48,6 +48,18 @@ def test_a_restarted_server_knows_what_was_used_today(tmp_path: Path) -> None:
     assert UsageLog(path, clock).today("alice").seconds == 90
 
 
+def test_servers_that_share_a_file_know_what_each_other_counted(tmp_path: Path) -> None:
+    first, second = UsageLog(tmp_path / "usage.sqlite"), UsageLog(tmp_path / "usage.sqlite")
+    first.add("kitchen", Usage(turns=2))
+    first.save()
+    second.add("kitchen", Usage(turns=1))
+    second.save()
+    assert second.today("kitchen").turns == 3
+    first.add("kitchen", Usage(turns=1))
+    first.save()
+    assert first.today("kitchen").turns == 4
+
+
 def test_saved_usage_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "usage.sqlite"
     program = f"""

@@ -21,6 +21,9 @@ from server.cli.main import app as cli
         (["--weather-home", "Oslo"], 2, "need --weather-url"),
         (["--weather-url", "open-meteo.com"], 2, "--weather-url looks like https://api.open-meteo.com"),
         (["--search-url", "file:///etc/passwd"], 2, "--search-url looks like"),
+        (["--cluster", "--replicas", "many"], 1, "--replicas is auto, a number, or two"),
+        (["--audiosocket", "0", "--cluster"], 1, "leave out --audiosocket or --cluster"),
+        (["--host", "0.0.0.0", "--cluster", "10.0.0.7:6379"], 1, "make a key with `rejoinder keys add NAME`"),
     ],
 )
 def test_an_invalid_option_is_reported_in_one_sentence(arguments: list[str], code: int, message: str) -> None:

@@ -53,7 +53,7 @@ import server.openmp, io, sys, threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from rich.console import Console
-from server.deploy import failures, run
+from server.deploy import failures, run, service
 from server.deploy.runtime import ModelOptions
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models
 
@@ -71,11 +71,11 @@ class Engine:
 
 models = replace(fake_speech_models(voice=HangingVoice()), synthesis_executor=ThreadPoolExecutor(1))
 failures._MAX_STOP_S = 1.0
-run.resolve_model = lambda options: options
-run.load_engine = lambda *_: Engine()
-run.load_speech_models = lambda *_: models
-run.Conversation = lambda engine: FakeLanguageModel()
-settings = run.ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 4, hang_s=0.5)
+service.resolve_model = lambda options: options
+service.load_engine = lambda *_: Engine()
+service.load_speech_models = lambda *_: models
+service.Conversation = lambda engine: FakeLanguageModel()
+settings = service.ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 4, hang_s=0.5)
 run.run(ModelOptions("tiny"), settings, Console(file=sys.stdout, width=200))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,8 +16,9 @@ from starlette.applications import Starlette
 
 from model.engine.engine import DeviceFailed
 from model.hub.store import ModelUnavailable
-from server.deploy.run import ServeSettings, _print_ready, run
+from server.deploy.run import print_ready, run
 from server.deploy.runtime import ModelOptions
+from server.deploy.service import ServeSettings
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from tests.fakes import fake_speech_models
@@ -32,11 +32,10 @@ def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAut
     host, port = "127.0.0.1", 8000
     telephony = TelephonySettings(carrier_auth=carrier_auth)
     settings = ServeSettings(host, port, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
-    with socket.create_server((host, 0)) as http_socket, socket.create_server((host, 0)) as tcp_socket:
-        _print_ready(settings, http_socket, tcp_socket, Console(file=out, width=400), 3)
-        _print_ready(settings, http_socket, None, Console(file=local_only, width=400), 3)
+    print_ready(settings, [8000, 9000], Console(file=out, width=400), "Up to 3 conversations.")
+    print_ready(settings, [8000], Console(file=local_only, width=400), "Up to 3 conversations.")
     assert ("can place phone calls" in out.getvalue()) == warned
-    assert "AudioSocket: 127.0.0.1:" in out.getvalue()
+    assert "AudioSocket: 127.0.0.1:9000" in out.getvalue()
     assert "phone call" not in local_only.getvalue()
     assert "Up to 3 conversations" in local_only.getvalue()
 
@@ -87,10 +86,10 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
             return super().write(text)
 
     engine = FailingEngine()
-    monkeypatch.setattr("server.deploy.run.resolve_model", lambda options: options)
-    monkeypatch.setattr("server.deploy.run.load_speech_models", lambda *_: fake_speech_models())
-    monkeypatch.setattr("server.deploy.run.load_engine", lambda *_: engine)
-    monkeypatch.setattr("server.deploy.run.build_app", lambda *_: Starlette())
+    monkeypatch.setattr("server.deploy.service.resolve_model", lambda options: options)
+    monkeypatch.setattr("server.deploy.service.load_speech_models", lambda *_: fake_speech_models())
+    monkeypatch.setattr("server.deploy.service.load_engine", lambda *_: engine)
+    monkeypatch.setattr("server.deploy.service.build_app", lambda *_: Starlette())
     settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
     with pytest.raises(OSError, match="the GPU failed \\(a test\\)"):
         run(ModelOptions("tiny"), settings, Console(file=Ready(), width=200))

@@ -52,13 +52,13 @@ async def test_an_invalid_request_names_the_field(body: dict[str, Any], param: s
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-def test_a_secret_expires_and_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_secret_expires_and_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_secrets, "_MAX_SECRETS", 2)
     now = 1000.0
     secrets = ClientSecrets(lambda: now)
-    first = secrets.create(SessionConfig(), 60)
+    first = await secrets.create(SessionConfig(), 60)
     assert first.expires_at == 1060
-    others = [secrets.create(SessionConfig(), 600) for _ in range(2)]
-    assert [secrets.find(one.value) is not None for one in (first, *others)] == [False, True, True]
+    others = [await secrets.create(SessionConfig(), 600) for _ in range(2)]
+    assert [await secrets.find([one.value]) is not None for one in (first, *others)] == [False, True, True]
     now += 601
-    assert secrets.find(others[0].value) is None
+    assert await secrets.find([others[0].value]) is None

@@ -1,0 +1,251 @@
+"""The service on Ray Serve: a replica is the whole pipeline, with its own models and its own admission. The only module
+that imports Ray, with `ray_router.py`."""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch; replicas import this module first
+
+# isort: split
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, HTTPOptions, RequestRouterConfig
+from ray.serve.schema import LoggingConfig
+
+from server.deploy.capacity import MAX_CAPACITY
+from server.deploy.scaling import ReplicaLimits, replicas_for
+from server.deploy.service import Service
+from server.observability.peers import ReplicaReport
+from server.operations.routes import report_of
+
+NAME = "rejoinder"
+"""Of the application and of its one deployment."""
+
+_SHORT_REQUESTS = 64
+"""Requests of a replica besides its conversations: the page, completions, webhooks, metrics, and callers who are told
+that there is no room."""
+
+_STOP_MARGIN_S = 60.0
+"""A replica that is to stop ends with its last call, and is killed this long after the longest possible one."""
+
+_HEALTH_CHECK_S, _STATS_PERIOD_S, _DRAIN_CHECK_S = 2.0, 1.0, 0.5
+
+_METRICS_WINDOW_S = 2.0
+"""Open conversations are averaged over this time, before the service is scaled."""
+
+_START_ATTEMPTS = 3
+
+_REPORT_AGE_S = 0.5
+"""How old the answers to `/readyz` and `/healthz` may be."""
+
+_ANSWER_S = 5.0
+"""How long replicas may take to answer one another. One that hangs is replaced after its health check."""
+
+
+@dataclass(frozen=True)
+class DeploymentOptions:
+    """How the replicas are run.
+
+    Attributes:
+        replicas: how many.
+        buffer: conversations for which there is to be room at any time; less of it starts another replica.
+        scale_in_s: how long a replica must not be needed before it is drained.
+        longest_call_s: after which every conversation has ended.
+        cpus, gpus: of one replica.
+        surge: whether an upgrade starts new replicas before old ones stop taking calls. It needs room for both.
+    """
+
+    replicas: ReplicaLimits
+    buffer: float = 1.0
+    scale_in_s: float = 600.0
+    longest_call_s: float = 3600.0
+    cpus: float = 1.0
+    gpus: float = 0.0
+    surge: bool = True
+
+
+class Replica:
+    """One process with the whole pipeline.
+
+    Args:
+        load: loads the models, in the process of the replica.
+    """
+
+    async def __init__(self, load: Callable[[], Service]) -> None:  # type: ignore[misc]  # Ray awaits it
+        self._service = await asyncio.to_thread(load)
+        self._admission = self._service.context.admission
+        self._service.context.peers = _Replicas()
+        loop = asyncio.get_running_loop()
+        self._stop_watching = self._service.watch(loop.call_soon_threadsafe)
+
+    def __serve_build_asgi_app__(self) -> Any:
+        return self._service.app
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """What Ray's routers know of this replica from its start on."""
+        return {"capacity": self._admission.capacity}
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """What Ray's routers learn of this replica every second."""
+        return {"draining": self._admission.draining}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What decides the number of replicas."""
+        return {"conversations": len(self._admission.slots), "capacity": self._admission.capacity}
+
+    def check_health(self) -> None:
+        """Raise RuntimeError if only a new process can go on. Ray then replaces this one."""
+        if self._service.failures.reason:
+            raise RuntimeError(self._service.failures.reason)
+
+    def report(self, details: bool) -> ReplicaReport:
+        """What this replica knows of itself. See `Peers.reports`."""
+        name = serve.get_replica_context().replica_id.unique_id
+        return report_of(self._service.context, name, details=details)
+
+    def drain(self, draining: bool) -> None:
+        """Admit nobody, or admit again."""
+        self._admission.draining = draining
+
+    async def dismiss_all(self, timeout_s: float) -> bool:
+        """End all conversations after their turns. Returns whether all ended in time."""
+        return await self._admission.dismiss_all(timeout_s)
+
+    def capacity(self) -> int:
+        """Conversations that this replica carries."""
+        return self._admission.capacity
+
+    def __del__(self) -> None:
+        if hasattr(self, "_stop_watching"):  # otherwise the models could not be loaded
+            self._stop_watching()
+            self._service.close()
+
+
+class _Replicas:
+    """All replicas, as `Peers`. Those that take no new calls because they are to stop are not among them."""
+
+    def __init__(self) -> None:
+        self._last: list[ReplicaReport] = []
+        self._asked_at = -_REPORT_AGE_S
+
+    async def reports(self, *, details: bool) -> list[ReplicaReport]:
+        """See `Peers`."""
+        if details:
+            return await self._reports(details)
+        now = time.monotonic()
+        if now >= self._asked_at + _REPORT_AGE_S:  # anybody may ask, and a few may not keep all replicas busy
+            self._asked_at = now
+            self._last = await self._reports(details)
+        return self._last
+
+    async def _reports(self, details: bool) -> list[ReplicaReport]:
+        return [one for one in await self._ask_all("report", details) if isinstance(one, ReplicaReport)]
+
+    async def drain(self, draining: bool) -> None:
+        """See `Peers`."""
+        await self._ask_all("drain", draining)
+        self._asked_at = -_REPORT_AGE_S
+
+    async def _ask_all(self, method: str, *arguments: object) -> list[object]:
+        response = serve.get_deployment_handle(NAME, NAME).broadcast(method, *arguments)
+        answers: list[object] = await response.results_async(timeout_s=_ANSWER_S, return_exceptions=True)
+        return answers
+
+
+class OpenConversations:
+    """Ray's autoscaling policy: scales on open conversations, never on the load of the processor.
+
+    Args:
+        buffer: conversations for which there is to be room at any time.
+    """
+
+    def __init__(self, buffer: float) -> None:
+        self._buffer = buffer
+
+    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+        """See Ray. Without a report of any replica, nothing changes."""
+        metrics = context.aggregated_metrics or {}
+        conversations, capacity = (list(metrics.get(name, {}).values()) for name in ("conversations", "capacity"))
+        if not capacity:
+            return context.target_num_replicas, {}
+        return replicas_for(sum(conversations), sum(capacity) / len(capacity), self._buffer), {}
+
+
+def application(load: Callable[[], Service], options: DeploymentOptions) -> Any:
+    """The application that Ray Serve runs.
+
+    Args:
+        load: loads the models of a replica. It is pickled.
+    """
+    limits = options.replicas
+    fixed = limits.minimum == limits.maximum
+    scaling: dict[str, Any] = {"num_replicas": limits.minimum}
+    if not fixed:
+        policy = AutoscalingPolicy(
+            policy_function=f"{__name__}:{OpenConversations.__name__}", policy_kwargs={"buffer": options.buffer}
+        )
+        scaling = {
+            "autoscaling_config": AutoscalingConfig(
+                min_replicas=limits.minimum,
+                max_replicas=limits.maximum,
+                upscale_delay_s=0,
+                downscale_delay_s=options.scale_in_s,
+                metrics_interval_s=_METRICS_WINDOW_S / 2,
+                look_back_period_s=_METRICS_WINDOW_S,
+                policy=policy,
+            )
+        }
+    deployment = serve.deployment(
+        serve.ingress()(Replica),
+        name=NAME,
+        max_ongoing_requests=MAX_CAPACITY + _SHORT_REQUESTS,
+        graceful_shutdown_timeout_s=options.longest_call_s + _STOP_MARGIN_S,
+        graceful_shutdown_wait_loop_s=_DRAIN_CHECK_S,
+        health_check_period_s=_HEALTH_CHECK_S,
+        max_constructor_retry_count=_START_ATTEMPTS,
+        max_surge_percent=100 if options.surge else 0,
+        ray_actor_options={"num_cpus": options.cpus, "num_gpus": options.gpus},
+        request_router_config=RequestRouterConfig(
+            request_router_class="server.deploy.ray_router.ConversationRouter",
+            request_routing_stats_period_s=_STATS_PERIOD_S,
+        ),
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+        **scaling,
+    )
+    return deployment.bind(load)
+
+
+def start(
+    application: Any, http_options: HTTPOptions | dict[str, Any], *, every_node: bool = False
+) -> serve.handle.DeploymentHandle:
+    """Start an application, or upgrade it if it runs, and wait until it answers.
+
+    Args:
+        every_node: whether each machine with a replica accepts connections, or only the first one.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    try:
+        serve.start(
+            proxy_location="EveryNode" if every_node else "HeadOnly",
+            http_options=http_options,
+            logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+        )
+        return serve.run(application, name=NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise OSError(f"the cluster could not start the service: {error}") from None
+
+
+def stop(drain_s: float) -> bool:
+    """Let conversations finish their turns, then end the service. Returns whether all ended in time."""
+    handle = serve.get_deployment_handle(NAME, NAME)
+    ended = handle.broadcast("dismiss_all", drain_s).results(return_exceptions=True)
+    serve.shutdown()
+    ray.shutdown()
+    return all(one is True for one in ended)

@@ -1,0 +1,118 @@
+"""Sessions that clients may come back to, on this replica or on another one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+
+from server.realtime.outbox import RealtimeSession
+from server.realtime.session_record import SessionRecord
+from server.realtime.shared_sessions import SharedSessions
+
+
+class Resumptions:
+    """The sessions that clients may come back to. Those without a connection wait for a while, and keep their slot.
+
+    Args:
+        seconds: how long they wait.
+        shared: their records, with which they survive this process; None for none.
+        new_token: makes a secret.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        shared: SharedSessions | None = None,
+        new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24),
+    ) -> None:
+        self.seconds, self.new_token = seconds, new_token
+        self._shared = shared
+        self._sessions: dict[str, RealtimeSession] = {}
+        self._expiries: dict[RealtimeSession, asyncio.Task[None]] = {}
+
+    async def keep_records(self) -> None:
+        """Keep the records up to date. Runs until cancelled; ends at once if there are none."""
+        if self._shared is not None:
+            await self._shared.run(self._sessions.values, self._gone_elsewhere)
+
+    def add(self, session: RealtimeSession) -> None:
+        """A session has begun."""
+        self._sessions[session.token] = session
+        if self._shared is not None:
+            self._shared.change()
+
+    async def park(self, session: RealtimeSession) -> None:
+        """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
+        session.detach()
+        self._expiries[session] = asyncio.create_task(self._expire(session))
+        if self._shared is not None:
+            await self._shared.save([session])  # now, as its client may come back to another replica at once
+
+    async def take(self, token: str, key_name: str) -> RealtimeSession | None:
+        """The session of a token, for its client to continue; None if there is none. A token is good for its own API
+        key and for one return: the next one is new."""
+        session = self._sessions.get(token)
+        if session is None or session.slot.meter.key != key_name or not session.conversation.resumable:
+            return None
+        del self._sessions[token]
+        session.token = self.new_token()
+        self.add(session)
+        expiry = self._expiries.pop(session, None)
+        if expiry is not None:
+            expiry.cancel()
+        else:  # a connection that is half open: the server has not noticed yet that it dropped
+            session.displaced.set()
+            await session.detached.wait()
+        session.attach()
+        if self._shared is not None:
+            await self._shared.forget(token)
+        return session
+
+    async def take_record(self, token: str, key_name: str) -> SessionRecord | None:
+        """The record of a session that began on another replica, for its client to continue here; None if there is
+        none."""
+        return None if self._shared is None else await self._shared.take(token, key_name)
+
+    async def give_back(self, token: str, record: SessionRecord) -> None:
+        """A session cannot go on here."""
+        if self._shared is not None:
+            await self._shared.give_back(token, record)
+
+    async def end(self, session: RealtimeSession) -> None:
+        """A session has ended. When the server shuts down, the client may continue it on another one."""
+        self._sessions.pop(session.token, None)
+        dismissal = session.slot.dismissal
+        if self._shared is not None and session.conversation.resumable:
+            if dismissal is not None and dismissal.code == "server_shutting_down":
+                await self._shared.save([session])
+            else:
+                await self._shared.forget(session.token)
+        await session.close()
+
+    async def close(self) -> None:
+        """End every session that waits."""
+        expiries, self._expiries = self._expiries, {}
+        for session, expiry in expiries.items():
+            expiry.cancel()
+            await self.end(session)
+
+    async def _expire(self, session: RealtimeSession) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.seconds):
+                await session.slot.dismissed.wait()
+        if self._expiries.pop(session, None) is not None:
+            await self.end(session)
+
+    async def _gone_elsewhere(self, session: RealtimeSession) -> None:
+        """The client has come back to another replica, where its conversation goes on."""
+        if self._sessions.pop(session.token, None) is None:
+            return  # it has ended meanwhile
+        expiry = self._expiries.pop(session, None)
+        if expiry is not None:
+            expiry.cancel()
+        else:
+            session.displaced.set()
+            await session.detached.wait()
+        await session.close()

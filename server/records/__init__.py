@@ -1,0 +1,1 @@
+"""What all replicas of a service share, wherever it is kept."""
