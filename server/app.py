@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.operations.headers import SecurityHeaders
+from server.operations.presence import Presence
 from server.operations.routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
 from server.realtime.resumptions import Resumptions
@@ -64,6 +65,10 @@ def build_app(
             asyncio.create_task(context.admission.supervise()),
             asyncio.create_task(resumptions.keep_records()),
         ]
+        if store is not None:
+            presence = Presence(store, context.admission)
+            context.observers.metrics.add_readings(presence.readings())
+            tasks.append(asyncio.create_task(presence.run()))
         async with AsyncExitStack() as stack:
             if context.tools is not None:
                 await stack.enter_async_context(context.tools.running())

@@ -119,7 +119,12 @@ def capacity(costs: TurnCosts) -> int:
 
 
 def simulated_p95(costs: TurnCosts, conversations: int) -> float:
-    """p95 in seconds, from the end of the speech to the first audio that may be heard, if turns are taken at random."""
+    """p95 of `simulated_latencies`."""
+    return percentile(simulated_latencies(costs, conversations), 0.95)
+
+
+def simulated_latencies(costs: TurnCosts, conversations: int) -> list[float]:
+    """Seconds from the end of the speech to the first audio that may be heard, if turns are taken at random."""
     dice = random.Random(0)
     waits, weights = zip(*_WAITS_S, strict=True)
     work, background, now, latencies = costs.first_audio_s[1], costs.background_s, 0.0, list[float]()
@@ -143,7 +148,7 @@ def simulated_p95(costs: TurnCosts, conversations: int) -> float:
             elif not heard[one] and remaining[one] <= background + 1e-9:
                 heard[one] = True
                 latencies.append(_SOFT_END_S + max(dice.choices(waits, weights)[0], now - started[one]))
-    return percentile(latencies, 0.95)
+    return latencies
 
 
 def measured_capacity(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from server.auth import LOCAL_NAMES
 from server.deploy.run import bind, certificate_files, is_loopback, print_ready
 from server.deploy.runtime import ModelOptions
 from server.deploy.scaling import CORES_PER_REPLICA, ReplicaLimits, replicas_that_fit
@@ -91,29 +93,34 @@ def run_cluster(
     """
     if settings.audiosocket is not None:
         raise ValueError("AudioSocket calls do not pass Ray's HTTP proxies: leave out --audiosocket or --cluster")
-    http_socket = bind(settings.host, settings.port)
-    settings, local = replace(settings, port=http_socket.getsockname()[1]), is_loopback(http_socket)
-    http_socket.close()
+    if cluster.address == LOCAL:
+        with bind(settings.host, settings.port) as http_socket:  # Ray would not say that the port is in use
+            settings, local = replace(settings, port=http_socket.getsockname()[1]), is_loopback(http_socket)
+        if settings.data is not None and not settings.records:
+            settings = replace(settings, records=str(settings.data / RECORDS_FILE))
+    else:  # there, the service may be running on the port already
+        local = settings.host in LOCAL_NAMES
+        if not settings.port:
+            raise ValueError("choose a --port for the cluster: its machines cannot agree on a free one")
     check_access(settings, local)
-    if cluster.address == LOCAL and settings.data is not None and not settings.records:
-        settings = replace(settings, records=str(settings.data / RECORDS_FILE))
     certificate, key = certificate_files(settings)
     load = partial(load_replica, model_options, settings, local, Path.cwd(), set_up_logging)
     http_options = {
         "host": settings.host, "port": settings.port, "ssl_certfile": certificate, "ssl_keyfile": key,
         "keep_alive_timeout_s": 75,
     }  # fmt: skip
-    start_cluster(load, settings, cluster, http_options, console)
+    _start(load, settings, cluster, http_options, console, on_gpus=_on_gpus(model_options.device, cluster))
 
 
-def start_cluster(
+def _start(
     load: Callable[[], Service],
     settings: ServeSettings,
     cluster: ClusterSettings,
     http_options: dict[str, object],
     console: Console,
+    *,
+    on_gpus: bool,
 ) -> None:
-    """`run_cluster`, with what loads a replica."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -122,29 +129,13 @@ def start_cluster(
         from server.deploy import ray_deployment
     except ImportError as error:
         raise ValueError(f'a cluster needs another package ({error.name}): pip install "rejoinder[cluster]"') from None
-    on_this_machine = cluster.address == LOCAL
-    cores, memory = float(os.cpu_count() or 1), float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    gpus = _gpus() if on_this_machine else 0.0
-    limits = cluster.replicas or ReplicaLimits(*[replicas_that_fit(cores, memory, gpus)] * 2)
-    cpus = max(1.0, cores // limits.maximum) if on_this_machine else float(CORES_PER_REPLICA)
-    longest_s = max(settings.session_limits.max_duration_s, settings.telephony.call_settings.max_duration_s)
-    options = ray_deployment.DeploymentOptions(
-        limits,
-        cluster.buffer,
-        cluster.scale_in_s,
-        longest_s,
-        cpus,
-        1.0 if gpus else 0.0,
-        # Where every GPU has its replica, an upgrade has to stop one before it starts another.
-        surge=not gpus,
-    )
+    on_this_machine, cores = cluster.address == LOCAL, float(os.cpu_count() or 1)
     try:
         if on_this_machine:
             # Processors are counted twice, so that an upgrade finds room for new replicas beside the old ones.
             ray.init(
-                num_cpus=int(2 * cpus * limits.maximum) + 1, include_dashboard=cluster.dashboard,
-                dashboard_host="127.0.0.1", object_store_memory=_OBJECT_STORE_BYTES, log_to_driver=True,
-                logging_level=logging.WARNING,
+                LOCAL, num_cpus=2 * int(cores), include_dashboard=cluster.dashboard, dashboard_host="127.0.0.1",
+                object_store_memory=_OBJECT_STORE_BYTES, logging_level=logging.WARNING,
             )  # fmt: skip
         else:
             passed_on = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
@@ -152,6 +143,23 @@ def start_cluster(
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise OSError(f"the Ray cluster {cluster.address} cannot be reached or started: {error}") from None
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    found = ray.cluster_resources()
+    limits = cluster.replicas
+    if limits is None:
+        gpus, memory = found.get("GPU", 0.0) if on_gpus else 0.0, found.get("memory", math.inf)
+        fit = replicas_that_fit(cores if on_this_machine else found.get("CPU", 1.0), memory, gpus)
+        limits = ReplicaLimits(fit, fit)
+    longest_s = max(settings.session_limits.max_duration_s, settings.telephony.call_settings.max_duration_s)
+    options = ray_deployment.DeploymentOptions(
+        limits,
+        cluster.buffer,
+        cluster.scale_in_s,
+        longest_s,
+        cpus=max(1.0, cores // limits.maximum) if on_this_machine else float(CORES_PER_REPLICA),
+        gpus=1.0 if on_gpus else 0.0,
+        # Where every GPU has its replica, an upgrade has to stop one before it can start another.
+        surge=not on_gpus,
+    )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())  # Ray has set its own
@@ -174,7 +182,8 @@ def start_cluster(
         ray.shutdown()
 
 
-def _gpus() -> float:
+def _on_gpus(device: str, cluster: ClusterSettings) -> bool:
+    """Whether each replica gets a GPU. What other machines have, this one cannot know."""
     import torch
 
-    return float(torch.cuda.device_count())
+    return device.startswith("cuda") or (device == "auto" and cluster.address == LOCAL and torch.cuda.is_available())

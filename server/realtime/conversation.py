@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -43,7 +42,7 @@ from server.realtime.items import (
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.realtime.validation import first_error
+from server.realtime.validation import InvalidEvent, parse_json
 from server.response_format import ResponseFormat
 from server.tools.server_tools import ServerTools
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
@@ -70,20 +69,6 @@ _COUNTED_AUDIO_S = 5.0
 
 _MAX_SLICE_MS = 200
 """Audio processed at once before other conversations run."""
-
-
-class InvalidEvent(Exception):
-    """A client event that is invalid or cannot be carried out."""
-
-    def __init__(self, message: str, *, code: str = "invalid_value", param: str | None = None) -> None:
-        super().__init__(message)
-        self.code, self.param = code, param
-
-    @classmethod
-    def from_validation(cls, error: ValidationError) -> InvalidEvent:
-        """The first error that pydantic reports."""
-        message, code, param = first_error(error)
-        return cls(message, code=code, param=param)
 
 
 class RealtimeConversation:
@@ -156,7 +141,7 @@ class RealtimeConversation:
                     f"this event has {len(text)} bytes; the limit is {MAX_EVENT_BYTES}: send audio in smaller chunks",
                     code="event_too_large",
                 )
-            payload = _parse_json(text)
+            payload = parse_json(text)
             event_id = payload.get("event_id") if isinstance(payload.get("event_id"), str) else None
             if self._beta:
                 payload = from_beta(payload)
@@ -486,18 +471,6 @@ class RealtimeConversation:
 def _path(error: ValueError) -> str:
     """Where the language model found what it cannot enforce."""
     return re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", ""))
-
-
-def _parse_json(text: str) -> dict[str, Any]:
-    try:
-        payload = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidEvent(
-            f"this event is not JSON ({error}): send one JSON object per frame", code="invalid_json"
-        ) from None
-    if not isinstance(payload, dict):
-        raise InvalidEvent("an event must be a JSON object with a type", code="invalid_json")
-    return payload
 
 
 def _beta_sender(send: Callable[[ServerEvent], None]) -> Callable[[ServerEvent], None]:

@@ -1,6 +1,9 @@
-"""What pydantic reports about a client event, in the protocol's terms."""
+"""Client events that are not valid, and what pydantic reports about them, in the protocol's terms."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -32,3 +35,30 @@ def first_error(error: ValidationError) -> tuple[str, str, str | None]:
     code = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(kind, "invalid_value")
     value = "" if kind in ("missing", "extra_forbidden") else f" (received: {str(details['input'])[:80]!r})"
     return f"{param or 'the event'}: {details['msg']}{value}", code, param
+
+
+class InvalidEvent(Exception):
+    """A client event that is invalid or cannot be carried out."""
+
+    def __init__(self, message: str, *, code: str = "invalid_value", param: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.param = code, param
+
+    @classmethod
+    def from_validation(cls, error: ValidationError) -> InvalidEvent:
+        """The first error that pydantic reports."""
+        message, code, param = first_error(error)
+        return cls(message, code=code, param=param)
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """The event in a text frame. Raises InvalidEvent."""
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEvent(
+            f"this event is not JSON ({error}): send one JSON object per frame", code="invalid_json"
+        ) from None
+    if not isinstance(payload, dict):
+        raise InvalidEvent("an event must be a JSON object with a type", code="invalid_json")
+    return payload

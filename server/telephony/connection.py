@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from server.access.admission import Slot
 from server.realtime.events import ClientEvent, ServerEvent
+from server.realtime.session_record import SessionRecord
 from server.telephony.announcements import Announcements
 from server.telephony.call import Call
 from server.telephony.called_functions import CalledFunction
+from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls, RecordedConversation
 from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
 from server.telephony.settings import CallSettings
 from voice.audio.codec import OUTPUT_RATE, Samples, decode
@@ -69,16 +71,22 @@ class CallConversation(Protocol):
         """End the conversation."""
 
 
+class AdmittedConversation(CallConversation, RecordedConversation, Protocol):
+    """The conversation of a call that is taken."""
+
+
 @dataclass(frozen=True)
 class AdmittedCall:
     """What a call gets when a line is free.
 
     Attributes:
-        open_conversation: opens a conversation that sends its events to a function.
+        open_conversation: opens a conversation that sends its events to a function, or continues one from its record.
+        continued: where calls are recorded in case their replica dies.
     """
 
     slot: Slot
-    open_conversation: Callable[[Callable[[ServerEvent], None]], CallConversation]
+    open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], AdmittedConversation]
+    continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(None))
 
 
 class _NoConversation:
@@ -192,8 +200,12 @@ class Connection:
         _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
         for message in errors:
             _log.warning("the call %s uses the default for an invalid parameter: %s", self._name, message)
+        call_id, restored = started.parameters.get(CALL_PARAMETER, ""), None
         if self._admitted is None:
             settings = replace(settings, greeting="")
+        elif call_id and (restored := await self._admitted.continued.take(call_id)) is not None:
+            _log.warning("the call %s continues here after its replica has died", self._name)
+            settings = replace(settings, greeting=settings.continued_greeting)
         call = Call(dialect, started, settings, self._loop.time())
 
         def on_server_event(event: ServerEvent) -> None:
@@ -203,7 +215,9 @@ class Connection:
         conversation: CallConversation
         if self._admitted is not None:
             self._admitted.slot.caller = started.caller
-            conversation = self._admitted.open_conversation(on_server_event)
+            conversation = admitted = self._admitted.open_conversation(on_server_event, restored)
+            if call_id:
+                self._spawn(self._admitted.continued.keep(call_id, admitted))
         else:
             conversation = _NoConversation()
             call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())
@@ -236,6 +250,8 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
             await conversation.close()
+            if self._admitted is not None and call_id and code != INTERNAL_ERROR:
+                await self._admitted.continued.forget(call_id)  # before the carrier asks what to do next
             level = logging.INFO if code == NORMAL_CLOSURE else logging.WARNING
             _log.log(level, "the call %s ended after %.0f s: %s", self._name, self._loop.time() - started_at, reason)
             await self._transport.close(code, reason)
@@ -297,7 +313,11 @@ class Connection:
             await feed()
 
     def _start_announcement(self, call: Call, text: str) -> None:
-        task = asyncio.create_task(self._announce(call, text))
+        self._spawn(self._announce(call, text))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that ends with the call."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

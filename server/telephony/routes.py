@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,13 +24,15 @@ from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.opening import open_conversation
+from server.realtime.session_record import SessionRecord
 from server.telephony.announcements import Announcements
 from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, offered_secrets
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.connection import AdmittedCall, Connection, Transport
+from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
 from server.telephony.dialect import Frame
 from server.telephony.settings import PARAMETERS, CallSettings
-from server.telephony.webhooks import DOCUMENTS
+from server.telephony.webhooks import DOCUMENTS, FOLLOW_REDIRECTS, HANG_UP
 
 _log = logging.getLogger("rejoinder.phone")
 
@@ -39,6 +41,12 @@ _ASTERISK_SUBPROTOCOL = "media"
 
 _MAX_REFUSED_CALLS = 8
 """Callers who are told at the same time that every line is busy. Further ones get an HTTP status."""
+
+_CONTINUED = "rejoinder_continued"
+"""The parameter of a webhook that a carrier sends after a stream has ended: the call, a dash, and how often so far."""
+
+_MAX_CONTINUATIONS = 5
+"""Replicas that may die under one call."""
 
 _MAX_WEBHOOK_BYTES = 64 << 10
 """Maximum size of a webhook's body; carriers send a few hundred bytes."""
@@ -74,6 +82,7 @@ class Telephony:
     def __init__(self, context: ServerContext, settings: TelephonySettings) -> None:
         self.context, self.settings = context, settings
         self.announcements = Announcements(context.speech_models)
+        self.continued = ContinuedCalls(context.records)
         self.warned_about_open_access = False
 
         self._being_refused = 0
@@ -121,7 +130,7 @@ class Telephony:
             return
         current_meter.set(slot.meter)
         try:
-            yield AdmittedCall(slot, partial(self._open_conversation, slot))
+            yield AdmittedCall(slot, partial(self._open_conversation, slot), self.continued)
         finally:
             slot.release()
 
@@ -129,9 +138,11 @@ class Telephony:
         """A call's connection."""
         return Connection(transport, name, self.settings.call_settings, self.announcements, admitted)
 
-    def _open_conversation(self, slot: Slot, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
-        conversation = open_conversation(self.context, send, slot=slot)
-        if conversation.tools is not None:
+    def _open_conversation(
+        self, slot: Slot, send: Callable[[ServerEvent], None], restored: SessionRecord | None
+    ) -> RealtimeConversation:
+        conversation = open_conversation(self.context, send, slot=slot, restored=restored)
+        if conversation.tools is not None and restored is None:
             conversation.tools.open_call(conversation.session.open_with)
         return conversation
 
@@ -234,18 +245,44 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
         for key in ("From", "To"):
             if value := form.get(key) or request.query_params.get(key):
                 parameters[key.lower()] = value
-        return Response(build_document(_stream_url(request, telephony), parameters), media_type=media_type)
+        then = ""
+        if telephony.continued.possible and name in FOLLOW_REDIRECTS:
+            call, attempt = _continued_call(request)
+            if attempt and (attempt > _MAX_CONTINUATIONS or not await telephony.continued.may_continue(call)):
+                return Response(HANG_UP, media_type=media_type)
+            parameters[CALL_PARAMETER] = call
+            then = _continuation_url(request, telephony, call, attempt + 1)
+        return Response(build_document(_stream_url(request, telephony), parameters, then), media_type=media_type)
 
     return respond
 
 
+def _continued_call(request: Request) -> tuple[str, int]:
+    """The call that a webhook is about, and how often its replica has died; a new call if it never did."""
+    call, _, attempt = request.query_params.get(_CONTINUED, "").partition("-")
+    return (call, int(attempt)) if call and attempt.isdecimal() else (ContinuedCalls.new_id(), 0)
+
+
+def _continuation_url(request: Request, telephony: Telephony, call: str, attempt: int) -> str:
+    """Where the carrier should ask what to do when the stream has ended: here, with the same parameters."""
+    secure, host = _origin(request, telephony)
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != _CONTINUED]
+    query.append((_CONTINUED, f"{call}-{attempt}"))
+    return f"{'https' if secure else 'http'}://{host}{request.url.path}?{urlencode(query)}"
+
+
 def _stream_url(request: Request, telephony: Telephony) -> str:
     """Where the carrier should stream the call. The last path segment is a ticket that authorizes the stream."""
-    settings = telephony.settings
-    host = urlsplit(settings.public_url).netloc or request.headers.get("host", "localhost")
-    scheme = urlsplit(settings.public_url).scheme or request.headers.get("x-forwarded-proto", request.url.scheme)
-    ticket = f"/{settings.carrier_auth.issue_ticket()}" if telephony.authenticated else ""
-    return f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{host}/phone{ticket}"
+    secure, host = _origin(request, telephony)
+    ticket = f"/{telephony.settings.carrier_auth.issue_ticket()}" if telephony.authenticated else ""
+    return f"{'wss' if secure else 'ws'}://{host}/phone{ticket}"
+
+
+def _origin(request: Request, telephony: Telephony) -> tuple[bool, str]:
+    """How carriers reach this server: whether by TLS, and at which host."""
+    public_url = urlsplit(telephony.settings.public_url)
+    scheme = public_url.scheme or request.headers.get("x-forwarded-proto", request.url.scheme)
+    return scheme in ("https", "wss"), public_url.netloc or request.headers.get("host", "localhost")
 
 
 def _carrier_request(

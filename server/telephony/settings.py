@@ -40,6 +40,7 @@ class CallSettings:
         time_limit_farewell: spoken before hanging up because of `max_duration_s`.
         busy_farewell: spoken to callers for whom no line is free.
         dismissal_farewell: spoken before hanging up because the server shuts down, or the key is used up.
+        continued_greeting: spoken when the call continues on another replica after its own has died.
     """
 
     greeting: str = "Hello! How can I help you?"
@@ -55,6 +56,7 @@ class CallSettings:
     time_limit_farewell: str = "Our time is up, so I have to hang up now. Goodbye."
     busy_farewell: str = "All lines are busy. Please call again in a few minutes. Goodbye."
     dismissal_farewell: str = "I have to hang up now. Please call again later. Goodbye."
+    continued_greeting: str = "Sorry, I was gone for a moment. Please go on."
 
     def with_parameters(self, parameters: Mapping[str, str], voices: Voices) -> tuple[CallSettings, list[str]]:
         """Apply a call's own parameters. Returns the new settings and a message for each invalid parameter.

@@ -141,7 +141,7 @@ class VirtualCaller:
         messages = self.conversation.session.history.messages("")
         return [(message.role, message.content) for message in messages[1:]]
 
-    def open_conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+    def open_conversation(self, send: Callable[[ServerEvent], None], restored: object) -> RealtimeConversation:
         def record_and_send(event: ServerEvent) -> None:
             self.events.append(event)
             send(event)
