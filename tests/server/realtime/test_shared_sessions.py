@@ -71,6 +71,7 @@ async def test_a_client_continues_its_conversation_on_another_replica(tmp_path: 
                 assert (await speak_one_turn(new))["response"]["status"] == "completed"
                 await wait_until(lambda: not first.slots)  # its session went on elsewhere
                 assert len(second.slots) == 1
+            await wait_until(lambda: not second.slots)
             async with connected(other, **coming_back(token)) as again:  # a token is good for one return
                 assert (await receive(again, "session.created"))["session"]["id"] != session_id
 
@@ -89,6 +90,8 @@ async def test_the_history_holds_what_was_heard_when_the_replica_died(tmp_path: 
                 (item,) = (await receive(new, "rejoinder.resumed"))["items"]
                 assert item["status"] == "completed"
                 assert len(item["content"][0]["transcript"].split()) < 100
+                new.transport.abort()
+            client.transport.abort()  # closing would wait for audio that nobody reads
 
 
 async def test_a_full_replica_leaves_the_conversation_to_others(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ async def test_a_call_continues_with_its_history_and_ends_for_good(tmp_path: Pat
 
         await wait_until(kept)
         await client.send(json.dumps({"event": "stop", "streamSid": "MZ1", "stop": {"callSid": "CA1"}}))
-        await client.wait_closed()
+        async for _ in client:
+            pass
         await wait_until(lambda: store.get(f"call/{call}") is None)
     store.close()
 
