@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from server.deploy.capacity import TurnCosts, capacity, simulated_latencies
-from server.deploy.scaling import replicas_for
+from server.deploy.scaling import ScaleInDelay, replicas_for
 
 Counts = npt.NDArray[np.int64]
 
@@ -206,7 +206,7 @@ class Fleet:
         self._ends = np.zeros((int(LONGEST_CALL_S) + 2, size), np.int8)  # calls that end, by second and replica
         first = replicas_for(calls if fixed else calls * daily_curve(0), self._capacity, self._spare)
         self._state[:first] = _SERVING
-        self._not_needed_since: float | None = None
+        self._scale_in = ScaleInDelay(SCALE_IN_S)
         self._placed = 0
         self.outcome = Outcome(occupancy=np.zeros(self._capacity + 1))
 
@@ -265,15 +265,12 @@ class Fleet:
             return
         serving, starting = (np.flatnonzero(self._state == state) for state in (_SERVING, _STARTING))
         wanted = replicas_for(int(self._open[serving].sum()), self._capacity, self._spare)
+        wanted = self._scale_in.replicas(wanted, now)
         running = len(serving) + len(starting)
         if wanted > running:
             new = np.flatnonzero(self._state == _ABSENT)[: wanted - running]
             self._state[new], self._ready_at[new] = _STARTING, now + self._kind.start_s
-        if wanted >= running:
-            self._not_needed_since = None
-        elif self._not_needed_since is None:
-            self._not_needed_since = now
-        elif now >= self._not_needed_since + SCALE_IN_S:
+        else:
             leaving = np.concatenate((serving, starting))[wanted:]  # the newest
             self._state[leaving] = _DRAINING
 

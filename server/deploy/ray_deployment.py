@@ -18,7 +18,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 from ray.serve.schema import LoggingConfig
 
 from server.deploy.capacity import MAX_CAPACITY
-from server.deploy.scaling import ReplicaLimits, replicas_for
+from server.deploy.scaling import ReplicaLimits, ScaleInDelay, replicas_for
 from server.deploy.service import Service
 from server.observability.peers import ReplicaReport
 from server.operations.routes import report_of
@@ -162,10 +162,12 @@ class OpenConversations:
 
     Args:
         buffer: conversations for which there is to be room at any time.
+        scale_in_s: how long a replica must not be needed before it is drained.
     """
 
-    def __init__(self, buffer: float) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: float, scale_in_s: float) -> None:
+        self._buffer, self._scale_in = buffer, ScaleInDelay(scale_in_s)
+        self._started = False
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         """See Ray. Without a report of any replica, nothing changes."""
@@ -173,7 +175,12 @@ class OpenConversations:
         conversations, capacity = (list(metrics.get(name, {}).values()) for name in ("conversations", "capacity"))
         if not capacity:
             return context.target_num_replicas, {}
-        return replicas_for(sum(conversations), sum(capacity) / len(capacity), self._buffer), {}
+        now = context.current_time or time.time()
+        if not self._started:  # perhaps again, after Ray's controller has died
+            self._started = True
+            self._scale_in.replicas(context.target_num_replicas, now)
+        wanted = replicas_for(sum(conversations), sum(capacity) / len(capacity), self._buffer)
+        return self._scale_in.replicas(wanted, now), {}
 
 
 def application(load: Callable[[], Service], options: DeploymentOptions) -> Any:
@@ -187,14 +194,15 @@ def application(load: Callable[[], Service], options: DeploymentOptions) -> Any:
     scaling: dict[str, Any] = {"num_replicas": limits.minimum}
     if not fixed:
         policy = AutoscalingPolicy(
-            policy_function=f"{__name__}:{OpenConversations.__name__}", policy_kwargs={"buffer": options.buffer}
+            policy_function=f"{__name__}:{OpenConversations.__name__}",
+            policy_kwargs={"buffer": options.buffer, "scale_in_s": options.scale_in_s},
         )
         scaling = {
             "autoscaling_config": AutoscalingConfig(
                 min_replicas=limits.minimum,
                 max_replicas=limits.maximum,
                 upscale_delay_s=0,
-                downscale_delay_s=options.scale_in_s,
+                downscale_delay_s=0,
                 metrics_interval_s=_METRICS_WINDOW_S / 2,
                 look_back_period_s=_METRICS_WINDOW_S,
                 policy=policy,

@@ -4,6 +4,7 @@ Ray."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 CORES_PER_REPLICA = 4
@@ -44,6 +45,30 @@ def replicas_for(conversations: float, capacity: float, buffer: float) -> int:
         buffer: conversations for which there is to be room at any time.
     """
     return max(1, math.ceil((conversations + buffer) / max(1.0, capacity) - 1e-9))
+
+
+class ScaleInDelay:
+    """Keeps what was wanted lately: as many replicas as were wanted at any time within a window.
+
+    The calls of a replica that drains no longer count, and new ones take their place on the others within minutes. A
+    decision on the present number alone would drain too many, wait, and start them again.
+
+    Args:
+        seconds: length of the window.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._highest: deque[tuple[float, int]] = deque()  # falling numbers: only those that may still be the highest
+
+    def replicas(self, wanted: int, now: float) -> int:
+        """How many there should be, when so many are wanted now."""
+        while self._highest and self._highest[-1][1] <= wanted:
+            self._highest.pop()
+        self._highest.append((now, wanted))
+        while self._highest[0][0] < now - self._seconds:
+            self._highest.popleft()
+        return self._highest[0][1]
 
 
 def replicas_that_fit(cores: float, memory: float, gpus: float) -> int:

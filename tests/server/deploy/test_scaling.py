@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.deploy.scaling import ReplicaLimits, replicas_for, replicas_that_fit
+from server.deploy.scaling import ReplicaLimits, ScaleInDelay, replicas_for, replicas_that_fit
 
 GIB = 1 << 30
 
@@ -17,6 +17,12 @@ def test_there_is_room_for_the_open_conversations_and_the_buffer(
     conversations: float, buffer: float, replicas: int
 ) -> None:
     assert replicas_for(conversations, 16, buffer) == replicas
+
+
+def test_replicas_are_drained_only_after_they_were_not_wanted_for_the_whole_time() -> None:
+    delay = ScaleInDelay(600)
+    wanted = [(0, 3), (100, 5), (200, 2), (500, 4), (701, 2), (1050, 3), (1102, 1), (1700, 1)]
+    assert [delay.replicas(number, now) for now, number in wanted] == [3, 5, 5, 5, 4, 4, 3, 1]
 
 
 @pytest.mark.parametrize(
