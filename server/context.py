@@ -12,9 +12,9 @@ from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.auth import is_same_site, offered_keys
 from server.observability.observers import TurnObservers
-from server.remote_llm.language_model import RemoteLLM
 from server.observability.peers import Peers
 from server.records.store import RecordStore
+from server.remote_llm.language_model import RemoteLLM
 from server.tools.server_tools import ServerTools
 from voice.language_model import LanguageModel
 from voice.speech_models import SpeechModels
