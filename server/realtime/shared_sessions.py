@@ -73,7 +73,8 @@ class SharedSessions:
             key, record = _key(session.token), session.conversation.record(session.slot.meter.key)
             alive.add(key)
             written, at = self._written.get(key, (None, 0.0))
-            if record != written or now > at + _REFRESH_S:
+            waits = session.detached.is_set()  # its slot is free as soon as its client is found elsewhere
+            if waits or record != written or now > at + _REFRESH_S:
                 self._written[key] = (record, now)
                 due.append((session, key, record.encode()))
         self._written = {key: value for key, value in self._written.items() if key in alive}
