@@ -72,7 +72,9 @@ class Cluster:
         from server.deploy import ray_deployment
 
         self._ray, self._serving, self._port = ray, ray_deployment, free_port()
-        ray.init("local", num_cpus=32, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR)
+        ray.init(
+            "local", num_cpus=32, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR
+        )
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
 
     @property

@@ -34,7 +34,9 @@ def address() -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        ray.init("local", num_cpus=8, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR)
+        ray.init(
+            "local", num_cpus=8, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR
+        )
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
