@@ -87,7 +87,9 @@ def next_words(case: Case, form: Form, state: FormState) -> str:
         return "Yes." if value == case.value else _correction(case, value)
     if isinstance(state.entry, str) and state.entry:
         digits = case.value.isdigit() and case.value.startswith(state.entry)
-        return say_digits(case.value[len(state.entry) :]) if digits else "Start over."
+        if digits:
+            return say_digits(case.value[len(state.entry) :])
+        return case.again if "again" in state.say else "Start over."
     return case.again
 
 

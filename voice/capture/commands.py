@@ -70,8 +70,8 @@ def is_filler(text: str) -> bool:
 
 def agreement(text: str) -> Literal["yes", "no", "unclear"]:
     """The reply to "Is that right?". "No" may be followed by more."""
-    plain = _plain(text)
-    reply = reply_to_question(text)
+    plain = re.sub(r"\b(?:sir|madam|ma'am|miss)\b", "", _plain(text))
+    reply = reply_to_question(plain)
     if (
         reply == "unclear"
         and plain

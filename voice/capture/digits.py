@@ -10,6 +10,9 @@ from voice.capture.corrections import corrected, without_denial
 from voice.capture.field import Field, Progress
 from voice.capture.numbers import say_digits, spoken_digits
 
+_LONG_NUMBER = 8
+"""A number of so many digits that lacks one or two has probably lost them on the way."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Digits(Field[str, str]):
@@ -50,8 +53,15 @@ class Digits(Field[str, str]):
 
     def _join(self, entry: str, digits: str) -> str:
         """More digits, which are the number from its beginning if they are all of it."""
+        digits = self._once(digits)
         whole = self.progress(digits) in (Progress.POSSIBLE, Progress.COMPLETE)
         return digits if whole and len(entry + digits) > self.longest else entry + digits
+
+    def _once(self, digits: str) -> str:
+        """The number alone, if more follows that repeats its beginning: a caller says it twice, or a recognizer runs
+        on."""
+        rest = digits[self.longest : self.longest + 4]
+        return digits[: self.longest] if digits[:3] in rest else digits
 
     def press(self, keys: str, entry: str) -> str | None:
         return entry + keys
@@ -69,7 +79,11 @@ class Digits(Field[str, str]):
         return Progress.COMPLETE if len(entry) >= self.longest else Progress.POSSIBLE
 
     def ask_rest(self, entry: str) -> str:
-        return f"{self._in_groups(entry)}. Please go on."
+        missing = self.length - len(entry)
+        if missing > 2 or self.length < _LONG_NUMBER:
+            return f"{self._in_groups(entry)}. Please go on."
+        count = "One digit is" if missing == 1 else "Two digits are"
+        return f"{self._in_groups(entry)}. {count} missing. Please go on, or say the whole {self.name} again."
 
     def value(self, entry: str) -> str:
         if len(entry) > self.longest:

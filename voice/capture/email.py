@@ -23,6 +23,9 @@ _SYMBOLS = {
     "dot": ".", "period": ".", "point": ".", "underscore": "_", "dash": "-", "hyphen": "-", "minus": "-", "plus": "+",
 }  # fmt: skip
 _PROVIDERS = "gmail yahoo hotmail outlook icloud aol proton protonmail live gmx web mail example".split()
+_LOST_AT = re.compile(r"(?:[-. ](?:and|add|that|hat))?[-. ]?\b(g ?mail|yahoo|hotmail|outlook|icloud)(\.com| dot com)")
+"""The "at" before a well-known provider, which a recognizer loses or writes as another word."""
+
 _FINAL_DOMAINS = frozenset("com org net edu gov de uk fr eu info".split())
 """After these nothing follows; after "co" often "uk" does."""
 
@@ -58,7 +61,9 @@ class Email(Field[str, str]):
             return None
         if not entry or "@" in said[1:]:
             return said
-        return None if "@" in entry and said.startswith("@") else entry + said
+        if "@" in entry and (said.startswith("@") or (_ADDRESS.fullmatch(entry) and not said.startswith("."))):
+            return None
+        return entry + said
 
     def press(self, keys: str, entry: str) -> str | None:
         return None
@@ -98,10 +103,8 @@ def _say(entry: str, *, careful: bool = False) -> str:
     """The local part spelled, the domain in words where it is well known."""
     local, at, domain = entry.partition("@")
     said = [say_letters(local, by_alphabet=careful)] if local else []
-    labels = domain.split(".")
-    for label in labels:
-        known = label in _PROVIDERS or (label is labels[-1] and label in _FINAL_DOMAINS)
-        labels[labels.index(label)] = label if known else say_letters(label, by_alphabet=careful)
+    words = {*_PROVIDERS, *_FINAL_DOMAINS}
+    labels = [label if label in words else say_letters(label, by_alphabet=careful) for label in domain.split(".")]
     if at:
         said.append(f"at {' dot '.join(labels)}")
     return ", ".join(said)
@@ -119,6 +122,10 @@ def _fragment(text: str) -> str:
     plain = re.sub(r"\.+$", "", plain)
     plain = with_numerals(_ASIDES.sub(" ", plain[_end(_CARRIER.match(plain)) :]))
     plain = re.sub(r"\bunder score\b", "underscore", plain)
+    plain = re.sub(
+        rf"[-.]?\b({'|'.join(_SYMBOLS)})\b[-.]?(?=\w)", r" \1 ", plain
+    )  # "a-dot-b": hyphens of the recognizer
+    plain = _LOST_AT.sub(r" at \1\2", plain) if not re.search(r"@|\bat\b", plain) else plain
     if "@" not in plain:
         before, at, after = plain.rpartition(" at ") if " at " in plain else ("", plain.startswith("at "), plain[3:])
         plain = f"{before} @ {after}" if at else plain
@@ -138,9 +145,8 @@ def _segment(text: str) -> str:
 
 
 def _word(word: str) -> str:
-    return spoken_digits(word) if word not in ("o", "oh", "to", "too", "for", "won", "ate", "tree", "nil") and (
-        spoken_digits(word)
-    ) else word  # fmt: skip
+    is_digit = word.isalpha() and word not in ("o", "oh", "to", "too", "for", "won", "ate", "tree", "nil")
+    return (spoken_digits(word) or word) if is_digit else word
 
 
 def _end(match: re.Match[str] | None) -> int:

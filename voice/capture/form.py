@@ -219,11 +219,13 @@ class Form:
 
     def _continued(self, field: Field[Any, Any], state: FormState, text: str, was_heard: bool) -> Any:
         """The entry if a text goes on with it after its end, or says another value; None if it does neither."""
-        fresh = field.hear(text, field.empty)
+        known, fresh = field.hear(text, state.entry), field.hear(text, field.empty)
+        if known is None:
+            return None
         if fresh is not None and field.progress(fresh) in (Progress.POSSIBLE, Progress.COMPLETE) and was_heard:
             return fresh
         if field.progress(state.entry) is Progress.POSSIBLE or not was_heard:
-            return field.hear(text, state.entry)
+            return known
         return None
 
     def _on_correction(self, state: FormState, text: str) -> FormState:

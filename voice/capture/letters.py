@@ -32,7 +32,7 @@ _LETTER_NAMES = {
 _REPEATS = {"double": 2, "triple": 3}
 _SILENT = frozenset("capital uppercase lowercase letter small the and then comma".split())
 _AS_IN = re.compile(
-    r"\b(?P<letter>[^\W\d_]{1,5})[,.]? (?:(?:as|is|like|has) in|as for|as|for|like)(?: an?| the)? "
+    r"\b(?P<letter>[^\W\d_]{1,5})[,.]? (?P<by>(?:as|is|like|has) in|as for|as|for|like)(?: an?| the)? "
     r"(?P<word>[^\W\d_]{2,})"
 )
 _SYMBOLS = {"hyphen": "-", "dash": "-", "apostrophe": "'", "space": " "}
@@ -49,7 +49,7 @@ def spelled_letters(text: str, *, alone: bool = False) -> str:
     plain = re.sub(r"\b(?:upper|lower) case\b", " ", plain)
     plain = re.sub(r"\bdouble[ -](?:u|you)\b", "w", plain)
     plain = re.sub(r"\bx[ -]ray\b", "xray", plain)
-    by_word = [match for match in _AS_IN.finditer(plain) if _is_spelled(match["letter"])]
+    by_word = [match for match in _AS_IN.finditer(plain) if _is_spelled(match["letter"]) or _is_misheard(match)]
     for match in reversed(by_word):
         plain = f"{plain[: match.start()]} {match['word'][0]} {plain[match.end() :]}"
     found = re.findall(r"[^\W_]+(?:'[^\W\d_]+)*|'", plain)
@@ -68,6 +68,11 @@ def spelled_letters(text: str, *, alone: bool = False) -> str:
             out, count = out + character * times, count + 1
         i += 1
     return out if count >= 2 or (count and (alone or by_word)) else ""
+
+
+def _is_misheard(match: re.Match[str]) -> bool:
+    """Whether this is "B as in Bravo" with another word for the letter ("and as in November")."""
+    return match["by"] == "as in" or (match["by"].endswith(" in") and match["word"] in _RADIO_WORDS)
 
 
 def _may_be_spelled(token: str) -> bool:

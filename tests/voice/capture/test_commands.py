@@ -35,6 +35,7 @@ def test_commands(text: str, command: Command | None) -> None:
     [
         ("Yes.", "yes"),
         ("Yes, that's right.", "yes"),
+        ("Yes, sir.", "yes"),
         ("Right.", "yes"),
         ("Exactly!", "yes"),
         ("That's correct.", "yes"),

@@ -24,6 +24,20 @@ def test_a_whole_number_replaces_a_part() -> None:
     assert PHONE.hear("5551234567", "555") == "5551234567"
 
 
+def test_a_number_that_is_said_twice_counts_once() -> None:
+    assert PHONE.hear("5551234567, that's 5551234567", "") == "5551234567"
+    assert PHONE.hear("4, 1, 5, 5, 5, 5, 0, 1, 3, 2, 1, 4, 1, 5, 5, 5, 0,", "") == "4155550132"
+    assert PHONE.hear("55512345678", "") == "55512345678"
+
+
+def test_a_long_number_that_lacks_a_digit_is_asked_for_again() -> None:
+    assert PHONE.ask_rest("415555132") == (
+        "four one five, five five five, one three two. One digit is missing. Please go on, or say the whole phone "
+        "number again."
+    )
+    assert PHONE.hear("415-555-0132", "415555132") == "4155550132"
+
+
 def test_the_country_code_is_left_out_and_other_countries_keep_theirs() -> None:
     assert PHONE.hear("1-555-123-4567", "") == "5551234567"
     other = PHONE.hear("plus four nine thirty 1234567", "")

@@ -24,6 +24,9 @@ EMAIL = Email()
         ("info plus news at web dot de", "info+news@web.de"),
         ("that's l e e at m i t dot e d u", "lee@mit.edu"),
         ("bob at gmailcom", "bob@gmail.com"),
+        ("It's Tom42 at Yahoo.com.", "tom42@yahoo.com"),
+        ("a-n-n-a-dot-w-e-b-e-r-gmail.com", "anna.weber@gmail.com"),
+        ("anna and gmail.com", "anna@gmail.com"),
     ],
 )
 def test_addresses(text: str, address: str) -> None:
@@ -44,6 +47,8 @@ def test_an_address_comes_in_parts() -> None:
 
 def test_a_sentence_is_no_address() -> None:
     assert EMAIL.hear("Why do you need that?", "") is None
+    assert EMAIL.hear("hello", "john@example.co") is None
+    assert EMAIL.hear("dot uk", "john@example.co") == "john@example.co.uk"
 
 
 @pytest.mark.parametrize(

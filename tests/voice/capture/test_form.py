@@ -167,6 +167,12 @@ def test_a_value_that_the_application_refuses_is_asked_for_again() -> None:
     assert say(Form(day=closed), "November 29").say == "We are closed on Sundays. For which date?"
 
 
+def test_a_word_after_the_read_back_of_a_name_is_no_other_name() -> None:
+    form = Form(name=SpelledName())
+    assert say(form, "S-M-I-T-H", "Jesus").say == "I have S, M, I, T, H. Please say yes or no."
+    assert say(form, "S-M-I-T-H", "It's Smythe.", "yes").values == {"name": "Smythe"}
+
+
 def test_a_choice_is_not_read_back() -> None:
     form = Form(service=Choice(prompt="Cleaning or check-up?", options={"cleaning": (), "check-up": ()}))
     assert say(form, "the second").values == {"service": "check-up"}

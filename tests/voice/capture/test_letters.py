@@ -16,6 +16,8 @@ from voice.capture.letters import say_letters, spelled_letters
         ("S as in Sierra, M as in Mary, I T H", "smith"),
         ("N as in Mike, E", "me"),
         ("B for Bravo, R like Romeo", "br"),
+        ("No in as in November, but as in Oscar", "no"),
+        ("eat is in echo, and is in November", "en"),
         ("double T, E", "tte"),
         ("double you, why", "wy"),
         ("b, oh, bee", "bob"),
