@@ -30,7 +30,7 @@ class Patient(VirtualCaller):
         super().__init__(carrier)
         self.tools, self._said = tools, 0
 
-    def open_conversation(self, send: Callable[[ServerEvent], None]) -> RealtimeConversation:
+    def open_conversation(self, send: Callable[[ServerEvent], None], restored: object) -> RealtimeConversation:
         self.conversation = RealtimeConversation(
             self.language_model, self.speech_models, "tiny", send, tools=self.tools
         )
