@@ -86,6 +86,7 @@ def main(
             found = asyncio.run(ask(Conversation(engine, keep_all_messages=True), prompt))
             seconds.append(time.perf_counter() - began)
             cells.append("found" if answer in found else f"{found!r}, not {answer}")
+            print(f"{length:,} tokens, depth {depth}: {cells[-1]} after {seconds[-1]:.1f} s", flush=True)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         table.add_row(f"{length:,}", *cells, f"{statistics.median(seconds):.1f}", f"{peak:.2f}")
     Console().print(table)
