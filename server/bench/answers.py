@@ -1,12 +1,13 @@
 """`rejoinder bench answers`: how good the language model's answers are. It asks the questions of answers.toml as spoken
-turns with the default instructions, without audio, and grades the answers by rules (server/bench/grading.py)."""
+turns with the default instructions, without audio, and grades the answers by rules (server/bench/grading.py). With the
+built-in tools, a session answers them."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -16,8 +17,9 @@ from rich.table import Table
 
 from model.engine.conversation import Conversation
 from server.bench.grading import Grade, Rule, grade
+from server.bench.session_answers import session_answers
 from server.deploy.model_choice import resolve_model
-from server.deploy.runtime import ModelOptions, load_engine
+from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from voice.history import History, Item
 from voice.instructions import INSTRUCTIONS
 from voice.language_model import LanguageModel, RemoteRequest
@@ -128,42 +130,54 @@ def run(
     console: Console,
     on_answer: Callable[[], None] = lambda: None,
     instructions: str = INSTRUCTIONS,
+    builtin_tools: bool = False,
 ) -> list[GradedAnswer]:
     """Ask and grade the questions. Raises what loading a model raises.
 
     Args:
         on_answer: called after each question.
+        builtin_tools: whether the built-in tools may be called, as on the page.
     """
     model_options = resolve_model(model_options)
     engine = load_engine(model_options, console)
+
+    async def ask_model() -> list[GradedAnswer]:
+        async def answer(question: Question) -> tuple[str, ...]:
+            return await ask(Conversation(engine), question.turns, instructions)
+
+        return await ask_all(answer, questions, on_answer)
+
+    async def ask_sessions() -> list[GradedAnswer]:
+        async with session_answers(engine, load_speech_models(model_options, console), instructions) as asked:
+            return await ask_all(lambda question: asked(question.turns, MAX_TOKENS), questions, on_answer)
+
     try:
-        return asyncio.run(ask_all(lambda: Conversation(engine), questions, on_answer, instructions))
+        return asyncio.run(ask_sessions() if builtin_tools else ask_model())
     finally:
         engine.close()
 
 
 async def ask_all(
-    new_conversation: Callable[[], LanguageModel],
+    answer: Callable[[Question], Awaitable[tuple[str, ...]]],
     questions: Sequence[Question],
     on_answer: Callable[[], None],
-    instructions: str,
 ) -> list[GradedAnswer]:
     """Ask every question in a conversation of its own, and grade the answers, in the order of the questions."""
     capacity = asyncio.Semaphore(_CONVERSATIONS)
 
     async def ask_one(question: Question) -> GradedAnswer:
         async with capacity:
-            answers = await _ask(new_conversation(), question, instructions)
+            answers = await answer(question)
         on_answer()
         return GradedAnswer(question, answers, grade(answers[-1], question.rule))
 
     return await asyncio.gather(*map(ask_one, questions))
 
 
-async def _ask(language_model: LanguageModel, question: Question, instructions: str) -> tuple[str, ...]:
-    """The answers to the turns of a question, with the prompts that a voice session makes."""
+async def ask(language_model: LanguageModel, turns: Sequence[str], instructions: str) -> tuple[str, ...]:
+    """The answers to the turns of a conversation, with the prompts that a voice session makes."""
     history, answers = History(), []
-    for number, turn in enumerate(question.turns):
+    for number, turn in enumerate(turns):
         history.add(Item(f"turn-{number}", "user", turn, complete=True))
         prompt, answer = history.messages(instructions), ""
         async for progress in language_model.reply(prompt, max_tokens=MAX_TOKENS):

@@ -120,10 +120,11 @@ async def test_questions_are_asked_with_the_prompts_of_a_voice_session() -> None
     prompts: list[list[Message]] = []
     asked = []
 
-    def new_conversation() -> LanguageModel:
-        return FakeModel(prompts)
+    async def answer(question: Question) -> tuple[str, ...]:
+        model: LanguageModel = FakeModel(prompts)
+        return await bench.ask(model, question.turns, "Be brief.")
 
-    results = await bench.ask_all(new_conversation, [single, double], lambda: asked.append(1), "Be brief.")
+    results = await bench.ask_all(answer, [single, double], lambda: asked.append(1))
     system = Message("system", "Be brief.")
     assert sorted(prompts, key=lambda prompt: (prompt[1].content, len(prompt))) == [
         [system, Message("user", "First?")],
