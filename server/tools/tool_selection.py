@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from voice.language_model import (
     Effort,
@@ -81,8 +82,17 @@ def _document(tool: Tool) -> Counter[str]:
     """The words that describe a tool, with their number."""
     texts = [tool.description]
     for name, schema in tool.parameters.get("properties", {}).items():
-        texts += [name, str(schema.get("description", "")) if isinstance(schema, dict) else ""]
+        texts += [name, *_schema_texts(schema)]
     return Counter(_NAME_WEIGHT * _words(tool.name.replace("_", " ")) + _words(" ".join(texts).replace("_", " ")))
+
+
+def _schema_texts(schema: Any) -> list[str]:
+    """What a parameter's schema says about it, and the values that it may have."""
+    if not isinstance(schema, dict):
+        return []
+    values = schema.get("enum", [])
+    texts = [str(schema.get("description", "")), *(value for value in values if isinstance(value, str))]
+    return texts + _schema_texts(schema.get("items"))
 
 
 class ToolSelection:
