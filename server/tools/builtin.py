@@ -8,6 +8,7 @@ from server.tools.alarms import Alarms
 from server.tools.calculator import calculator_tools
 from server.tools.function_tool import ServerTool
 from server.tools.notes import note_tools
+from server.tools.time_sums import time_sum_tools
 from server.tools.user_data import UserData
 from server.tools.world_clock import clock_tools
 
@@ -19,4 +20,5 @@ def local_time() -> datetime:
 
 def builtin_tools(data: UserData, alarms: Alarms) -> list[ServerTool]:
     """All of them."""
-    return [*clock_tools(local_time), *calculator_tools(), *alarms.tools(), *note_tools(data, local_time)]
+    clocks = [*clock_tools(local_time), *time_sum_tools(local_time)]
+    return [*clocks, *calculator_tools(), *alarms.tools(), *note_tools(data, local_time)]

@@ -14,10 +14,22 @@ _NUMBERS = {
         "seventeen eighteen nineteen".split()
     )
 } | {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
-_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 _MONTHS = "january february march april may june july august september october november december".split()
 _NAMED_HOURS = {"noon": 12, "midday": 12, "midnight": 0}
 _DAY_PARTS = {"morning": 9, "afternoon": 15, "evening": 19, "tonight": 20, "night": 21}
+
+_FEASTS = {
+    "christmas eve": (12, 24), "christmas": (12, 25), "new year's eve": (12, 31), "new years eve": (12, 31),
+    "new year": (1, 1), "valentine": (2, 14), "halloween": (10, 31),
+}  # fmt: skip
+
+_ANY_CLOCK = re.compile(
+    r"\b(?:noon|midday|midnight|(?:half|(?:a )?quarter|\d{1,2}) (?:past|to) \d{1,2}|\d{1,2}[:.]\d{2}|"
+    r"(?:(?<=at )|(?<=is )|(?<=it's )|(?<=from )|(?<=until )|(?<=after ))\d{1,2} [0-5]\d|\d{1,2}(?= ?[ap]\.?m\b)|"
+    r"(?:(?<=at )|(?<=is )|(?<=and )|(?<=to )|(?<=from )|(?<=until ))\d{1,2}(?=$| (?:in|and|to|until|o)\b|[.,?]))"
+)
+"""A time of day, in digits."""
 
 MAX_AHEAD = timedelta(days=366)
 """How far ahead a reminder may be."""
@@ -73,6 +85,34 @@ def parse_time(text: str, now: datetime) -> datetime:
     return moment
 
 
+def plain_words(text: str) -> str:
+    """Lower-case text with number words as digits."""
+    return _digits(text)
+
+
+def clock_times(plain: str) -> list[tuple[int, int, bool]]:
+    """Every time of day in `plain_words`: hour, minute, and whether it is certain which half of the day is meant."""
+    found = list(_ANY_CLOCK.finditer(plain))
+    ends = [*(match.start() for match in found[1:]), *[len(plain)] * bool(found)]
+    times = []
+    for match, end in zip(found, ends, strict=True):
+        digits = re.sub(r"^(\d{1,2}) (\d{2})$", r"\1:\2", match[0])
+        spoken = re.fullmatch(r"\d{1,2}", digits) is not None
+        clock = _clock(f"{'at ' if spoken else ''}{digits}{plain[match.end() : end]}")
+        if clock is not None:
+            times.append(clock)
+    return times
+
+
+def named_day(plain: str, now: datetime) -> datetime | None:
+    """The next day that `plain_words` name: a weekday, a date or a feast. Raises UnknownTime for an impossible date."""
+    for name, (month, day) in _FEASTS.items():
+        if name in plain:
+            feast = now.replace(month=month, day=day)
+            return feast if feast.date() >= now.date() else feast.replace(year=now.year + 1)
+    return _day(plain, now)
+
+
 def spoken_duration(duration: timedelta) -> str:
     """A duration as people say it, with its two largest units."""
     rest, parts = round(duration.total_seconds()), []
@@ -110,7 +150,7 @@ def _day(plain: str, now: datetime) -> datetime | None:
         return now + timedelta(days=1)
     if "today" in plain or "tonight" in plain or re.search(r"\bthis (morning|afternoon|evening)\b", plain):
         return now
-    for number, name in enumerate(_WEEKDAYS):
+    for number, name in enumerate(WEEKDAYS):
         if re.search(rf"\b{name}\b", plain):
             return now + timedelta(days=(number - now.weekday() - 1) % 7 + 1)
     months = "|".join(_MONTHS)
