@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.grammar_compiler import Allowed, GrammarMatcher, allows
+from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
 
 _MAX_FORCED = 64
@@ -26,6 +27,19 @@ class Constraint(Protocol):
     @property
     def active(self) -> bool:
         """Whether the next tokens are restricted."""
+        ...
+
+    @property
+    def options(self) -> OptionTree | None:
+        """Beginnings of the response that are to be scored before anything is written. Asked for after `restrict`."""
+        ...
+
+    def choose(self, logits: Tensor) -> int | None:
+        """Choose one of the options, or none of them.
+
+        Args:
+            logits: [1 + nodes, vocabulary], unmasked; row 0 predicts the first token.
+        """
         ...
 
     def start(self) -> tuple[int, ...]:
@@ -72,6 +86,15 @@ class GrammarConstraint:
         """Whether there is a grammar to follow."""
         return self._matcher is not None
 
+    @property
+    def options(self) -> OptionTree | None:
+        """None: there is nothing to choose."""
+        return None
+
+    def choose(self, logits: Tensor) -> int | None:
+        """None of no options."""
+        return None
+
     def start(self) -> tuple[int, ...]:
         """The tokens that the grammar begins with."""
         return self._take_forced()
@@ -81,10 +104,14 @@ class GrammarConstraint:
         if self._matcher is None:
             return
         for row, allowed in enumerate(self._matcher.along(draft)):
-            mask_logits(logits[row], allowed)
+            self._mask(logits[row], allowed, draft[:row])
         if copied:
-            for row, allowed in enumerate(self._matcher.along(copied)[1:], 1 + len(draft)):
-                mask_logits(logits[row], allowed)
+            for count, allowed in enumerate(self._matcher.along(copied)[1:], 1):
+                self._mask(logits[count + len(draft)], allowed, copied[:count])
+
+    def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
+        """Restrict one row, which follows these drafts, in place."""
+        mask_logits(logits, allowed)
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """All of them: they were chosen from restricted logits."""
@@ -94,6 +121,8 @@ class GrammarConstraint:
         """Follow the grammar; returns what it forces next."""
         if self._matcher is not None:
             for token in tokens:
+                if self._matcher.finished:
+                    break  # what follows the end is dropped
                 self._value_length = 0 if self._matcher.forced else self._value_length + 1
                 self._matcher.consume(token)
         forced = self._take_forced()

@@ -10,7 +10,8 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,22 @@ _ANY_OBJECT = {
 }
 
 
+@dataclass(frozen=True)
+class JSONStructure:
+    """Sets of tokens, each [vocabulary] bool.
+
+    Attributes:
+        after_string, after_other: tokens that go on with another property, and tokens that end the object: after an
+            open string, whose quote they close, and after any other value.
+        newline, with_newline: the line break, and tokens that have one besides other characters.
+    """
+
+    after_string: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+    after_other: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+    newline: npt.NDArray[np.bool_]
+    with_newline: npt.NDArray[np.bool_]
+
+
 class GrammarCompiler:
     """Compiles grammars. Safe to use from several threads; the first use takes about a second.
 
@@ -93,7 +110,7 @@ class GrammarCompiler:
         except InvalidGrammar as error:
             _log.debug("grammars cannot be used: %s", error)
         else:
-            _ = self.word_starts
+            _ = self.word_starts, self.structure
 
     def compile(self, grammar: Grammar) -> GrammarMatcher:
         """A matcher at the grammar's start.
@@ -160,6 +177,21 @@ class GrammarCompiler:
         """Which tokens begin with a letter or a digit, of any alphabet: [vocabulary]."""
         texts = (self.tables.decode_bytes([token])[:1] for token in range(self.vocabulary))
         return np.fromiter((text.isalnum() or text >= b"\x80" for text in texts), np.bool_, self.vocabulary)
+
+    @cached_property
+    def structure(self) -> JSONStructure:
+        """The tokens that end a value or an object in JSON."""
+        texts = [self.tables.decode_bytes([token]) for token in range(self.vocabulary)]
+
+        def tokens(condition: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
+            return np.fromiter(map(condition, texts), np.bool_, self.vocabulary)
+
+        return JSONStructure(
+            after_string=(tokens(lambda text: text[:2] == b'",'), tokens(lambda text: text[:2] == b'"}')),
+            after_other=(tokens(lambda text: text[:1] == b","), tokens(lambda text: text[:1] == b"}")),
+            newline=tokens(lambda text: text == b"\n"),
+            with_newline=tokens(lambda text: b"\n" in text and text != b"\n"),
+        )
 
     @cached_property
     def value_ends(self) -> tuple[int, ...]:

@@ -50,19 +50,41 @@ class OptionTree:
 
         Args:
             cache: holds the prompt up to `rest`.
-            rest: the prompt's last tokens, at least one. Their rows come first and may be committed afterwards.
+            rest: the prompt's last tokens. Their rows come first and may be committed afterwards. If there are none,
+                the prompt's last row was read before, and the nodes alone have outputs.
         """
         past, rows = len(cache.tokens), len(rest) + self.num_nodes
         mask = torch.zeros(rows, rows, dtype=torch.bool)
-        mask[:, : len(rest)] = True
-        mask[: len(rest), : len(rest)] = causal_mask(len(rest), 0)
+        if rest:
+            mask[:, : len(rest)] = True
+            mask[: len(rest), : len(rest)] = causal_mask(len(rest), 0)
         positions = list(range(past, past + len(rest)))
         for node, path in enumerate(self._paths):
             mask[len(rest) + node, [len(rest) - 1 + row for row in path]] = True
-            positions.append(positions[len(rest) - 1] + len(path))
+            positions.append(past + len(rest) - 1 + len(path))
+        outputs = self.num_nodes + min(1, len(rest))
         return ForwardInput(
-            cache, [*rest, *self._tokens], positions, mask, [False] * rows, 1 + self.num_nodes, batch_invariant=True
+            cache, [*rest, *self._tokens], positions, mask, [False] * rows, outputs, batch_invariant=True
         )
+
+    def rows(self, option: int) -> list[int]:
+        """The rows of an option's tokens, of which the root is 0."""
+        return list(self._options[option])
+
+    def tokens(self, option: int) -> tuple[int, ...]:
+        """The tokens of an option."""
+        return tuple(self._tokens[row - 1] for row in self._options[option])
+
+    def token_log_probabilities(self, logits: Tensor, option: int) -> list[float]:
+        """How likely each token of an option is after those before it.
+
+        Args:
+            logits: [1 + num_nodes, vocabulary].
+        """
+        rows = self._options[option]
+        parents = logits[[0, *rows[:-1]]].float()
+        chosen = parents[range(len(rows)), list(self.tokens(option))]
+        return [float(value) for value in chosen - parents.logsumexp(-1)]
 
     def probabilities(self, logits: Tensor) -> list[float]:
         """How likely each option is, if it is one of them.

@@ -121,10 +121,14 @@ class SpeculativeDecoder:
             self._certain = list(uncached[:-1])
         self._attached: DeviceSteps | None = None
         self._step, self._is_guess = VerificationStep(self._last_token), False
+        self._first_logits: Tensor | None = None
+        """The logits [1, vocabulary] of the response's first token, while the constraint's options are scored."""
 
     def next_input(self) -> Any:
-        """The input of the next step: the rest of the prompt, the device's own steps, or drafts and copied tokens to
-        verify."""
+        """The input of the next step: the rest of the prompt, the constraint's options, the device's own steps, or
+        drafts and copied tokens to verify."""
+        if self._first_logits is not None and self._constraint is not None and self._constraint.options is not None:
+            return self._with_features(self._constraint.options.forward_input(self._cache, ()))
         if not self._reads_prompt and self._attach_if_possible() is not None:
             return self._attached
         settings = self._draft_settings()
@@ -148,16 +152,23 @@ class SpeculativeDecoder:
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
-        accepted = result if self._attached is not None else self._accept(result)
-        accepted = self._clip(accepted)
-        scores = self._scores(result, accepted)
-        if self._attached is not None:
-            self._cache.commit([self._last_token, *accepted.committed[:-1]])
-            self._observer.record_drafts(
-                len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed)
-            )
+        if self._first_logits is not None:
+            accepted, scores = self._choose(self._first_logits, result)
         else:
-            self._keep(accepted)
+            accepted = result if self._attached is not None else self._accept(result)
+            accepted = self._clip(accepted)
+            scores = self._scores(result, accepted)
+            if self._attached is not None:
+                self._cache.commit([self._last_token, *accepted.committed[:-1]])
+                self._observer.record_drafts(
+                    len(self._draft.tokens), accepted_length(self._draft.tokens, accepted.committed)
+                )
+            else:
+                self._keep(accepted)
+        return self._commit(accepted, scores)
+
+    def _commit(self, accepted: VerificationResult, scores: tuple[TokenLogProbability, ...]) -> StepOutput:
+        """Record what was accepted, and take what the constraint forces after it."""
         self._draft, self._certain, self._reads_prompt = accepted.draft, [], False
         committed = (*self._unreported, *accepted.committed)
         self._unreported, self._following = (), None
@@ -168,7 +179,7 @@ class SpeculativeDecoder:
                 self._draft = draft_after(accepted.draft, following)
                 committed = (*committed, *following)
                 self.close()
-            if self._features is not None:
+            if self._features is not None and accepted.kept_rows:
                 newest = self._features[accepted.kept_rows[-1]]
                 self._following = newest, (accepted.committed[-1], *following)
             self._last_token = committed[-1]
@@ -176,6 +187,31 @@ class SpeculativeDecoder:
             if self._num_top is not None:
                 scores = (*scores, *forced(following, self._num_top))
         return StepOutput(committed, self._draft, scores)
+
+    def _choose(self, first: Tensor, scored: Tensor) -> tuple[VerificationResult, tuple[TokenLogProbability, ...]]:
+        """Continue with the option that the constraint chooses, or without one. The prompt is in the cache.
+
+        Args:
+            first: logits [1, vocabulary] of the first token.
+            scored: logits of the options' tokens.
+        """
+        assert self._constraint is not None and self._constraint.options is not None
+        self._first_logits, tree = None, self._constraint.options
+        with torch.inference_mode():
+            logits = torch.cat([first, scored])
+        chosen = self._constraint.choose(logits)
+        if chosen is None:
+            self._step = VerificationStep(self._last_token)
+            accepted = replace(self._accept(first), kept_rows=())
+            rows: list[int] = [0]
+        else:
+            rows = [0, *tree.rows(chosen)[:-1]]
+            kept = tuple(row - 1 for row in rows[1:])
+            accepted = VerificationResult(tree.tokens(chosen), kept, NO_DRAFT)
+            self._cache.keep(kept, accepted.committed[:-1])
+        if self._num_top is None:
+            return accepted, ()
+        return accepted, log_probabilities(logits, rows, accepted.committed, self._num_top)
 
     def close(self) -> None:
         """Take no more steps on the device."""
@@ -206,6 +242,11 @@ class SpeculativeDecoder:
         if self._constraint is not None and not self._step.only_drafts:
             with torch.inference_mode():  # the logits were computed in it
                 self._constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
+                if self._constraint.options is not None:
+                    count = 1 + len(self._certain)
+                    self._cache.keep(range(count), [*self._certain, self._last_token])
+                    self._certain, self._first_logits = [], logits[:1].clone()
+                    return VerificationResult((), (), NO_DRAFT)
         return accept(self._step, logits, self._sampler)
 
     def _scores(self, logits: torch.Tensor, accepted: VerificationResult) -> tuple[TokenLogProbability, ...]:

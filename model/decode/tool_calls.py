@@ -1,25 +1,27 @@
-"""Tool calls: the grammar that enforces them, and the decision whether a response is one.
+"""Tool calls: how tools are declared, the grammar of calls, and the constraint that lets a response be text or calls.
 
-Small models call too often, or in a form that they were not taught, so both are taken from them: the decision is a
-likelihood compared with a threshold, and the envelope and the arguments follow a grammar.
+Small models call too often, or in a form that they were not taught, so both are taken from them: `call_decision.py`
+decides, and the envelope and the arguments follow a grammar.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_END, CALL_START
+from model.decode.call_decision import CallDecision
+from model.decode.call_margins import CallMargins
 from model.decode.constraint import GrammarConstraint, mask_logits
 from model.decode.grammar import InvalidGrammar, lark_string
 from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher
+from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
 
 _MAX_CALLS = 8
@@ -56,14 +58,34 @@ class FunctionTool:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+_OPTIONAL = "Optional: leave it out unless the user says it."
+"""What the prompt says about optional parameters. Small models overlook `required`."""
+
+
 def declaration(tool: Tool) -> dict[str, Any]:
-    """A tool as chat templates expect it."""
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    """A tool as chat templates expect it: optional parameters come last, and say that they are optional."""
+    parameters = dict(tool.parameters)
+    properties, required = parameters.get("properties"), parameters.get("required", [])
+    if isinstance(properties, Mapping) and isinstance(required, list):
+        parameters["properties"] = {
+            name: schema if name in required or not isinstance(schema, Mapping) else _as_optional(schema)
+            for name, schema in _required_first(properties, required).items()
+        }
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
+def _as_optional(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "description": f"{_OPTIONAL} {schema.get('description', '')}".rstrip()}
+
+
+def _required_first(properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    return dict(sorted(properties.items(), key=lambda entry: entry[0] not in required))
+
+
 def arguments_schema(tool: Tool) -> dict[str, Any]:
-    """The schema that a tool's arguments follow: its parameters, which are an object whether they say so or not.
+    """The schema that a tool's arguments follow: its parameters, which are an object whether they say so or not, the
+    required ones first.
 
     Raises:
         InvalidGrammar: they are something else.
@@ -73,6 +95,8 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
     schema.setdefault("properties", {})
     if schema["type"] != "object":
         raise InvalidGrammar(f"the arguments of a function are an object, not {schema['type']!r}", "parameters.type")
+    if isinstance(schema["properties"], Mapping) and isinstance(schema.get("required", []), list):
+        schema["properties"] = _required_first(schema["properties"], schema.get("required", []))
     return schema
 
 
@@ -131,38 +155,68 @@ class ToolCallConstraint(GrammarConstraint):
 
     Args:
         calls: follows calls from their start.
-        decide: from the logits [vocabulary] of the first token, whether the response is a call; None if it must be one.
+        decision: whether the response is a call; None if it must be one, or must not be.
+        required: whether it must be one, without a decision.
         start_token: the token that begins a call, if the tokenizer has one. It begins a call within text, too.
         text: what text must follow, if anything.
         text_start: what a free text may begin with.
+        margins: for the choices within calls.
         habit: how the model writes its calls, shared by all responses.
     """
 
     def __init__(
         self,
         calls: GrammarMatcher,
-        decide: Callable[[Tensor], bool] | None,
+        decision: CallDecision | None,
         start_token: int | None,
         text: GrammarMatcher | None = None,
         text_start: Allowed | None = None,
+        *,
+        required: bool = False,
+        margins: CallMargins | None = None,
         habit: CallHabit | None = None,
     ) -> None:
-        super().__init__(calls if decide is None else None)
+        super().__init__(calls if required else None)
         self._habit, self._has_begun = habit or CallHabit(), False
-        self._text_start = text_start
-        self._calls, self._decide, self._start_token, self._text = calls, decide, start_token, text
-        self.in_call = decide is None
+        self._calls, self._decision, self._start_token, self._text = calls, decision, start_token, text
+        self._text_start, self._margins = text_start, margins
+        self._options: OptionTree | None = None
+        self._is_open = not required
+        self._written: list[int] = []
+        self.in_call = required
         """Whether a call is being written."""
 
     @property
     def active(self) -> bool:
         """Whether the next tokens are restricted, or it is not decided yet whether they are."""
-        return super().active or self._decide is not None
+        return super().active or self._is_open
+
+    @property
+    def options(self) -> OptionTree | None:
+        """The beginnings of calls that are to be scored, if the response may be one."""
+        return self._options
+
+    def choose(self, logits: Tensor) -> int | None:
+        """Decide by the options' probabilities whether the response is a call, and which."""
+        assert self._options is not None and self._decision is not None
+        chosen = self._decision.choose(self._options, logits)
+        self._options = None
+        self._settle(chosen is not None)
+        return chosen
 
     def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
-        """Decide in the first step; mask the logits of a call."""
-        self._settle(logits[0])
-        super().restrict(logits, draft, copied)
+        """Decide in the first step, unless there are options to score first; mask the logits of a call."""
+        self._decide(logits[0])
+        if self._options is None:
+            if self._matcher is None and self._text_start is not None and not self._has_begun:
+                mask_logits(logits[0], self._text_start)
+            super().restrict(logits, draft, copied)
+
+    def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
+        if self.in_call and self._margins is not None and not isinstance(allowed, int):
+            self._margins.mask(logits, allowed, [*self._written, *drafted])
+        else:
+            super()._mask(logits, allowed, drafted)
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """All of them, but nothing after the start of a call: what follows has not been restricted."""
@@ -177,30 +231,38 @@ class ToolCallConstraint(GrammarConstraint):
             if self.in_call:
                 self._habit.start = tokens[0]
         if self._matcher is None and tokens and tokens[-1] == self._start_token:
-            self._matcher, self.in_call = self._calls, True
-            return super().commit(tokens[-1:])
-        return super().commit(tokens)
+            self._matcher, self.in_call, tokens = self._calls, True, tokens[-1:]
+        following = super().commit(tokens)
+        if self.in_call:
+            self._written += [*tokens, *following]
+        return following
 
     def guess(self, limit: int) -> tuple[int, ...]:
-        """Before anything is written, the head of a call: verified with the end of the prompt, it saves a forward pass
-        if the response is one."""
-        if self._has_begun or self._habit.start is None:
+        """Before anything is written, the head of a call that is required: verified with the end of the prompt, it
+        saves a forward pass."""
+        if self._has_begun or self._is_open or self._habit.start is None:
             return super().guess(limit)
         return self._calls.continuation(self._habit.start, limit)
 
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
-        """Commit the next token of a block."""
-        self._settle(logits)
+        """Commit the next token of a block. The decision is made by its first stage alone."""
+        if self._is_open:
+            self._settle(self._decision is not None and self._decision.may_call(logits))
         if self._matcher is None and token is not None and token == self._start_token:
             self._matcher, self.in_call = self._calls, True
         return super().advance(token, logits, sampler)
 
-    def _settle(self, logits: Tensor) -> None:
-        """Decide whether the response is a call, if that is open."""
-        if self._decide is None:
+    def _decide(self, logits: Tensor) -> None:
+        """Decide whether the response is a call, if that is open and needs no further scores."""
+        if not self._is_open or self._options is not None:
             return
-        self.in_call, self._decide = self._decide(logits), None
-        self._matcher = self._calls if self.in_call else self._text
-        if self._matcher is None and self._text_start is not None:
-            with torch.inference_mode():  # the logits were computed in it
-                mask_logits(logits, self._text_start)
+        if self._decision is None or not self._decision.may_call(logits):
+            self._settle(False)
+            return
+        self._options = self._decision.options(logits)
+        if self._options is None:
+            self._settle(True)
+
+    def _settle(self, is_call: bool) -> None:
+        self.in_call, self._is_open = is_call, False
+        self._matcher = self._calls if is_call else self._text

@@ -151,6 +151,7 @@ class Conversation:
                 tool_choice,
                 parallel=parallel_tool_calls,
                 after_output=after_output,
+                answers_question=_answers_question(messages),
                 offered=offered,
             )
         options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
@@ -479,3 +480,10 @@ class Conversation:
         if tool_choice == "none" and not (follows_call and self._engine.model.notes_outputs):
             return []
         return [declaration(tool) for tool in tools]
+
+
+def _answers_question(messages: Sequence[Message]) -> bool:
+    """Whether the newest message answers a question of the assistant."""
+    if [message.role for message in messages[-2:]] != ["assistant", "user"]:
+        return False
+    return messages[-2].content.rstrip().endswith("?")

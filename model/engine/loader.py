@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,8 @@ from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import scaling_for
 from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_START
+from model.decode.call_decision import CallThresholds
+from model.decode.call_margins import CallMargins
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
@@ -26,6 +28,7 @@ from model.engine.bundled import (
     bundled_turn_completion_classifier,
     weights_checksum,
 )
+from model.engine.call_thresholds import call_thresholds
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
 from model.nn.cpu.block_formats import FORMATS, dequantize
@@ -47,6 +50,7 @@ class LoadedModel:
         draft_head: drafts tokens in place of the adapter, on a CPU with int8 weights.
         turn_completion: estimates whether a user's turn is complete; None if no classifier was trained for these
             weights.
+        call_thresholds: when a response is a tool call.
     """
 
     decoder: Decoder
@@ -56,11 +60,20 @@ class LoadedModel:
     adapter: Adapter | None = None
     turn_completion: TurnCompletionClassifier | None = None
     draft_head: DraftHead | None = None
+    call_thresholds: CallThresholds = field(default_factory=CallThresholds)
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
         """Compiles grammars for this model."""
         return GrammarCompiler(self.tokenizer, self.decoder.config.vocab_size, self.stop_tokens)
+
+    @cached_property
+    def call_margins(self) -> CallMargins:
+        """Makes the choices within calls."""
+        named = map(self.tokenizer.token_id, self.tokenizer.control_tokens)
+        control = {*self.stop_tokens, *(token for token in named if token is not None)}
+        known = [token for token in control if token < self.grammars.vocabulary]
+        return CallMargins(self.grammars.structure, known, self.call_thresholds)
 
     @cached_property
     def call_habit(self) -> CallHabit:
@@ -140,6 +153,7 @@ def load_model(
         None if head_file else _adapter(path, decoder, adapter),
         _turn_completion_classifier(path, decoder, turn_completion),
         None if isinstance(adapter, Path) and not head_file else _draft_head(path, decoder, checkpoint, adapter),
+        call_thresholds(path),
     )
 
 

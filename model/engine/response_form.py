@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
+from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, GrammarConstraint
 from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema
+from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
 from model.decode.tool_calls import Tool, ToolCallConstraint, arguments_schema, call_matcher
 from model.engine.loader import LoadedModel
@@ -95,12 +95,14 @@ def response_form(
     *,
     parallel: bool = False,
     after_output: bool = False,
+    answers_question: bool = False,
     offered: OfferedTools | None = None,
 ) -> ResponseForm:
     """The form of a response. Takes about a millisecond, the first time in a process about a second.
 
     Args:
         after_output: whether the response follows the output of a tool.
+        answers_question: whether the user's newest message answers a question.
         offered: the tools that may be called; None for all.
 
     Raises:
@@ -121,12 +123,26 @@ def response_form(
         raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
     matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=parallel)
     start_token = None if tool_choice == "none" else model.tokenizer.token_id(CALL_START)
-    expected = offered is not None and offered.expected
-    decision = CallDecision(model, after_output=after_output, expected=expected, code=offered is None)
-    decide: Callable[[Tensor], bool] | None = None
-    if tool_choice in ("auto", "none"):
-        decide = decision if tool_choice == "auto" else _never
-    constraint = ToolCallConstraint(matcher, decide, start_token, text, decision.text_start, model.call_habit)
+    decision = None
+    if tool_choice == "auto":
+        decision = CallDecision(
+            model.tokenizer,
+            model.call_thresholds,
+            [tool.name for tool in callable_tools],
+            matcher,
+            expected=answers_question or (offered is not None and offered.expected),
+            after_output=after_output,
+        )
+    constraint = ToolCallConstraint(
+        matcher,
+        decision,
+        start_token,
+        text,
+        _text_start(model, after_output=after_output, code=offered is None),
+        required=tool_choice not in ("auto", "none"),
+        margins=model.call_margins,
+        habit=model.call_habit,
+    )
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
 
 
@@ -140,66 +156,20 @@ def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
         call_matcher(model.grammars, model.tokenizer, tools, parallel=False)
 
 
-_THRESHOLD = -2.6
-"""Log probability of a call from which a response is one. On the questions `tune` of benchmarks/tool_calls it has the
-best mean of calls made where one is needed and none made elsewhere, over both Qwen2.5-Coder."""
-
-_EXPECTED_THRESHOLD = -3.5
-"""The same where the user's words suit a tool. Of the questions in docs/benchmarks/tool-calls.md#built-in-tools, the
-1.5B then misses none that asks for notes or reminders."""
-
-_FENCE = "```"
-_CALL_STARTS = (CALL_START, "<tools>", _FENCE, "{", '{"', "{\n", "{{", '{{"')
-"""How models begin a call. Qwen2.5-Coder was not taught the tag (log probability -22) and writes bare JSON, at times
-with two braces, as its template shows it."""
-
-
-class CallDecision:
-    """Decides from the first token's distribution whether a response is a call: whether the tokens that calls begin
-    with are likely enough together.
-
-    After a tool's output a response is a call only if the tag is the most likely token. Models that were not taught the
-    tag repeat their call then, instead of answering.
+def _text_start(model: LoadedModel, *, after_output: bool, code: bool) -> Allowed:
+    """What a response may begin with if it is no call: [vocabulary] bool. After a tool's output that is a word: small
+    models like to repeat the output, or their call, as it is.
 
     Args:
-        after_output: whether the response follows the output of a tool.
-        expected: whether a call is likely, by what the user said.
         code: whether a text may begin with code.
-
-    Attributes:
-        text_start: what a response may begin with if it is no call: [vocabulary] bool. After a tool's output that is a
-            word: small models like to repeat the output, or their call, as it is.
     """
-
-    def __init__(
-        self, model: LoadedModel, *, after_output: bool = False, expected: bool = False, code: bool = True
-    ) -> None:
-        self._threshold = _EXPECTED_THRESHOLD if expected else _THRESHOLD
-        first = {start: model.tokenizer.encode_template(start)[0] for start in _CALL_STARTS}
-        self._tokens = sorted(set(first.values()))
-        self._tag = model.tokenizer.token_id(CALL_START)
-        self._after_output = after_output
-        if after_output:
-            self.text_start = model.grammars.word_starts
-        else:
-            self.text_start = np.ones(model.grammars.vocabulary, np.bool_)
-            self.text_start[sorted(set(first.values()) - ({first[_FENCE]} if code else set()))] = False
-            if not code:  # it is spoken: a model that wants to call what is not offered would end at once
-                self.text_start[[token for token in model.stop_tokens if token < len(self.text_start)]] = False
-
-    def score(self, logits: Tensor) -> float:
-        """Log probability of a call: [vocabulary] → nats."""
-        return float(torch.logsumexp(logits[self._tokens], 0) - torch.logsumexp(logits, 0))
-
-    def __call__(self, logits: Tensor) -> bool:
-        """Whether the response is a call."""
-        if self._after_output:
-            return int(logits.argmax()) == self._tag
-        return self.score(logits) > self._threshold
-
-
-def _never(logits: Tensor) -> bool:
-    return False
+    if after_output:
+        return model.grammars.word_starts
+    allowed = np.ones(model.grammars.vocabulary, np.bool_)
+    allowed[start_tokens(model.tokenizer, leaving_out=(FENCE,) if code else ())] = False
+    if not code:  # it is spoken: a model that wants to call what is not offered would end at once
+        allowed[[token for token in model.stop_tokens if token < len(allowed)]] = False
+    return allowed
 
 
 def _validator(model: LoadedModel, tools: Sequence[Tool]) -> Callable[[str, str], bool]:

@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,8 @@ from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar_compiler import GrammarMatcher
-from model.decode.output import Progress
 from model.decode.sampling import Sampling
-from model.decode.tool_calls import FunctionTool, declaration
-from model.engine import response_form as forms
+from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -345,148 +342,12 @@ async def test_an_invalid_schema_is_an_error_that_names_its_path(drafting: Engin
     assert caught.value.path == "properties.city.type"
 
 
-# Tool calls.
-
-
-def calls_of(progress: list[Progress]) -> list[tuple[str, Any, bool]]:
-    """Name, arguments and whether it is complete, of each call."""
-    calls: dict[int, tuple[str, str, bool]] = {}
-    for delta in (delta for part in progress for delta in part.tool_calls):
-        _, arguments, _ = calls.get(delta.index, ("", "", False))
-        calls[delta.index] = (delta.name, arguments + delta.arguments, delta.done)
-    return [(name, json.loads(text) if done else text, done) for name, text, done in calls.values()]
-
-
-async def test_a_required_call_has_valid_arguments(drafting: Engine) -> None:
-    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="required")
-    [(name, arguments, done)] = calls_of(progress)
-    assert (name, done, set(arguments)) == ("get_weather", True, {"city", "unit"})
-    assert arguments["unit"] in ("celsius", "fahrenheit")
-    assert len(arguments["city"]) <= 6
-    assert committed_text(progress) == "" == "".join(part.draft for part in progress)
-    assert progress[-1].finished == "tool_calls"
-
-
-async def test_a_named_tool_is_called(drafting: Engine) -> None:
-    tools = [WEATHER, HANG_UP]
-    progress = await collect_progress(
-        Conversation(drafting), HELLO, tools=tools, tool_choice=HANG_UP, parallel_tool_calls=False
-    )
-    assert calls_of(progress) == [("hang_up", {}, True)]
-
-
-async def test_arguments_are_streamed_while_they_are_written(drafting: Engine) -> None:
-    conversation = Conversation(drafting, drafting=False)
-    progress = await collect_progress(conversation, HELLO, tools=[WEATHER], tool_choice="required")
-    pieces = [delta for part in progress for delta in part.tool_calls]
-    assert len(pieces) > 2
-    assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-
-
-async def test_a_call_that_is_cut_off_is_not_done(drafting: Engine) -> None:
-    progress = await collect_progress(
-        Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="required", max_tokens=30
-    )
-    assert progress[-1].finished == "length"
-    assert not any(done for _, _, done in calls_of(progress))
-
-
-@pytest.mark.parametrize("calls", [True, False])
-async def test_the_first_tokens_likelihood_decides_between_call_and_text(
-    drafting: Engine, monkeypatch: pytest.MonkeyPatch, calls: bool
-) -> None:
-    monkeypatch.setattr(forms, "_THRESHOLD", -1e9 if calls else 0.0)
-    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], max_tokens=120)
-    assert [name for name, _, _ in calls_of(progress)] == ["get_weather"] * calls
-    assert bool(committed_text(progress)) is not calls
-
-
-async def test_without_a_call_the_text_is_that_of_free_decoding(
-    drafting: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def greedy_text(model: LoadedModel) -> str:
-        decoder, cache, tokens = model.decoder, model.decoder.new_cache(), list[int]()
-        logits = decoder.forward(prompt, cache, logits="last")
-        while len(tokens) < 30:
-            tokens.append(int(logits[-1].argmax()))
-            logits = decoder.forward(tokens[-1:], cache, logits="last")
-        return "".join(map(model.tokenizer.detokenizer().push, tokens))
-
-    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
-    prompt = drafting.model.template.encode([HELLO], tools=[declaration(WEATHER)])
-    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], max_tokens=30)
-    assert committed_text(progress) == drafting.call(greedy_text) != ""
-
-
-async def test_tools_that_must_not_be_called_are_not_in_the_prompt(drafting: Engine) -> None:
-    """The 0.5B wrote a call as its text, and the response was empty."""
-    plain = await collect_progress(Conversation(drafting), HELLO, max_tokens=5)
-    chosen = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice="none", max_tokens=5)
-    assert chosen[-1].prompt_tokens == plain[-1].prompt_tokens
-    assert committed_text(chosen) == committed_text(plain)
-
-
-async def test_the_response_to_a_tools_output_begins_with_a_word_and_is_no_call(
-    drafting: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Models that were not taught to call functions repeat their call, or the output."""
-    monkeypatch.setattr(forms, "_THRESHOLD", -1e9)
-    monkeypatch.setattr(drafting.model.call_habit, "start", None)
-    history = [HELLO, TextMessage("tool", '{"temperature": 14}', tool_call_id="call_1")]
-    progress = await collect_progress(Conversation(drafting), *history, tools=[WEATHER], max_tokens=5)
-    text = committed_text(progress)
-    assert not calls_of(progress)
-    assert text[0].isalnum() or ord(text[0]) >= 128
-
-
-async def test_a_text_may_have_to_follow_a_grammar_where_a_call_would_be_possible(
-    drafting: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
-    progress = await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], grammar=Choice(("of", "to")))
-    assert committed_text(progress) in ("of", "to")
-
-
-async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> None:
-    broken = FunctionTool("broken", "", {"properties": {"a": {"not": {}}}})
-    with pytest.raises(InvalidGrammar) as caught:
-        Conversation(drafting).check_tools([WEATHER, broken])
-    assert caught.value.path == "tools[1].parameters.properties.a.not"
-    with pytest.raises(InvalidGrammar, match="two tools"):
-        Conversation(drafting).check_tools([WEATHER, WEATHER])
-    with pytest.raises(ValueError, match="no tools"):
-        await collect_progress(Conversation(drafting), HELLO, tool_choice="required")
-    with pytest.raises(ValueError, match="hang_up"):
-        await collect_progress(Conversation(drafting), HELLO, tools=[WEATHER], tool_choice=HANG_UP)
-
-
-async def test_the_tools_are_read_ahead(drafting: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_THRESHOLD", 0.0)
-    conversation = Conversation(drafting)
-    conversation.prepare([SYSTEM, HELLO], tools=[WEATHER])
-    declarations = [declaration(WEATHER)]
-    prompt = drafting.model.template.encode([SYSTEM, HELLO], tools=declarations, add_generation_prompt=False)
-    while conversation.cached_tokens < len(prompt):  # noqa: ASYNC110 - no event tells that prefill is done
-        await asyncio.sleep(0.005)
-    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], max_tokens=3)
-    assert progress[0].cached_tokens == len(prompt)
-
-
 async def test_any_json_object(drafting: Engine) -> None:
     sampling = Sampling(temperature=1.0, seed=4)
     progress = await collect_progress(
         Conversation(drafting), HELLO, grammar=JSONObject(), sampling=sampling, max_tokens=200
     )
     assert progress[-1].finished == "length" or isinstance(json.loads(committed_text(progress)), dict)
-
-
-async def test_blocks_can_make_calls(model: LoadedModel) -> None:
-    engine = Engine(lambda: model, decoding="blocks")
-    try:
-        progress = await collect_progress(Conversation(engine), HELLO, tools=[WEATHER], tool_choice="required")
-        assert [name for name, _, done in calls_of(progress) if done] == ["get_weather"]
-    finally:
-        engine.close()
 
 
 async def test_the_device_runner_is_not_used_while_a_grammar_is_followed(model: LoadedModel) -> None:

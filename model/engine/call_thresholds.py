@@ -1,0 +1,24 @@
+"""The calibrated thresholds of tool calls, by the weights that they were calibrated for
+(docs/benchmarks/tool-calls.md). Other weights get those of `CallThresholds`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.decode.call_decision import CallThresholds
+from model.engine.bundled import weights_checksum, weights_size
+from model.hub.catalog import QWEN_05B, QWEN_15B
+
+_CALIBRATED = (
+    (QWEN_05B, CallThresholds(call=-5.2, name_weight=4.0, expected=2.0, another=-6.1, optional=6.9)),
+    (QWEN_15B, CallThresholds(call=-4.7, name_weight=8.0, expected=2.0, another=-6.6, optional=3.7)),
+)
+
+
+def call_thresholds(path: Path) -> CallThresholds:
+    """The thresholds for a checkpoint."""
+    for entry, thresholds in _CALIBRATED:
+        [file] = entry.files
+        if file.size == weights_size(path) and file.sha256 == weights_checksum(path):
+            return thresholds
+    return CallThresholds()
