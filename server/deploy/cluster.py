@@ -165,10 +165,7 @@ def _start(
         signal.signal(number, lambda *_: stopped.set())  # Ray has set its own
     try:
         with console.status("Starting the replicas…"):
-            handle = ray_deployment.start(
-                ray_deployment.application(load, options), http_options, every_node=not on_this_machine
-            )
-        capacities = handle.broadcast("capacity").results(timeout_s=60)
+            capacities = ray_deployment.start(load, options, http_options, every_node=not on_this_machine)
         replicas = f"{len(capacities)} replica{'s' if len(capacities) > 1 else ''}"
         carried = f"Up to {sum(capacities)} conversations at the same time, on {replicas}."
         print_ready(settings, [settings.port], console, carried)

@@ -7,14 +7,17 @@ import server.openmp  # noqa: F401  # before torch; replicas import this module 
 
 # isort: split
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import ray
 from ray import serve
-from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, HTTPOptions, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.schema import LoggingConfig
 
 from server.deploy.capacity import MAX_CAPACITY
@@ -42,6 +45,8 @@ _START_ATTEMPTS = 3
 
 _REPORT_AGE_S = 0.5
 """How old the answers to `/readyz` and `/healthz` may be."""
+
+_START_CHECK_S, _PROXY_CHECKS = 0.5, 20
 
 _ANSWER_S = 5.0
 """How long replicas may take to answer one another. One that hangs is replaced after its health check."""
@@ -74,9 +79,11 @@ class Replica:
 
     Args:
         load: loads the models, in the process of the replica.
+        release: tells the replicas of one upgrade from those of the next.
     """
 
-    async def __init__(self, load: Callable[[], Service]) -> None:  # type: ignore[misc]  # Ray awaits it
+    async def __init__(self, load: Callable[[], Service], release: str) -> None:  # type: ignore[misc]  # Ray awaits it
+        self._release = release
         self._service = await asyncio.to_thread(load)
         self._admission = self._service.context.admission
         self._service.context.peers = _Replicas()
@@ -116,9 +123,9 @@ class Replica:
         """End all conversations after their turns. Returns whether all ended in time."""
         return await self._admission.dismiss_all(timeout_s)
 
-    def capacity(self) -> int:
-        """Conversations that this replica carries."""
-        return self._admission.capacity
+    def capacity(self) -> tuple[str, int]:
+        """The release of this replica, and the conversations that it carries."""
+        return self._release, self._admission.capacity
 
     def __del__(self) -> None:
         if hasattr(self, "_stop_watching"):  # otherwise the models could not be loaded
@@ -183,12 +190,8 @@ class OpenConversations:
         return self._scale_in.replicas(wanted, now), {}
 
 
-def application(load: Callable[[], Service], options: DeploymentOptions) -> Any:
-    """The application that Ray Serve runs.
-
-    Args:
-        load: loads the models of a replica. It is pickled.
-    """
+def _application(load: Callable[[], Service], release: str, options: DeploymentOptions) -> Any:
+    """The application that Ray Serve runs."""
     limits = options.replicas
     fixed = limits.minimum == limits.maximum
     scaling: dict[str, Any] = {"num_replicas": limits.minimum}
@@ -225,29 +228,70 @@ def application(load: Callable[[], Service], options: DeploymentOptions) -> Any:
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
         **scaling,
     )
-    return deployment.bind(load)
+    return deployment.bind(load, release)
 
 
 def start(
-    application: Any, http_options: HTTPOptions | dict[str, Any], *, every_node: bool = False
-) -> serve.handle.DeploymentHandle:
-    """Start an application, or upgrade it if it runs, and wait until it answers.
+    load: Callable[[], Service],
+    options: DeploymentOptions,
+    http_options: Mapping[str, Any],
+    *,
+    every_node: bool = False,
+) -> list[int]:
+    """Start the service, or upgrade it if it runs, and wait until new replicas take calls. Old ones may still finish
+    theirs.
 
     Args:
+        load: loads the models of a replica. It is pickled.
+        http_options: of Ray's HTTP proxies.
         every_node: whether each machine with a replica accepts connections, or only the first one.
+
+    Returns:
+        How many conversations each replica carries.
 
     Raises:
         OSError: it could not be started.
     """
-    try:
-        serve.start(
-            proxy_location="EveryNode" if every_node else "HeadOnly",
-            http_options=http_options,
-            logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
-        )
-        return serve.run(application, name=NAME, route_prefix="/")
-    except RuntimeError as error:
-        raise OSError(f"the cluster could not start the service: {error}") from None
+    release = secrets.token_hex(4)
+    application = serve.RunTarget(_application(load, release, options), name=NAME, route_prefix="/")
+    serve.start(
+        proxy_location="EveryNode" if every_node else "HeadOnly",
+        http_options=dict(http_options),
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    )
+    # Ray itself would wait until old replicas have ended, which takes as long as their calls.
+    (handle,) = serve.run_many([application], wait_for_applications_running=False)
+    while len(capacities := _capacities(handle, release)) < options.replicas.minimum:
+        status = serve.status().applications[NAME]
+        if status.status == "DEPLOY_FAILED":
+            reasons = [deployment.message for deployment in status.deployments.values() if deployment.message]
+            raise OSError(f"the cluster could not start the service: {' '.join(reasons) or status.message}")
+        time.sleep(_START_CHECK_S)
+    _wait_for_proxy(http_options)
+    return capacities
+
+
+def _capacities(handle: serve.handle.DeploymentHandle, release: str) -> list[int]:
+    """The conversations that each replica of a release carries; empty while older ones take calls as well."""
+    deployments = serve.status().applications[NAME].deployments
+    if NAME not in deployments or not deployments[NAME].replica_states.get("RUNNING"):
+        return []
+    answers = handle.broadcast("capacity").results(timeout_s=_ANSWER_S, return_exceptions=True)
+    if not all(isinstance(one, tuple) and one[0] == release for one in answers):
+        return []
+    return [capacity for _, capacity in answers]
+
+
+def _wait_for_proxy(http_options: Mapping[str, Any]) -> None:
+    """Wait until the proxy of this machine knows the service. A machine of a larger cluster may have none."""
+    scheme = "https" if http_options.get("ssl_certfile") else "http"
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(http_options["host"], http_options["host"])
+    for _ in range(_PROXY_CHECKS):
+        with suppress(httpx.HTTPError):
+            routes = httpx.get(f"{scheme}://{host}:{http_options['port']}/-/routes", verify=False, timeout=_ANSWER_S)
+            if "/" in routes.json():
+                return
+        time.sleep(_START_CHECK_S)
 
 
 def stop(drain_s: float) -> bool:

@@ -41,8 +41,7 @@ def address() -> Iterator[str]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         options = ray_deployment.DeploymentOptions(ReplicaLimits(2, 2))
-        application = ray_deployment.application(fake_replica(2), options)
-        ray_deployment.start(application, {"host": "127.0.0.1", "port": port})
+        assert ray_deployment.start(fake_replica(2), options, {"host": "127.0.0.1", "port": port}) == [2, 2]
         yield f"127.0.0.1:{port}"
         assert ray_deployment.stop(1.0)
     finally:
