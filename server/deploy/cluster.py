@@ -50,14 +50,12 @@ class ClusterSettings:
         replicas: how many; None for as many as fit on this machine.
         buffer: conversations for which there is to be room at any time.
         scale_in_s: how long a replica must not be needed before it is drained.
-        dashboard: whether Ray's dashboard runs, which only this machine can reach.
     """
 
     address: str = LOCAL
     replicas: ReplicaLimits | None = None
     buffer: float = 1.0
     scale_in_s: float = 600.0
-    dashboard: bool = True
 
 
 def load_replica(
@@ -134,7 +132,7 @@ def _start(
         if on_this_machine:
             # Processors are counted twice, so that an upgrade finds room for new replicas beside the old ones.
             ray.init(
-                LOCAL, num_cpus=2 * int(cores), include_dashboard=cluster.dashboard, dashboard_host="127.0.0.1",
+                LOCAL, num_cpus=2 * int(cores), include_dashboard=True, dashboard_host="127.0.0.1",
                 object_store_memory=_OBJECT_STORE_BYTES, logging_level=logging.WARNING,
             )  # fmt: skip
         else:

@@ -10,6 +10,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -46,6 +47,24 @@ def address() -> Iterator[str]:
         assert ray_deployment.stop(1.0)
     finally:
         ray.shutdown()
+
+
+def test_the_number_of_replicas_follows_open_conversations_and_shrinks_late() -> None:
+    from server.deploy.ray_deployment import OpenConversations
+
+    policy = OpenConversations(buffer=2, scale_in_s=60)
+
+    def replicas(now: float, *conversations: int) -> int:
+        capacities = dict.fromkeys(range(len(conversations)), 8)
+        metrics = {"conversations": dict(enumerate(conversations)), "capacity": capacities} if conversations else {}
+        context = SimpleNamespace(aggregated_metrics=metrics, target_num_replicas=2, current_time=now)
+        return policy(context)[0]
+
+    assert replicas(1.0) == 2  # nothing was reported
+    assert replicas(2.0, 3, 3) == 2
+    assert replicas(3.0, 8, 7) == 3
+    assert replicas(50.0, 1, 0, 0) == 3
+    assert replicas(64.0, 1, 0, 0) == 1
 
 
 async def say(client: ClientConnection) -> str:
