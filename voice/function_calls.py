@@ -13,7 +13,8 @@ from typing import Protocol
 
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
-from voice.language_model import LanguageModel, Message, ToolCall, ToolCallDelta
+from voice.language_model import LanguageModel, Message, Tool, ToolCall, ToolCallDelta
+from voice.request_parts import RequestParts
 from voice.response_options import ResponseOptions, choice_after_output
 from voice.tool_runs import MakeCall, ToolRuns
 from voice.tools import HOLDING_PHRASE, ToolOutput
@@ -91,6 +92,7 @@ class FunctionCalls:
         self._prompt: Sequence[Message] = ()
         self._add_item: AddItem | None = None
         self._late = False
+        self._parts: RequestParts | None = None
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -122,9 +124,21 @@ class FunctionCalls:
         """The calls of the conversation's tools so far."""
         return [call.step for call in self._calls if call.own]
 
-    def begin_step(self, prompt: Sequence[Message]) -> None:
-        """The response goes on with another step, from `prompt`."""
+    def begin_step(self, prompt: Sequence[Message], tools: Sequence[Tool]) -> None:
+        """The response goes on with another step, from `prompt`, and may call these tools."""
         self._step, self._prompt = {}, prompt
+        if self._parts is None and self._runs is not None:
+            self._parts = self._runs.parts(tools, prompt)
+
+    def next_part(self, said: str) -> list[Message] | None:
+        """The prompt for what else the user has asked for; None if there is nothing.
+
+        Args:
+            said: what the assistant has said in this step.
+        """
+        if self._parts is None or self.in_step:
+            return None
+        return self._parts.next_prompt(said, [call.name for call in self._calls if call.own])
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take more of a call from the language model."""
@@ -165,7 +179,9 @@ class FunctionCalls:
     def _run(self, call: _Call) -> None:
         if call.output is None and self._runs is not None:
             call.started_at = self._clock()
-            call.output = self._runs.start(call.as_tool_call, self._prompt, confirmed=call.confirmed)
+            made = [other.name for other in self._calls[: self._calls.index(call) + 1] if other.own]
+            said = self._parts.asked_with(made) if self._parts is not None else None
+            call.output = self._runs.start(call.as_tool_call, self._prompt, confirmed=call.confirmed, said=said)
             call.output.add_done_callback(lambda _: self._on_output(call))
             call.running.set()
 

@@ -45,8 +45,7 @@ _NEARLY_CERTAIN = 0.95
 """The first clause is synthesized from the draft when every drafted token is at least this likely."""
 
 _MAX_PAUSE_S = 0.3
-"""The language model pauses for at most this long while the first clause is synthesized: the user waits for that
-clause, and the text after it is not needed before the clause has been played."""
+"""The language model pauses for at most this long while the first clause is synthesized, which the user waits for."""
 
 _MAX_STEPS = 6
 """Times that one response may ask the language model. The last one may call nothing."""
@@ -271,25 +270,27 @@ class Response:
         if self._text:
             self._take_text(self._text, on_text)
             return
-        prompt = list(messages)
+        prompt, text = list(messages), ""
         for number in range(1, _MAX_STEPS + 1):
-            self._calls.begin_step(prompt)
-            # A bigger model that has made the last call may make another one with the result.
-            verbatim = not (self.metrics.remote and self.metrics.remote[-1].status == "answered")
+            self._calls.begin_step(prompt, self._options.tools)
+            verbatim = not self.metrics.remote_leads
             match self._tool_runs.next_step(prompt, verbatim=verbatim) if self._tool_runs is not None else None:
                 case Say(text=text):
                     self._take_text(text, on_text)
-                    return
                 case MakeCall() as call:
                     self._calls.add_confirmed(call)
                     self._on_calls()
                 case None:
-                    await self._ask_model(language_model, prompt, deadline, on_text, number)
+                    text = await self._ask_model(language_model, prompt, deadline, on_text, number)
             say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
             outputs = await wait_for_outputs(self._calls, self._released, say)
-            if outputs is None:
+            if outputs is not None:
+                prompt += outputs
+            elif verbatim and (next_part := self._calls.next_part(text)) is not None:
+                self._take_text(" ", on_text)
+                prompt = next_part
+            else:
                 return
-            prompt += outputs
 
     async def _ask_model(
         self,
@@ -298,12 +299,11 @@ class Response:
         deadline: float | None,
         on_text: _OnText,
         number: int,
-    ) -> None:
-        """One step of the language model; `number` counts from 1."""
+    ) -> str:
+        """One step of the language model; `number` counts from 1. Returns its text."""
         options, text = self._options, ""
         offered = self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None
-        first, last = number == 1, number == _MAX_STEPS
-        stream = options.ask(language_model, messages, deadline, offered, first=first, last=last)
+        stream = options.ask(language_model, messages, deadline, offered, first=number == 1, last=number == _MAX_STEPS)
         steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:
             if isinstance(progress, RemoteRequest):
@@ -321,6 +321,7 @@ class Response:
                     self._calls.add(delta)
                 self._on_calls()
         self._calls.read_ahead(language_model, options, text.strip())
+        return text
 
     async def _allow(self, request: RemoteRequest) -> None:
         """Words may leave the machine once the response is released: nothing that is only a guess ever does."""

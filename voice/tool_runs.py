@@ -15,6 +15,7 @@ from voice.captures import Captures
 from voice.confirmation import reply_to_question
 from voice.history import PENDING_OUTPUT
 from voice.language_model import Message, OfferedTools, Tool, ToolCall
+from voice.request_parts import RequestParts
 from voice.tools import ToolOutput, Tools, ToolTraits, canonical
 
 _log = logging.getLogger("rejoinder.voice")
@@ -89,19 +90,31 @@ class ToolRuns:
                 expected = expected or bool(pattern)
         return OfferedTools(tuple(names), expected)
 
+    def parts(self, tools: Sequence[Tool], messages: Sequence[Message]) -> RequestParts:
+        """The parts of what the user said last, by the tools that suit them."""
+        return RequestParts(messages, [tool.name for tool in tools], self._suits)
+
+    def _suits(self, name: str, text: str) -> bool:
+        """Whether a tool is for such words in particular."""
+        traits = self._tools.traits(name)
+        return bool(traits and traits.said and re.search(traits.said, text, re.IGNORECASE))
+
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
         user."""
         traits = self._tools.traits(name)
         return traits is not None and (traits.read_only or traits.consequential)
 
-    def start(self, call: ToolCall, prompt: Sequence[Message], *, confirmed: bool = False) -> asyncio.Task[ToolOutput]:
+    def start(
+        self, call: ToolCall, prompt: Sequence[Message], *, confirmed: bool = False, said: str | None = None
+    ) -> asyncio.Task[ToolOutput]:
         """Start a call. A call with the same arguments that is still running is not started again: both get its
         output. Nor is one that was made since the user last spoke.
 
         Args:
             prompt: the conversation before the call.
             confirmed: the user has agreed to it.
+            said: the part of the user's request that it is about; None for all that they said.
         """
         traits = self._tools.traits(call.name)
         assert traits is not None
@@ -113,7 +126,7 @@ class ToolRuns:
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = self._spawn(self._run(call, traits, _said(prompt)))
+            running = self._running[key] = self._spawn(self._run(call, traits, said or _said(prompt)))
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))
 

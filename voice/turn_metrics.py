@@ -83,6 +83,11 @@ class TurnMetrics:
     tools: list[ToolStep] = field(default_factory=list)
     remote: list[RemoteRequest] = field(default_factory=list)
 
+    @property
+    def remote_leads(self) -> bool:
+        """Whether the last step came from a language model elsewhere. If it was a call, it may go on to another one."""
+        return bool(self.remote) and self.remote[-1].status == "answered"
+
     def stamp(self, name: Stamp, time: float) -> None:
         """Record when something first happened; later calls for the same name are ignored."""
         self.stamps.setdefault(name, time)

@@ -263,3 +263,32 @@ def test_tools_are_told_what_the_user_said() -> None:
     tools = FakeTools()
     converse(tools, LOOK)
     assert tools.said == "What is the capital of France?"
+
+
+def test_a_request_for_two_things_takes_a_second_step() -> None:
+    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
+    tools = FakeTools(known, output=ToolOutput("done", "Done."))
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
+            name = "write" if messages[-1].content.startswith("write") else "look"
+            model.calls = [(name, "{}")]
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_suits  # type: ignore[method-assign]
+        harness.recognizer.text = "What is the weather, and then write a letter."
+        await harness.ask_question(5.0)
+        assert [(message.role, message.content) for message in model.prompts[-1][1:]] == [("user", "write a letter.")]
+        assert tools.said == "write a letter."
+
+    harness = run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["look", "write"]
+    assert response_texts(harness) == ["Done. Done."]
+    (done,) = harness.events_of(events.ResponseDone)
+    assert [step.name for step in done.metrics.tools] == ["look", "write"]
+    assert [item.text for item in harness.session.history.items if isinstance(item, Item) and item.role == "user"] == [
+        "What is the weather, and then write a letter."
+    ]

@@ -1,0 +1,82 @@
+"""Whether a real model makes all calls of a request that needs several.
+
+    python -m benchmarks.tool_loops [--model NAME] [--part tune|report]
+
+Every request of requests.toml is asked in a written conversation of its own, with all built-in tools and whatever the
+session does to have a turn take several steps. What was called and said is printed, to be read.
+"""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
+import argparse
+import asyncio
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.hub.catalog import QWEN_15B
+from server.deploy.runtime import ModelOptions, load_engine
+from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.tool_selection import SelectingLanguageModel
+from tests.fakes import fake_speech_models
+from voice import events
+from voice.history import FunctionCall, Item
+from voice.playback import SessionSettings
+from voice.session import Session
+
+
+async def ask(engine: Engine, server_tools: ServerTools, request: str) -> tuple[list[str], str]:
+    """The calls that a request leads to, and what is said."""
+    tools = server_tools.conversation()
+    tools.enable([tool.name for tool in server_tools.registry])
+    settings = SessionSettings(detect_turns=False, speak=False, tools=tools.declarations, max_tokens=80)
+    session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
+    model = SelectingLanguageModel(Conversation(engine))
+    session = Session(model, fake_speech_models(), session_events.put_nowait, settings, tools=tools)
+    session.history.add(Item("question", "user", request, spoken=False, complete=True))
+    session.respond()
+    while not isinstance(event := await session_events.get(), events.ResponseDone):
+        pass
+    await session.close()
+    return [f"{item.name}{item.arguments}" for item in event.items if isinstance(item, FunctionCall)], event.item.text
+
+
+async def judge(engine: Engine, kind: str, requests: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Ask, and return the figures."""
+    right = 0
+    server_tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
+    async with server_tools.running():
+        for request, expected in requests:
+            calls, said = await ask(engine, server_tools, request)
+            good = Counter(call.partition("{")[0] for call in calls) == Counter(expected)
+            right += good
+            print(f"{' ' if good else '!'} {request} → {', '.join(calls) or '–'} → {said}", flush=True)
+    return f"{kind}: exactly the calls that are needed: {right} of {len(requests)}"
+
+
+def main() -> None:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=QWEN_15B.name)
+    parser.add_argument("--part", choices=("tune", "report"), default="report")
+    options = parser.parse_args()
+    requests = tomllib.loads((Path(__file__).parent / "requests.toml").read_text(encoding="utf-8"))[options.part]
+    parts = {**requests, "none": [(request, []) for request in requests["none"]]}
+    engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+    try:
+        print(*[asyncio.run(judge(engine, kind, part)) for kind, part in parts.items()], sep="\n")
+    finally:
+        engine.close()
+
+
+if __name__ == "__main__":
+    main()
