@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NoReturn, Protocol
 
 from jinja2 import TemplateError, TemplateSyntaxError
@@ -232,19 +233,15 @@ def with_noted_outputs(messages: Sequence[Message]) -> list[Message]:
     answering with the result."""
     noted: list[Message] = []
     names: dict[str | None, str] = {}
-    outputs: list[str] = []
-    for message in [*messages, None]:
-        if message is not None and message.role == "tool":
-            outputs.append(f"Result of {names.get(message.tool_call_id, 'the function')}: {message.content}")
+    for returned, group in groupby(messages, lambda message: message.role == "tool"):
+        if returned:
+            results = [f"Result of {names.get(each.tool_call_id, 'the function')}: {each.content}" for each in group]
+            noted.append(TextMessage("system", "\n".join([*results, _ANSWER_WITH_OUTPUTS])))
             continue
-        if outputs:
-            noted.append(TextMessage("system", "\n".join([*outputs, _ANSWER_WITH_OUTPUTS])))
-            outputs = []
-        if message is None:
-            break
-        names.update((call.id, call.name) for call in message.tool_calls)
-        if message.content or not message.tool_calls:
-            noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
+        for message in group:
+            names.update((call.id, call.name) for call in message.tool_calls)
+            if message.content or not message.tool_calls:
+                noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
     return noted
 
 
