@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from tests.fakes import LoudnessDetector
+from tests.fakes import LoudnessDetector, VirtualLoop
 from tests.server.realtime.conversation_client import Client, hold_conversation
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events, session
@@ -48,13 +49,27 @@ class Stages:
         """Let calls of a stage raise an error."""
 
         def raises(*_: Any, **__: Any) -> Any:
-            raise error
+            raise type(error)(*error.args)  # a new one, whose traceback keeps no earlier conversation alive
 
         setattr(*self.owners[stage], raises)
 
     def repair(self, stage: str) -> None:
         """Undo `break_stage`."""
         delattr(*self.owners[stage])
+
+
+@pytest.fixture(autouse=True)
+def _no_exception_is_left_in_a_task() -> Iterator[None]:
+    """asyncio reports it when such a task is deleted."""
+    reported: list[str] = []
+
+    def report(loop: VirtualLoop, context: dict[str, Any]) -> None:
+        reported.append(f"{context['message']}: {context.get('exception')!r}")
+
+    with patch.object(VirtualLoop, "call_exception_handler", report):
+        yield
+        gc.collect()
+    assert reported == []
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +108,14 @@ def test_a_response_that_fails_is_apologized_for_with_a_recording(stage: str, er
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("stage", ["turn detector", "turn completion"])
-def test_a_turn_ends_without_the_models_that_judge_whether_it_is_over(stage: str, error: Exception) -> None:
-    assert statuses(fail_one_turn(stage, error)) == ["completed"] * 3
+def test_a_turn_ends_as_soon_without_the_models_that_judge_whether_it_is_over(
+    stage: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = fail_one_turn(stage, error)
+    assert statuses(harness) == ["completed"] * 3
+    waited = {event.metrics.waited_ms for event in harness.events_of(events.ResponseDone)}
+    assert len(waited) == 1  # the fakes have no opinion either when they work
+    assert any("failed; " in record.message and record.exc_info for record in caplog.records)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from voice import endpointing
 from voice.audio.codec import Samples
@@ -13,6 +14,8 @@ from voice.language_model import LanguageModel, Message
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
 from voice.timing import Timing
+
+_log = logging.getLogger("rejoinder.voice")
 
 
 class Endpointer:
@@ -56,7 +59,7 @@ class Endpointer:
         if text and not rules.silence_only:
             if speculation.response is not None:
                 await speculation.response.requested.wait()  # so that both share a forward pass
-            text_probability = await self._language_model.turn_completion(text)
+            text_probability = await self._judge_words(text)
         before = prompt[-2] if len(prompt) > 1 else None
         return endpointing.predict_endpoint(
             text,
@@ -67,6 +70,15 @@ class Endpointer:
             answers_question=before is not None and before.role == "assistant" and before.content.endswith("?"),
             noisy=noisy,
         )
+
+    async def _judge_words(self, text: str) -> float | None:
+        """The probability, by the language model's judgement of its words, that a turn is over. If the language model has
+        none, or fails, the form of the words decides."""
+        try:
+            return await self._language_model.turn_completion(text)
+        except Exception:
+            _log.exception("the turn-completion classifier failed; the form of the words decides")
+            return None
 
 
 def _dictation(pause: Pause, timing: Timing) -> EndpointPrediction:

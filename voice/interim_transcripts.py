@@ -4,6 +4,7 @@ with full accuracy as soon as the user falls silent."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from voice.audio.codec import RECOGNITION_RATE
 from voice.speech_models import SpeechModels
 from voice.timing import Timing
 from voice.turn_machine import TurnState
+
+_log = logging.getLogger("rejoinder.voice")
 
 Transcription = Literal["partial", "early"]
 """An interim transcript, or an early one with full accuracy, which may become the final transcript."""
@@ -103,9 +106,13 @@ class InterimTranscriber:
 
     async def _transcribe(self, item_id: str, utterance: Utterance, number: int, *, early: bool) -> None:
         started, loop = self._clock(), asyncio.get_running_loop()
-        transcript = await loop.run_in_executor(
-            self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
-        )
+        try:
+            transcript = await loop.run_in_executor(
+                self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
+            )
+        except Exception as error:  # if the recognizer is broken, the end of the turn reports it
+            _log.warning("an interim transcript failed (%s); the turn goes on without it", error)
+            return
         if transcript is None or utterance is not self._current():
             return
         if not early:
