@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from server.access.admission import Slot
+from server.access.rate import TokenBucket
 from server.realtime.events import ClientEvent, ServerEvent
 from server.realtime.session_record import SessionRecord
 from server.telephony.announcements import Announcements
@@ -30,6 +31,15 @@ START_TIMEOUT_S = 10.0
 
 _MAX_UNREAD_FRAMES = 512
 """Frames queued for a carrier that does not read, before the server hangs up: several seconds of audio with marks."""
+
+MAX_SILENCE_S = 60.0
+"""How long a carrier may send nothing during a call. Carriers send audio all the time, in silence, too."""
+
+_MAX_FRAME_BYTES = 1 << 20
+"""Larger frames of a carrier are invalid. The largest that any sends, AudioSocket's, has 64 KiB."""
+
+_FRAMES_PER_SECOND, _FRAME_BURST = 500.0, 2000.0
+"""Frames that are read. A carrier sends 50 a second and marks; one that sends more is read more slowly."""
 
 _MAX_FINISH_S = 10.0
 """How long a call that is to end may finish its turn."""
@@ -185,6 +195,7 @@ class Connection:
         dialect: Dialect | None = None
         while (frame := await self._transport.receive()) is not None:
             try:
+                _check_size(frame)
                 dialect = dialect or detect(frame)
                 event = dialect.parse(frame) if dialect is not None else None
             except BadMessage as error:
@@ -257,8 +268,12 @@ class Connection:
             await self._transport.close(code, reason)
 
     async def _read(self, dialect: Dialect, call: Call, feed: _Feed) -> None:
-        while call.end_reason is None and (frame := await self._transport.receive()) is not None:
+        bucket = TokenBucket(_FRAMES_PER_SECOND, _FRAME_BURST, self._loop.time)
+        while call.end_reason is None and (frame := await self._next_frame()) is not None:
+            if (wait_s := bucket.take()) > 0:
+                await asyncio.sleep(wait_s)
             try:
+                _check_size(frame)
                 event = dialect.parse(frame)
             except BadMessage as error:
                 self._bad_messages.add(error)
@@ -267,6 +282,14 @@ class Connection:
             if event is not None:
                 call.on_carrier_event(event, self._loop.time())
                 await feed()  # here, so that a carrier that sends too fast is slowed down
+
+    async def _next_frame(self) -> Frame | None:
+        """The carrier's next frame; None once it has disconnected. Raises BadCall if it has fallen silent."""
+        try:
+            async with asyncio.timeout(MAX_SILENCE_S):
+                return await self._transport.receive()
+        except TimeoutError:
+            raise BadCall(f"the carrier sent nothing for {MAX_SILENCE_S:.0f} s", POLICY_VIOLATION) from None
 
     async def _keep_time(self, call: Call, conversation: CallConversation) -> None:
         """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""
@@ -354,3 +377,9 @@ class Connection:
             async with asyncio.timeout(1):
                 while not self._outgoing.empty():
                     await self._transport.send(self._outgoing.get_nowait())
+
+
+def _check_size(frame: Frame) -> None:
+    """Raise BadMessage if a frame is too large to be read."""
+    if len(frame) > _MAX_FRAME_BYTES:
+        raise BadMessage(f"a frame above {_MAX_FRAME_BYTES >> 20} MiB")

@@ -92,6 +92,33 @@ def test_a_carrier_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPa
     assert caller.closed == (1013, "the carrier stopped reading")
 
 
+def test_a_carrier_that_falls_silent_is_hung_up_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Its connection may be half open, which no TCP stack reports."""
+
+    async def script(caller: VirtualCaller) -> None:
+        await caller.ask()
+        await asyncio.sleep(2 * connection.MAX_SILENCE_S)
+
+    caller = run_call(script)
+    assert caller.closed == (1008, "the carrier sent nothing for 60 s")
+
+
+def test_a_carrier_that_sends_too_much_is_read_slowly_and_huge_frames_are_ignored() -> None:
+    frames = 4000
+
+    async def script(caller: VirtualCaller) -> None:
+        began = asyncio.get_running_loop().time()
+        caller.reply("x" * (2 << 20))
+        for _ in range(frames):
+            caller.reply(caller.carrier.audio(bytes([255]) * 160))
+        while not caller.to_server.empty():
+            await asyncio.sleep(0.1)
+        assert asyncio.get_running_loop().time() - began > (frames - 2000) / 500 - 0.5
+
+    caller = run_call(script)
+    assert caller.closed == (1000, "the caller hung up")
+
+
 def test_hanging_up_during_a_response_cancels_it() -> None:
     async def script(caller: VirtualCaller) -> None:
         caller.language_model.words = [f" word{n}" for n in range(400)]
