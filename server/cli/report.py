@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,7 @@ class ReportSettings:
         voices: speak the built-in corpus; empty for the default ones.
         page: whether to speak through the page.
         browser: path of the browser for the page; None for the one that Playwright has installed.
+        sessions: conversations at the same time; the turns are spoken once with each number.
     """
 
     url: str | None
@@ -71,7 +72,7 @@ class ReportSettings:
     voices: tuple[str, ...] = ()
     page: bool = False
     browser: str | None = None
-    sessions: int = 1
+    sessions: tuple[int, ...] = (1,)
 
 
 class Eagerness(StrEnum):
@@ -136,8 +137,11 @@ def report(
         typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
     ] = None,
     sessions: Annotated[
-        int, typer.Option(min=1, max=64, help="Conversations at the same time, which share the turns.")
-    ] = 1,
+        list[int] | None,
+        typer.Option(
+            min=1, max=64, help="Conversations at the same time, which share the turns; repeatable, to compare p95."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the order of turns and of the bootstrap.")] = 0,
     *,
     model_options: ModelOptions,
@@ -173,7 +177,7 @@ def report(
                 tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
                 page,
                 browser_path,
-                sessions,
+                tuple(sorted(set(sessions or [1]))),
             )
             run = _measure(settings, model_options)
         print_report(run, _out, others[0] if others else None)
@@ -219,7 +223,8 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
     server += f" over {settings.phone}" if settings.phone else ""
     server += " through the page" if settings.page else ""
     server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
-    server += f", {settings.sessions} conversations at the same time" if settings.sessions > 1 else ""
+    numbers = ", ".join(map(str, settings.sessions))
+    server += f", {numbers} conversations at the same time" if settings.sessions != (1,) else ""
     return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
 
 
@@ -250,7 +255,8 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=_err, transient=True, refresh_per_second=1) as progress:
-        task = progress.add_task("starting the server" if settings.url is None else "turns", total=len(turns))
+        total = len(turns) * len(settings.sessions)
+        task = progress.add_task("starting the server" if settings.url is None else "turns", total=total)
 
         def show_turn(turn: Measurement) -> None:
             latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
@@ -266,8 +272,11 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
         turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
 
         async def speak(url: str) -> list[Measurement]:
+            return [turn for sessions in settings.sessions for turn in await speak_together(url, sessions)]
+
+        async def speak_together(url: str, sessions: int) -> list[Measurement]:
             client = client_factory(url)
-            shares = [turns[number :: settings.sessions] for number in range(settings.sessions)]
+            shares = [turns[number::sessions] for number in range(sessions)]
             measured = await asyncio.gather(
                 *(
                     speak_turns(client, share, turns_per_connection=turns_per_connection, on_turn=show_turn)
@@ -275,7 +284,7 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
                     if share
                 )
             )
-            return [turn for share in measured for turn in share]
+            return [replace(turn, sessions=sessions) for share in measured for turn in share]
 
         if settings.url is not None:
             return await speak(settings.url)

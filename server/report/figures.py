@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from server.report.measure import Measurement
 from voice.turn_metrics import END_OF_TURN, STAGES, percentile
+
+Group = TypeVar("Group", str, int)
 
 _RESAMPLES = 2000
 """Bootstrap resamples. With another seed the ends of the interval move by 1 to 2 %."""
@@ -133,10 +135,22 @@ def metrics_by_voice(measurements: Sequence[Measurement], seed: int = 0) -> dict
     return _metrics_by(spoken, lambda turn: turn.voice, seed)
 
 
+def metrics_by_sessions(measurements: Sequence[Measurement], seed: int = 0) -> dict[int, ReportMetrics]:
+    """The metrics of each number of conversations that took place at the same time, in ascending order."""
+    return _metrics_by(sorted(measurements, key=lambda turn: turn.sessions), lambda turn: turn.sessions, seed)
+
+
+def p95_slowdowns(by_sessions: Mapping[int, ReportMetrics]) -> dict[int, float | None]:
+    """p95 of the turn latency for each number of conversations, divided by that of the fewest."""
+    p95s = {number: metrics.latency and metrics.latency.p95 for number, metrics in by_sessions.items()}
+    fewest = next(iter(p95s.values()), None)
+    return {number: round(p95 / fewest, 3) if p95 and fewest else None for number, p95 in p95s.items()}
+
+
 def _metrics_by(
-    measurements: Sequence[Measurement], group: Callable[[Measurement], str], seed: int
-) -> dict[str, ReportMetrics]:
-    groups: dict[str, list[Measurement]] = {}
+    measurements: Sequence[Measurement], group: Callable[[Measurement], Group], seed: int
+) -> dict[Group, ReportMetrics]:
+    groups: dict[Group, list[Measurement]] = {}
     for turn in measurements:
         groups.setdefault(group(turn), []).append(turn)
     return {name: compute_metrics(turns, seed) for name, turns in groups.items()}

@@ -107,6 +107,7 @@ def render_page(run: Run, others: Sequence[Run] = ()) -> str:
 <h2>Kinds of turns</h2>
 {_group_table("kind", run.metrics_by_kind)}
 {_voices(run)}
+{_sessions(run)}
 <h2>Turns</h2>
 {_turns_table(run.measurements)}
 </body>
@@ -227,6 +228,13 @@ def _voices(run: Run) -> str:
     """Recordings and turn logs have no synthesized voices."""
     groups = run.metrics_by_voice
     return f"<h2>Voices</h2>\n{_group_table('voice', groups)}" if groups else ""
+
+
+def _sessions(run: Run) -> str:
+    """Most runs have one number of conversations."""
+    groups = {str(number): metrics for number, metrics in run.metrics_by_sessions.items()}
+    title = "<h2>Conversations at the same time</h2>"
+    return f"{title}\n{_group_table('conversations', groups)}" if len(groups) > 1 else ""
 
 
 def _turns_table(measurements: Sequence[Measurement]) -> str:

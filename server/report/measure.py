@@ -102,6 +102,7 @@ class Measurement:
         from_turn_log: the turn comes from a turn log, which lacks everything that only a client can observe.
         late_ms: how far the microphone fell behind its schedule; above about 20 ms this machine was too busy.
         voice: the synthesized voice that spoke; empty for a recording and for a real user.
+        sessions: conversations that the client held at the same time.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Measurement:
     from_turn_log: bool = False
     late_ms: float = 0.0
     voice: str = ""
+    sessions: int = 1
 
     @classmethod
     def from_json(cls, payload: dict[str, Any]) -> Measurement:

@@ -12,7 +12,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from server.report.figures import ReportMetrics, compute_metrics, metrics_by_kind, metrics_by_voice, metrics_json
+from server.report.figures import (
+    ReportMetrics,
+    compute_metrics,
+    metrics_by_kind,
+    metrics_by_sessions,
+    metrics_by_voice,
+    metrics_json,
+    p95_slowdowns,
+)
 from server.report.measure import Measurement
 
 _VERSIONS = ("rejoinder", "torch", "ctranslate2", "faster-whisper", "piper-tts", "onnxruntime", "websockets")
@@ -56,6 +64,11 @@ class Run:
         """The metrics of the turns of each synthesized voice."""
         return metrics_by_voice(self.measurements, self.seed)
 
+    @property
+    def metrics_by_sessions(self) -> dict[int, ReportMetrics]:
+        """The metrics of each number of conversations at the same time."""
+        return metrics_by_sessions(self.measurements, self.seed)
+
     @classmethod
     def now(
         cls, measurements: Sequence[Measurement], *, server: str, corpus: str, models: dict[str, str], seed: int = 0
@@ -70,6 +83,7 @@ class Run:
             **metrics_json(self.metrics),
             "by_kind": {kind: metrics_json(metrics) for kind, metrics in self.metrics_by_kind.items()},
             "by_voice": {voice: metrics_json(metrics) for voice, metrics in self.metrics_by_voice.items()},
+            "by_sessions": self._by_sessions_json(),
             "date": self.date,
             "server": self.server,
             "corpus": self.corpus,
@@ -80,6 +94,15 @@ class Run:
             "measurements": [turn.to_json() for turn in self.measurements],
         }
         path.write_text(json.dumps(payload, indent=1) + "\n", encoding="utf-8")
+
+
+    def _by_sessions_json(self) -> dict[str, dict[str, Any]]:
+        groups = self.metrics_by_sessions
+        slowdowns = p95_slowdowns(groups)
+        return {
+            str(number): {**metrics_json(metrics), "p95_slowdown": slowdowns[number]}
+            for number, metrics in groups.items()
+        }
 
 
 def read_run(path: Path) -> Run:

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from server.report.figures import Distribution, ReportMetrics, stage_title
+from server.report.figures import Distribution, ReportMetrics, p95_slowdowns, stage_title
 from server.report.run import Run
 
 _MAX_LATENESS_MS = 40
@@ -104,7 +104,41 @@ def rows(run: Run, previous: Run | None) -> list[list[str]]:
 
 
 def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
-    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice."""
+    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice. Of a
+    run with several numbers of conversations at the same time, print what that number changes instead."""
+    if len(by_sessions := run.metrics_by_sessions) > 1:
+        out.print(_sessions_table(f"{run.corpus} → {run.server}", by_sessions))
+    else:
+        _print_metrics(run, out, previous)
+    late_ms = max((turn.late_ms for turn in run.measurements), default=0.0)
+    if late_ms > _MAX_LATENESS_MS:
+        out.print(
+            f"Audio was sent up to {late_ms:.0f} ms late: this machine was too busy for accurate measurements.",
+            style="yellow",
+        )
+
+
+def _sessions_table(title: str, by_sessions: Mapping[int, ReportMetrics]) -> Table:
+    fewest = next(iter(by_sessions))
+    columns = ["conversations", "turns", "p50", "p95", "95 % interval", f"p95 / p95 of {fewest}", "missed", "cut-offs"]
+    table = Table(*(Column(name, justify="right") for name in columns), title=title, box=box.SIMPLE)
+    slowdowns = p95_slowdowns(by_sessions)
+    for sessions, metrics in by_sessions.items():
+        interval = "–" if metrics.latency is None else " – ".join(f"{end:,.0f}" for end in metrics.latency.p95_interval)
+        slowdown = slowdowns[sessions]
+        table.add_row(
+            str(sessions),
+            number(metrics.turns),
+            *(number(_value(metrics.latency, name)) for name in ("p50", "p95")),
+            interval,
+            "–" if slowdown is None else f"{slowdown:.2f}",
+            number(metrics.missed),
+            number(metrics.false_cutoffs),
+        )
+    return table
+
+
+def _print_metrics(run: Run, out: Console, previous: Run | None) -> None:
     columns = [Column(""), Column("this run", justify="right")]
     if previous is not None:
         columns += [Column(f"{previous.date[:16]}", justify="right"), Column("difference", justify="right")]
@@ -115,12 +149,6 @@ def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
     out.print(_group_table("kind", run.metrics_by_kind))
     if run.metrics_by_voice:
         out.print(_group_table("voice", run.metrics_by_voice))
-    late_ms = max((turn.late_ms for turn in run.measurements), default=0.0)
-    if late_ms > _MAX_LATENESS_MS:
-        out.print(
-            f"Audio was sent up to {late_ms:.0f} ms late: this machine was too busy for accurate measurements.",
-            style="yellow",
-        )
 
 
 def _group_table(title: str, groups: Mapping[str, ReportMetrics]) -> Table:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
+from server.report.html import render_page
+from server.report.measure import Measurement
 from server.report.run import Run
 from server.report.terminal import print_report
-from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, run_of
+from tests.server.report.samples import MEASUREMENTS, SPOKEN_BY_TWO, answered, run_of
 
 
 def printed(run: Run, previous: Run | None = None, width: int = 120) -> str:
@@ -34,6 +37,19 @@ def test_each_voice_has_a_row_and_recordings_have_none() -> None:
     text = [" ".join(line.split()) for line in printed(run_of(SPOKEN_BY_TWO)).splitlines()]
     assert "en_US-joe-medium 3 650 875 900 0 1 0 180 – 1" in text
     assert "voice turns" not in " ".join(printed(run_of(MEASUREMENTS)).split())
+
+
+def test_p95_is_shown_against_the_number_of_conversations() -> None:
+    one = [answered(latency_ms) for latency_ms in (400, 500)]
+    two = [replace(turn, latency_ms=1.2 * (turn.latency_ms or 0), sessions=2) for turn in one]
+    missed = replace(Measurement("short-3", "short", "hm"), missed=True, sessions=4)
+    run = run_of([*two, missed, *one])
+    text = [" ".join(line.split()) for line in printed(run, width=80).splitlines()]
+    assert "1 2 450 495 400 – 500 1.00 0 0" in text
+    assert "2 2 540 594 480 – 600 1.20 0 0" in text
+    assert "4 1 – – – – 1 0" in text
+    assert not any("kind" in line for line in text)
+    assert ["Conversations at the same time" in render_page(each) for each in (run, run_of(one))] == [True, False]
 
 
 def test_all_tables_fit_80_columns() -> None:
