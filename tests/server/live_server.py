@@ -37,7 +37,8 @@ def serving(
 ) -> Iterator[str]:
     """Runs a server on a free port of this machine; yields `host:port`."""
     settings.setdefault("admission", Admission(max_conversations, ApiKeys(api_keys)))
-    context = ServerContext(new_language_model, fake_speech_models(), "tiny", **settings)
+    settings.setdefault("speech_models", fake_speech_models())
+    context = ServerContext(new_language_model=new_language_model, model="tiny", **settings)
     certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
     config = uvicorn.Config(
         build_app(context), port=0, log_level="error", ws="websockets-sansio", ws_max_size=_MAX_FRAME_BYTES,
@@ -70,10 +71,10 @@ async def receive(client: ClientConnection, event_type: str) -> dict[str, Any]:
                 return event
 
 
-async def speak_one_turn(client: ClientConnection) -> dict[str, Any]:
+async def speak_one_turn(client: ClientConnection, loudness: float = 0.5) -> dict[str, Any]:
     """Send one spoken turn as fast as the server accepts it; returns its `response.done`."""
-    for loudness, seconds in ((0.5, 1.0), (0.0, 0.8)):
-        pcm = to_pcm16(np.full(int(24_000 * seconds), loudness, np.float32))
+    for level, seconds in ((loudness, 1.0), (0.0, 0.8)):
+        pcm = to_pcm16(np.full(int(24_000 * seconds), level, np.float32))
         audio = base64.b64encode(pcm).decode()
         await client.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
     return await receive(client, "response.done")
