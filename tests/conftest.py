@@ -61,13 +61,12 @@ def save_tiny_checkpoint(folder: Path, tokenizer: Tokenizer, family: str, **sett
         settings = {"head_dim": 16, **settings}
     if family == "ministral3":
         settings = {"rope_parameters": YARN, **settings}
-    settings = {"max_position_embeddings": 512, **settings}
+    settings = {"max_position_embeddings": 512, "num_hidden_layers": 3, **settings}
     torch.manual_seed(7)
     config = config_class(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=64,
         intermediate_size=112,
-        num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=2,
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),

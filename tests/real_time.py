@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+import pytest
+
 HANG_S = 60.0
 """Timeout of what should take a moment. It only ends a test that would otherwise hang, so it may be far too long."""
 
@@ -27,7 +29,7 @@ def retried_under_load(attempts: int = 3) -> Callable[[Test], Test]:
 
     A busy machine fails an attempt now and then; a defect fails all of them. Each failed attempt is reported as a
     warning, so that a test that needs its attempts can be seen. Use it only where neither a virtual clock nor an order
-    of events shows the same.
+    of events shows the same. `.ci/run` gives these tests the machine to themselves.
 
     Args:
         attempts: maximum number of attempts. All use the same fixtures.
@@ -58,7 +60,7 @@ def retried_under_load(attempts: int = 3) -> Callable[[Test], Test]:
                     time.sleep(_PAUSE_S)
                 return test(*args, **kwargs)
 
-        return attempt  # type: ignore[return-value]
+        return pytest.mark.real_time(attempt)  # type: ignore[no-any-return]
 
     return decorate
 

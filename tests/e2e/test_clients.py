@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import subprocess
-import sys
 import wave
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
@@ -115,31 +112,16 @@ def rejoinder(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, list(arguments))
 
 
-def test_ask_answers_a_written_question() -> None:
-    done = rejoinder("ask", "What is the capital of France?", "--json")
-    assert done.exit_code == 0, done.stderr
-    assert "Paris" in json.loads(done.stdout)["answer"]
-
-
 def test_ask_answers_a_spoken_question_aloud(tmp_path: Path, voice: Voice, recognizer: Recognizer) -> None:
     question, response = tmp_path / "question.wav", tmp_path / "response.wav"
     write_recording(question, synthesize(voice, "What is the capital of France?", before=0.3, after=0.5))
-    command = [sys.executable, "-m", "server.cli", "ask", "--wav", str(question), "--out", str(response)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
+    done = rejoinder("ask", "--wav", str(question), "--out", str(response), "--model", "qwen2.5-coder-0.5b")
+    assert done.exit_code == 0, done.stderr
     assert "capital of France" in done.stdout and "Paris" in done.stdout
     with wave.open(str(response)) as file:
         assert file.getframerate() == OUTPUT_RATE
         audio = from_pcm16(file.readframes(file.getnframes()))
     assert "Paris" in transcribe(recognizer, audio, OUTPUT_RATE)
-
-
-def test_ask_reports_a_recording_without_speech(tmp_path: Path) -> None:
-    question = tmp_path / "silence.wav"
-    write_recording(question, np.zeros(2 * OUTPUT_RATE, np.float32))
-    done = rejoinder("ask", "--wav", str(question))
-    assert done.exit_code == 1
-    assert "no speech was found in" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_damaged_model_is_reported(tmp_path: Path, language_model: Path) -> None:

@@ -31,13 +31,26 @@ from voice.instructions import INSTRUCTIONS
 from voice.tts import Voice
 
 PROMPT = "Explain in a few paragraphs how a bicycle stays upright, and who found that out."
-COUNT = 200
+TEXT = (
+    "Bicycles are designed to stay upright, which is a fundamental principle of human movement. This is because the "
+    "Earth's gravity acts as a force that pulls the bicycle towards the ground, and the bicycle's weight acts as a "
+    "force that pulls the ground towards the bicycle. This means that the bicycle is always moving in a straight "
+    "line, regardless of the direction of the wind or the direction of the ground.\n\n"
+    "One of the most famous people who found out that bicycles stay upright is John Adams. Adams was a mathematician "
+    "who studied the motion of bicycles and found that the bicycle was always moving in a straight line, regardless "
+    "of the direction of the wind or the direction of the ground. Adams's work helped to inspire many other "
+    "mathematicians and scientists to study the motion of bicycles and to develop new mathematical models and "
+    "algorithms.\n\n"
+    "Another famous person who found out that bicycles stay upright is John Bell. Bell was a physicist who studied "
+    "the motion of bicycles and found that the bicycle was always moving in a straight line,"
+)
+"""What the model, greedily, says to that: 200 tokens. Not true, but its own."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _transformers_parses_the_file_once() -> Iterator[None]:
-    """It would parse all metadata, 150,000 tokens, three times, and take slices of a memory map for each value, which
-    are five times slower than slices of an array."""
+    """It would parse all metadata, 150,000 tokens, three times, take slices of a memory map for each value, which are
+    five times slower than slices of an array, and make the table of the tensors' names for every module."""
     reader, memory_map = gguf.GGUFReader, np.memmap
 
     @functools.cache
@@ -48,29 +61,32 @@ def _transformers_parses_the_file_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gguf, "GGUFReader", read)
+        patch.setattr(gguf, "get_tensor_name_map", functools.cache(gguf.get_tensor_name_map))
         yield
 
 
 def test_200_greedy_tokens_match_transformers(language_model: Path) -> None:
-    """transformers reads our tokens in one forward pass. If its likeliest token after each prefix is our next token, it
-    would have generated the same text."""
+    """Both read the text in one forward pass. If the likeliest token after each prefix is the text's next token, a model
+    would have generated this text. Our cache gets its first tokens one at a time."""
     from transformers import AutoModelForCausalLM
 
     prompt = load_prompt(language_model)
+    text = open_checkpoint(language_model).tokenizer().encode(TEXT)
+    assert len(text) == 200
     decoder = Decoder(open_checkpoint(language_model), torch.device("cpu"), "float32")
     cache = decoder.new_cache()
     decoder.forward(prompt[:-1], cache, logits="none")
-    generated, token = [], prompt[-1]
-    for _ in range(COUNT):
-        token = int(decoder.forward([token], cache, logits="last")[-1].argmax())
-        generated.append(token)
-    del decoder, cache
+    rows, start = [prompt[-1], *text[:-1]], 16
+    ours = [decoder.forward([token], cache, logits="last")[-1] for token in rows[:start]]
+    ours += decoder.forward(rows[start:], cache, logits="all")
+    assert [int(logits.argmax()) for logits in ours] == text
+    del decoder, cache, ours
     reference = AutoModelForCausalLM.from_pretrained(
         language_model.parent, gguf_file=language_model.name, dtype=torch.float32
     )
     with torch.inference_mode():
-        logits = reference(torch.tensor([prompt + generated[:-1]]), logits_to_keep=COUNT).logits[0]
-    assert logits.argmax(-1).tolist() == generated
+        logits = reference(torch.tensor([prompt + text[:-1]]), logits_to_keep=len(text)).logits[0]
+    assert logits.argmax(-1).tolist() == text
 
 
 def load_prompt(path: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from dataclasses import dataclass
@@ -137,7 +138,8 @@ class ReferenceModel:
         return out.logits[0], out.past_key_values
 
 
-def reference_mask(diffusion: DiffusionConfig, text: int, sizes: list[int], canvas: int = 0) -> Tensor:
+@functools.cache
+def reference_mask(diffusion: DiffusionConfig, text: int, sizes: tuple[int, ...], canvas: int = 0) -> Tensor:
     """The attention mask of finished text followed by blocks of these sizes, computed pair by pair."""
     total = text + sum(sizes) + canvas
     block_of = [-1] * text + [n for n, size in enumerate(sizes) for _ in range(size)] + [len(sizes)] * canvas
@@ -179,7 +181,7 @@ def reference_denoise(
             if diffusion.text_attention == "bidirectional":
                 block_logits, cache = _canvas_logits(model, text, filled, diffusion, len(output), cache)
             else:
-                logits, _ = model.logits(text + filled, reference_mask(diffusion, len(text), [len(block)]))
+                logits, _ = model.logits(text + filled, reference_mask(diffusion, len(text), (len(block),)))
                 logits[:, diffusion.mask_token] = -math.inf
                 first = len(text)
                 before = max(0, first - 1)  # if there is no text before, the first token is given

@@ -125,7 +125,7 @@ def test_a_denoising_step_uses_the_attention_mask_of_the_family(
     assert config is not None
     text = PROMPT[:12] if config.text_attention != "block" else (PROMPT * 2)[: config.block_size]
     tokens = [*text, *[MASK] * 2 * config.block_size]
-    mask = reference_mask(config, len(text), [config.block_size, config.block_size])
+    mask = reference_mask(config, len(text), (config.block_size, config.block_size))
     positions, use_adapter = range(len(tokens)), [False] * len(tokens)
     (ours,) = decoder.run([ForwardInput(decoder.new_cache(), tokens, positions, mask, use_adapter, 9)])
     theirs, _ = reference.logits([config.mask_token if token == MASK else token for token in tokens], mask)

@@ -44,12 +44,14 @@ def _text(decoder: Decoder, operations: Operations | None, past: int, steps: int
     return text
 
 
-def test_the_kernels_commit_the_text_of_plain_pytorch(tiny_qwen2: Path, tmp_path: Path) -> None:
-    """A whole tiny model in Triton's interpreter, across the border between two parts of the attention."""
+def test_the_kernels_commit_the_text_of_plain_pytorch(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    """A whole tiny model in Triton's interpreter, across the border between two parts of the attention. Two layers: the
+    interpreter takes a second for each."""
     pytest.importorskip("triton", "3.9", "interpreters before it do not work with numpy 2.4")
     from model.nn.gpu.triton_operations import TritonOperations
 
-    decoder = Decoder(open_checkpoint(with_doubled_weights(tiny_qwen2, tmp_path)), CPU, "float32")
+    folder = save_tiny_checkpoint(tmp_path / "tiny", tiny_tokenizer, "qwen2", num_hidden_layers=2)
+    decoder = Decoder(open_checkpoint(with_doubled_weights(folder, tmp_path / "doubled")), CPU, "float32")
     assert _text(decoder, TritonOperations(CPU), 250, 2) == _text(decoder, None, 250, 2)
 
 
