@@ -35,6 +35,12 @@ def test_the_example_configuration_is_valid_and_the_unit_uses_options_that_exist
         assert used and used <= options
 
 
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason='hadolint is not installed: pip install "rejoinder[test]"')
+def test_hadolint_accepts_the_dockerfile() -> None:
+    done = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (DEPLOY / "rejoinder.service").read_text().replace("/opt/rejoinder/venv/bin/rejoinder", sys.executable)

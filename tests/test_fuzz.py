@@ -1,6 +1,7 @@
 """Bytes from outside, made at random: every decoder raises the error that it declares, and nothing else.
 
-Short in CI. `REJOINDER_FUZZ=100000 pytest tests/test_fuzz.py` runs that many examples of each.
+Short in CI. `REJOINDER_FUZZ=100000 pytest tests/test_fuzz.py` runs that many examples of each, and
+`python -m benchmarks.fuzz` looks for inputs that reach new code.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import io
 import json
 import os
 import wave
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -121,8 +124,8 @@ def carrier_frames(name: str) -> list[Frame]:
     return [frame for frame in frames if frame is not None]
 
 
-@pytest.mark.parametrize("name", sorted(CARRIERS))
-def test_a_carriers_frames_are_events_or_bad_messages(name: str) -> None:
+def carrier_target(name: str) -> Callable[[], None]:
+    """A property of one carrier's frames."""
     frames = carrier_frames(name)
     valid = [frame.encode() if isinstance(frame, str) else frame for frame in frames]
     is_text = [isinstance(frame, str) for frame in frames]
@@ -147,7 +150,12 @@ def test_a_carriers_frames_are_events_or_bad_messages(name: str) -> None:
                 with suppress(BadMessage, BadCall):
                     detect_carrier(frame)
 
-    run()
+    return run
+
+
+@pytest.mark.parametrize("name", sorted(CARRIERS))
+def test_a_carriers_frames_are_events_or_bad_messages(name: str) -> None:
+    carrier_target(name)()
 
 
 @fuzz
@@ -186,12 +194,14 @@ def test_no_forged_request_is_a_carriers(headers: dict[str, str], form: dict[str
     assert not auth.accepts(request)
 
 
-@settings(fuzz, suppress_health_check=[*HealthCheck])
+@fuzz
 @given(mutated([b"[serve]\nport = 1\n[prices]\nminute = 1\n[prices.hosted]\ncpu_hour = 2\n"]))
-def test_a_configuration_is_valid_or_bad(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "config.toml").write_bytes(data)
-    with suppress(BadConfig):
-        ConfigFile(tmp_path / "config.toml").prices()
+def test_a_configuration_is_valid_or_bad(data: bytes) -> None:
+    with NamedTemporaryFile(suffix=".toml") as file:
+        file.write(data)
+        file.flush()
+        with suppress(BadConfig):
+            ConfigFile(Path(file.name)).prices()
 
 
 @fuzz
@@ -199,3 +209,17 @@ def test_a_configuration_is_valid_or_bad(tmp_path: Path, data: bytes) -> None:
 def test_a_key_never_reaches_the_log(before: str, after: str) -> None:
     key = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
     assert "Lkq2v7eYt8nW" not in Redactor()(f"{before} {key} {after}")
+
+
+TARGETS: dict[str, Any] = {
+    "events of a conversation": test_a_conversation_survives_any_text_frames,
+    "one event": test_an_event_is_valid_or_says_which_field_is_not,
+    **{f"frames of {name}": carrier_target(name) for name in sorted(CARRIERS)},
+    "audio files": test_a_recording_is_audio_or_bad_audio,
+    "samples": test_samples_are_finite_or_bad_audio,
+    "completion requests": test_a_completion_request_is_valid_or_not,
+    "signatures of carriers": test_no_forged_request_is_a_carriers,
+    "the configuration file": test_a_configuration_is_valid_or_bad,
+    "lines of the log": test_a_key_never_reaches_the_log,
+}
+"""For `benchmarks/fuzz.py`."""

@@ -1,11 +1,26 @@
-"""What the package offers to install can be installed."""
+"""What the package offers to install can be installed: the extras, the wheel, and the locked packages."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+import httpx
+import pytest
+from packaging.requirements import Requirement
+
+from tests.real_time import HANG_S
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("model", "server", "voice", "web")
 
 
 def test_no_extra_needs_a_build_without_isolation() -> None:
@@ -13,3 +28,111 @@ def test_no_extra_needs_a_build_without_isolation() -> None:
     documentation says how to install it separately."""
     extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
     assert not [requirement for requirement in extras if requirement.startswith("flash-attn")]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the wheel of this tree is installed."""
+    source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "wheel"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
+    subprocess.run(build, check=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    install = [*pip, "install", "--no-deps", "--no-compile", "--target", str(folder / "site"), str(built)]
+    subprocess.run(install, check=True, timeout=120)
+    return folder / "site"
+
+
+def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
+    def files(folder: Path) -> set[str]:
+        found = {path.relative_to(folder) for name in PACKAGES for path in (folder / name).rglob("*") if path.is_file()}
+        return {str(path) for path in found if "__pycache__" not in path.parts}
+
+    assert files(wheel) == files(ROOT)
+
+
+PROGRAM = """
+import sys
+import server
+assert server.__file__.startswith(sys.argv[1]), server.__file__
+sys.path.append(sys.argv[2])  # for the fakes
+import server.openmp
+from concurrent.futures import Future
+from server.cli import serve
+from server.cli.main import main
+from server.deploy import run
+from tests.fakes import FakeLanguageModel, fake_speech_models
+
+class Engine:
+    failure, context = Future(), 512
+    model = type("Model", (), {"grammars": type("Grammars", (), {"preload": staticmethod(lambda: None)})})
+    def submit(self, steps, on_error, on_done, **options):
+        on_done()
+    def close(self):
+        pass
+
+run.resolve_model = lambda options: options
+run.load_engine = lambda *_: Engine()
+run.load_speech_models = lambda *_: fake_speech_models()
+run.Conversation = lambda engine: FakeLanguageModel()
+sys.argv = ["rejoinder", "serve", "--port", "0", "--max-conversations", "2"]
+main()
+"""
+
+
+async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-u", "-c", PROGRAM, str(wheel), str(ROOT), cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(wheel), "REJOINDER_DATA": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(HANG_S):
+            log, match = b"", None
+            while match is None:
+                line = await process.stderr.readline()
+                log += line
+                assert line, log.decode()
+                match = re.search(rb"Ready: (http://[\d.:]+)/", line)
+        async with httpx.AsyncClient(base_url=match[1].decode(), timeout=HANG_S) as client:
+            assert (await client.get("/healthz")).json()["version"] == PROJECT["version"]
+            for path in (ROOT / "web").iterdir():
+                if path.suffix in (".js", ".css", ".svg", ".json"):
+                    assert (await client.get(f"/{path.name}")).content == path.read_bytes(), path.name
+            assert "app.js" in (await client.get("/")).text
+        process.terminate()
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def locked() -> dict[str, str]:
+    """Version of each locked package; the checksums are on lines of their own."""
+    text = (ROOT / "deploy" / "requirements.lock").read_text()
+    pins = re.findall(r"^([a-z0-9-]+)==([^ ;]+)[^\\\n]*\\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    assert len(pins) == len(re.findall(r"^[a-z]", text, re.MULTILINE))  # every package has a checksum
+    return dict(pins)
+
+
+def test_every_dependency_is_locked_in_a_version_that_the_project_allows() -> None:
+    """torch is not: its builds for processors and for GPUs have different checksums, and pyproject.toml pins it."""
+    pins, extras = locked(), PROJECT["optional-dependencies"]
+    names = [*PROJECT["dependencies"], *extras["models-small"], *extras["qwen-1-5b"], *extras["tracing"]]
+    for requirement in map(Requirement, names):
+        if requirement.name != "torch":
+            assert pins[requirement.name.lower()] in requirement.specifier, f"run deploy/lock.sh: {requirement}"
+
+
+def test_the_bill_of_materials_names_the_locked_packages_and_torch() -> None:
+    components = json.loads((ROOT / "deploy" / "sbom.json").read_text())["components"]
+    named = {component["name"]: component["version"] for component in components}
+    (torch,) = (Requirement(text) for text in PROJECT["dependencies"] if text.startswith("torch=="))
+    assert named.pop("torch") in torch.specifier
+    assert named == locked()

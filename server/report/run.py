@@ -95,7 +95,6 @@ class Run:
         }
         path.write_text(json.dumps(payload, indent=1) + "\n", encoding="utf-8")
 
-
     def _by_sessions_json(self) -> dict[str, dict[str, Any]]:
         groups = self.metrics_by_sessions
         slowdowns = p95_slowdowns(groups)

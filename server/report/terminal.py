@@ -104,8 +104,8 @@ def rows(run: Run, previous: Run | None) -> list[list[str]]:
 
 
 def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
-    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice. Of a
-    run with several numbers of conversations at the same time, print what that number changes instead."""
+    """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice. Of
+    a run with several numbers of conversations at the same time, print what that number changes instead."""
     if len(by_sessions := run.metrics_by_sessions) > 1:
         out.print(_sessions_table(f"{run.corpus} → {run.server}", by_sessions))
     else:

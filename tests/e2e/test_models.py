@@ -66,8 +66,8 @@ def _transformers_parses_the_file_once() -> Iterator[None]:
 
 
 def test_200_greedy_tokens_match_transformers(language_model: Path) -> None:
-    """Both read the text in one forward pass. If the likeliest token after each prefix is the text's next token, a model
-    would have generated this text. Our cache gets its first tokens one at a time."""
+    """Both read the text in one forward pass. If the likeliest token after each prefix is the text's next token, a
+    model would have generated this text. Our cache gets its first tokens one at a time."""
     from transformers import AutoModelForCausalLM
 
     prompt = load_prompt(language_model)

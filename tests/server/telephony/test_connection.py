@@ -17,6 +17,7 @@ from server.telephony.connection import Connection
 from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import run_on_virtual_clock
+from tests.real_time import wait_until
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
 
 
@@ -111,8 +112,7 @@ def test_a_carrier_that_sends_too_much_is_read_slowly_and_huge_frames_are_ignore
         caller.reply("x" * (2 << 20))
         for _ in range(frames):
             caller.reply(caller.carrier.audio(bytes([255]) * 160))
-        while not caller.to_server.empty():
-            await asyncio.sleep(0.1)
+        await wait_until(caller.to_server.empty)
         assert asyncio.get_running_loop().time() - began > (frames - 2000) / 500 - 0.5
 
     caller = run_call(script)
