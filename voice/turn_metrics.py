@@ -62,6 +62,8 @@ class TurnMetrics:
         speculations: how often a speculative response was started in this turn.
         speculation_used: whether the response that the user heard was speculative.
         waited_ms: the silence that ended the turn.
+        spoken_over_after_ms: the turn began over a response, so long after the user's last words before it; None if it
+            did not. If that is short, the user had not finished, and the response cut them off.
         end_probability: the endpointer's probability that the turn was over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
         tools: the calls of the conversation's tools.
@@ -77,6 +79,7 @@ class TurnMetrics:
     speculations: int = 0
     speculation_used: bool = False
     waited_ms: int | None = None
+    spoken_over_after_ms: int | None = None
     end_probability: float | None = None
     drafts_spoken: int = 0
     drafts_dropped: int = 0

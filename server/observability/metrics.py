@@ -18,6 +18,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LATENCY_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 _STAGE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0)
 
+CUT_OFF_MS = 1500
+"""A user who speaks over a response so soon after their own last words had not finished: nobody interrupts what they
+have hardly heard."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -74,6 +78,7 @@ class Metrics(Collector):
             buckets=_STAGE_BUCKETS,
             registry=self._registry,
         )
+        self._cut_offs = counter("cut_offs", "Turns that continue what a response had cut off.")
         self._speculations = counter("speculations", "Speculative responses, by what became of them.", "outcome")
         self._drafts = counter("draft_clauses", "First clauses synthesized from drafts, by outcome.", "outcome")
         self._tokens = counter("turn_tokens", "Tokens of conversations.", "kind")
@@ -93,6 +98,7 @@ class Metrics(Collector):
             self._latency.observe(turn.latency_ms / 1000)
         for stage, milliseconds in turn.stages_ms.items():
             self._stages.labels(stage).observe(max(0.0, milliseconds) / 1000)
+        self._cut_offs.inc(details.get("spoken_over_after_ms", CUT_OFF_MS) < CUT_OFF_MS)
         kept = int(bool(details.get("guess_kept")))
         self._speculations.labels("kept").inc(kept)
         self._speculations.labels("discarded").inc(max(0, details.get("guesses", 0) - kept))

@@ -184,6 +184,7 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         guesses=metrics.speculations,
         guess_kept=metrics.speculation_used,
         waited_ms=metrics.waited_ms,
+        spoken_over_after_ms=metrics.spoken_over_after_ms,
         over=metrics.end_probability,
         drafts_spoken=metrics.drafts_spoken,
         drafts_dropped=metrics.drafts_dropped,

@@ -253,3 +253,17 @@ def test_turns_faster_than_their_transcription_are_refused() -> None:
             harness.session.commit()
 
     run_session(scenario, SessionSettings(detect_turns=False))
+
+
+@pytest.mark.parametrize(("pause_s", "expected_ms"), [(1.2, 1200), (3.0, 3000)])
+def test_a_turn_over_a_response_says_how_long_after_the_users_last_words_it_began(
+    pause_s: float, expected_ms: int
+) -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words = [f" word{n}" for n in range(60)]  # 6 s of speech
+        await harness.ask_question(pause_s)
+        await harness.ask_question(8.0)
+        await harness.ask_question(8.0)  # after the response
+
+    metrics = [done.metrics.spoken_over_after_ms for done in run_session(scenario).events_of(events.ResponseDone)]
+    assert metrics == [None, pytest.approx(expected_ms, abs=100), None]

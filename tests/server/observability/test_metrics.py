@@ -42,6 +42,13 @@ def test_a_turn_is_counted_in_every_figure() -> None:
     assert tokens / passes == 2.5
 
 
+def test_turns_that_a_response_cut_off_are_counted_and_interruptions_are_not() -> None:
+    metrics = Metrics()
+    for milliseconds in (700, 4000):
+        metrics.record_turn(TurnRecord("turn", 1.0, 640.0, {}, {"spoken_over_after_ms": milliseconds}))
+    assert values(metrics)["rejoinder_cut_offs_total", ""] == 1
+
+
 def test_readings_are_taken_when_they_are_asked_for() -> None:
     load, stage = {"realtime": 0.0}, StageExecutor("synthesis", InlineExecutor())
     metrics = Metrics([Reading("conversations", "Open.", lambda: load, "kind")])
