@@ -14,6 +14,7 @@ from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
+from server.access.admission import Admission
 from server.access.usage import Usage, current_meter
 from server.chat_completions.errors import APIError
 from server.chat_completions.logprobs import ScoredText
@@ -21,7 +22,10 @@ from server.chat_completions.stop_sequences import StopSequences
 from voice.language_model import Message, ToolCallDelta
 
 MAX_COMPLETIONS = 8
-"""Requests that are generated at the same time; further ones are refused with status 429."""
+"""Requests that are generated at the same time; further ones are refused with status 503."""
+
+_RETRY_AFTER_S = 1
+"""A completion takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -138,19 +142,19 @@ class CompletionLimit:
     """Counts the requests that are being generated.
 
     Args:
-        maximum: further requests are refused.
+        admission: counts those that are refused.
     """
 
-    def __init__(self, maximum: int = MAX_COMPLETIONS) -> None:
-        self._maximum, self._active = maximum, 0
+    def __init__(self, admission: Admission) -> None:
+        self._admission, self._active = admission, 0
 
     @contextmanager
     def slot(self) -> Iterator[None]:
         """Counts one request. Raises APIError if there are too many."""
-        if self._active >= self._maximum:
-            raise APIError(
-                429, f"{self._maximum} completions are being generated: try again soon", code="rate_limit_exceeded"
-            )
+        if self._active >= MAX_COMPLETIONS:
+            message = f"{MAX_COMPLETIONS} completions are being generated: try again soon"
+            refusal = self._admission.refusal("too_many_completions", message, _RETRY_AFTER_S)
+            raise APIError(503, message, code=refusal.code, retry_after_s=refusal.retry_after_s)
         self._active += 1
         try:
             yield

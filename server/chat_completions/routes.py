@@ -23,7 +23,7 @@ def completion_routes(context: ServerContext) -> list[Route]:
         Route("/v1/audio/transcriptions", endpoint(context, transcriptions.handle), methods=["POST"]),
     ]
     if context.engine is not None:
-        limit = CompletionLimit()
+        limit = CompletionLimit(context.admission)
         chat, models = ChatCompletions(context.engine, context.model, limit), Models(context.engine, context.model)
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)

@@ -12,6 +12,7 @@ import pytest
 from openai import OpenAI
 
 from model.engine.engine import Engine
+from server.access.admission import Admission
 from server.chat_completions import generation
 from server.chat_completions.generation import new_conversation
 from tests.model.dialogues import collect_progress, committed_text
@@ -164,7 +165,8 @@ def test_models(client: OpenAI) -> None:
 def test_too_many_completions_are_refused(
     address: str, client: OpenAI, monkeypatch: pytest.MonkeyPatch, tiny_engine: Engine
 ) -> None:
-    with serving(engine=tiny_engine) as busy:
+    admission = Admission()
+    with serving(engine=tiny_engine, admission=admission) as busy:
         streams = [
             httpx.Client().send(
                 httpx.Request(
@@ -175,8 +177,9 @@ def test_too_many_completions_are_refused(
             for _ in range(generation.MAX_COMPLETIONS)
         ]
         refused = httpx.post(f"http://{busy}/v1/chat/completions", json={"messages": QUESTION}, timeout=HANG_S)
-        assert refused.status_code == 429 and refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "too_many_completions"
         assert "retry-after" in refused.headers
+        assert admission.refusals == {"too_many_completions": 1}
         for stream in streams:
             stream.close()
 
