@@ -94,9 +94,12 @@ class Slot:
             self.dismissal = dismissal
             self.dismissed.set()
 
-    def release(self, dropped_events: int = 0) -> None:
-        """The conversation has ended. So many of its events were not sent."""
-        self._admission.dropped_events += dropped_events
+    def count_dropped(self, events: int) -> None:
+        """So many events of the conversation, or frames of a call, were not sent."""
+        self._admission.dropped_events += events
+
+    def release(self) -> None:
+        """The conversation has ended."""
         self._admission.release(self)
 
 

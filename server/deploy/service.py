@@ -183,6 +183,9 @@ def load_service(
     if turn_log is not None:
         unrecorded = Reading("dropped_turn_records_total", "Turns missing from the turn log.", turn_log.dropped_reading)
         observers.metrics.add_readings([unrecorded])
+    if tracer is not None:
+        unexported = Reading("dropped_spans_total", "Spans that the collector did not take.", tracer.dropped_reading)
+        observers.metrics.add_readings([unexported])
     context = ServerContext(
         new_language_model,
         speech_models,

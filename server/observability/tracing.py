@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from server.observability.turn_log import TurnRecord
 from voice.turn_metrics import END_OF_TURN, STAGES
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
@@ -15,19 +17,23 @@ _ATTRIBUTES = ("tokens", "steps", "prompt_tokens", "cached_tokens", "guesses", "
 
 
 class TurnTracer:
-    """Exports turns as spans, from a thread of its own. What cannot be exported is dropped.
+    """Exports turns as spans, from a thread of its own. What cannot be exported is dropped and counted.
 
     Args:
         exporter: where they go.
+
+    Attributes:
+        dropped: spans that the collector did not take.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:
+        self.dropped = 0
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         self._provider = TracerProvider(resource=Resource.create({"service.name": "rejoinder"}))
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._provider.add_span_processor(BatchSpanProcessor(_counting(exporter, self._count_dropped)))
         self._tracer = self._provider.get_tracer("rejoinder")
 
     def record_turn(self, turn: TurnRecord) -> None:
@@ -58,9 +64,16 @@ class TurnTracer:
             self._span(END_OF_TURN[0], start_s, root).end(_nanoseconds(end_s))
         root.end(_nanoseconds(start_s + duration_ms / 1000))
 
+    def dropped_reading(self) -> dict[str, float]:
+        """`dropped`, for the metrics."""
+        return {"": self.dropped}
+
     def close(self) -> None:
         """Export what is left."""
         self._provider.shutdown()
+
+    def _count_dropped(self, spans: int) -> None:
+        self.dropped += spans
 
     def _span(self, name: str, start_s: float, parent: Span | None = None) -> Span:
         from opentelemetry.trace import set_span_in_context
@@ -76,6 +89,23 @@ def otlp_tracer(endpoint: str) -> TurnTracer:
     except ImportError:
         raise ValueError('traces need another package: pip install "rejoinder[tracing]"') from None
     return TurnTracer(OTLPSpanExporter(endpoint=endpoint))
+
+
+def _counting(exporter: SpanExporter, on_failure: Callable[[int], None]) -> SpanExporter:
+    """An exporter that reports the number of spans that another one could not export."""
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    class Counting(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = exporter.export(spans)
+            if result is not SpanExportResult.SUCCESS:
+                on_failure(len(spans))
+            return result
+
+        def shutdown(self) -> None:
+            exporter.shutdown()
+
+    return Counting()
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -90,4 +90,5 @@ class RealtimeSession:
         try:
             await self.conversation.close()
         finally:
-            self.slot.release(self.outbox.dropped)
+            self.slot.count_dropped(self.outbox.dropped)
+            self.slot.release()

@@ -263,6 +263,8 @@ class Connection:
             await conversation.close()
             if self._admitted is not None and call_id and code != INTERNAL_ERROR:
                 await self._admitted.continued.forget(call_id)  # before the carrier asks what to do next
+            if self._admitted is not None:
+                self._admitted.slot.count_dropped(self._outgoing.qsize())
             level = logging.INFO if code == NORMAL_CLOSURE else logging.WARNING
             _log.log(level, "the call %s ended after %.0f s: %s", self._name, self._loop.time() - started_at, reason)
             await self._transport.close(code, reason)

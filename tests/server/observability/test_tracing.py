@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from server.observability.tracing import TurnTracer
@@ -28,3 +29,14 @@ def test_a_turn_is_a_trace_with_a_span_for_each_stage() -> None:
     assert spans["transcription"].start_time == spans["soft_end"].end_time == 5_130_000_000
     assert spans["end_of_turn"].start_time == turn.start_time
     tracer.close()
+
+
+def test_spans_that_the_collector_does_not_take_are_counted() -> None:
+    class Refusing(InMemorySpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
+            return SpanExportResult.FAILURE
+
+    tracer = TurnTracer(Refusing())
+    tracer.record_turn(TurnRecord("turn_1", 9.0, 300.0, {"soft_end": 130.0}, speech_ended_at=5.0))
+    tracer.close()
+    assert tracer.dropped_reading() == {"": 2}

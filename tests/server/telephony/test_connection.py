@@ -91,6 +91,7 @@ def test_a_carrier_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPa
 
     caller = run_call(script, NeverReads())
     assert caller.closed == (1013, "the carrier stopped reading")
+    assert caller.admission.dropped_events == 50
 
 
 def test_a_carrier_that_falls_silent_is_hung_up_on(caplog: pytest.LogCaptureFixture) -> None:
