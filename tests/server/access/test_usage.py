@@ -1,12 +1,8 @@
-"""Usage by key and day, and what survives a killed process."""
+"""Usage by key and day."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,23 +54,6 @@ def test_servers_that_share_a_file_know_what_each_other_counted(tmp_path: Path) 
     first.add("kitchen", Usage(turns=1))
     first.save()
     assert first.today("kitchen").turns == 4
-
-
-def test_saved_usage_survives_kill_9(tmp_path: Path) -> None:
-    path = tmp_path / "usage.sqlite"
-    program = f"""
-import os, pathlib, signal
-from server.access.usage import Usage, UsageLog
-log = UsageLog(pathlib.Path({str(path)!r}))
-for _ in range(50):
-    log.add("alice", Usage(turns=1))
-    log.save()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=os.getcwd(), check=False)
-    assert done.returncode == -signal.SIGKILL
-    ((_, _, usage),) = read_usage(path)
-    assert usage.turns == 50
 
 
 def test_what_could_not_be_written_is_written_later(
