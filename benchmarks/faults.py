@@ -19,9 +19,10 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -188,15 +189,29 @@ async def garbage(site: Site) -> float:
     return began
 
 
-async def malformed(site: Site) -> float:
-    """A thousand frames that are no events; the same client then asks."""
-    dice = random.Random(2)
-    async with site.client() as client:
+def malformed_from(clients: int) -> Fault:
+    """A thousand frames that are no events, from each of so many clients; one of them then asks."""
+
+    async def send(client: ClientConnection, seed: int) -> None:
+        dice = random.Random(seed)
         for _ in range(1000):
             await client.send("".join(dice.choices('{}[]":,typesonull0123\\u', k=dice.randint(0, 60))))
-        began = time.monotonic()
-        await answered(client)
-    return began
+
+    async def fault(site: Site) -> float:
+        async with contextlib.AsyncExitStack() as stack:
+            opened = [await stack.enter_async_context(site.client()) for _ in range(clients)]
+            draining = [asyncio.create_task(_drain(client)) for client in opened[1:]]
+            await asyncio.gather(*(send(client, seed) for seed, client in enumerate(opened)))
+            began = time.monotonic()
+            await answered(opened[0])
+            for task in draining:
+                task.cancel()
+        return began
+
+    return fault
+
+
+malformed = malformed_from(1)
 
 
 async def flood(site: Site) -> float:
@@ -363,7 +378,7 @@ def site() -> Any:
             log.close()
 
 
-async def inject(names: Sequence[str] = tuple(FAULTS)) -> list[Recovery]:
+async def inject(faults: Mapping[str, Fault] = MappingProxyType(FAULTS)) -> list[Recovery]:
     """Inject faults. Raises AssertionError if the witness or a client is not answered, or a slot is not given back."""
     recoveries = []
     with site() as place:
@@ -371,9 +386,9 @@ async def inject(names: Sequence[str] = tuple(FAULTS)) -> list[Recovery]:
             await receive(client, "session.created")
             witness = Witness()
             asking = asyncio.create_task(witness.ask(client))
-            for name in names:
+            for name, fault in faults.items():
                 witness.slowest_s, turns = 0.0, witness.turns
-                began = await FAULTS[name](place)
+                began = await fault(place)
                 seconds = time.monotonic() - began
                 await wait_until(lambda: len(place.admission.slots) == 1 or asking.done())
                 if asking.done():
@@ -424,7 +439,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--restart", metavar="MODEL", help="also time a real server that is killed and started again")
     arguments = parser.parse_args()
-    recoveries = asyncio.run(inject())
+    recoveries = asyncio.run(inject(FAULTS | {"ten thousand malformed events": malformed_from(10)}))
     print("| fault | answered again after | turns of the witness, the longest |\n|---|---|---|")
     for one in recoveries:
         print(f"| {one.fault} | {one.seconds:.2f} s | {one.witness_turns}, {one.witness_slowest_s:.2f} s |")
