@@ -18,6 +18,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Tables on a terminal that is wide enough for them. Consoles read this when they are made.
+os.environ["COLUMNS"] = "200"
+
 os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
 """Timers and notes of tests are not the developer's."""
 

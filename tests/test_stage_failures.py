@@ -58,9 +58,9 @@ class Stages:
         delattr(*self.owners[stage])
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _no_exception_is_left_in_a_task() -> Iterator[None]:
-    """asyncio reports it when such a task is deleted."""
+    """asyncio reports it when such a task is deleted, which takes a second, so once for all tests."""
     reported: list[str] = []
 
     def report(loop: VirtualLoop, context: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import logging
 import random
 import statistics
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,11 +112,8 @@ class TurnCosts:
 def capacity(costs: TurnCosts) -> int:
     """The number of conversations up to which p95 of the turn latency stays within `MAX_SLOWDOWN` times that of one;
     at least 1."""
-    alone = simulated_p95(costs, 1)
-    number = 1
-    while number < MAX_CAPACITY and simulated_p95(costs, number + 1) <= MAX_SLOWDOWN * alone:
-        number += 1
-    return number
+    numbers, limit_s = range(1, MAX_CAPACITY + 1), MAX_SLOWDOWN * simulated_p95(costs, 1)
+    return max(1, bisect_right(numbers, limit_s, key=lambda number: simulated_p95(costs, number)))
 
 
 def simulated_p95(costs: TurnCosts, conversations: int) -> float:

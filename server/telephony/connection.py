@@ -32,9 +32,6 @@ START_TIMEOUT_S = 10.0
 _MAX_UNREAD_FRAMES = 512
 """Frames queued for a carrier that does not read, before the server hangs up: several seconds of audio with marks."""
 
-MAX_SILENCE_S = 60.0
-"""How long a carrier may send nothing during a call. Carriers send audio all the time, in silence, too."""
-
 _MAX_FRAME_BYTES = 1 << 20
 """Larger frames of a carrier are invalid. The largest that any sends, AudioSocket's, has 64 KiB."""
 
@@ -271,7 +268,7 @@ class Connection:
 
     async def _read(self, dialect: Dialect, call: Call, feed: _Feed) -> None:
         bucket = TokenBucket(_FRAMES_PER_SECOND, _FRAME_BURST, self._loop.time)
-        while call.end_reason is None and (frame := await self._next_frame()) is not None:
+        while call.end_reason is None and (frame := await self._transport.receive()) is not None:
             if (wait_s := bucket.take()) > 0:
                 await asyncio.sleep(wait_s)
             try:
@@ -284,14 +281,6 @@ class Connection:
             if event is not None:
                 call.on_carrier_event(event, self._loop.time())
                 await feed()  # here, so that a carrier that sends too fast is slowed down
-
-    async def _next_frame(self) -> Frame | None:
-        """The carrier's next frame; None once it has disconnected. Raises BadCall if it has fallen silent."""
-        try:
-            async with asyncio.timeout(MAX_SILENCE_S):
-                return await self._transport.receive()
-        except TimeoutError:
-            raise BadCall(f"the carrier sent nothing for {MAX_SILENCE_S:.0f} s", POLICY_VIOLATION) from None
 
     async def _keep_time(self, call: Call, conversation: CallConversation) -> None:
         """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""

@@ -20,7 +20,7 @@ from server.observability.turn_log import TurnLog, TurnRecord, read_turn_log
 folder = pathlib.Path(sys.argv[1])
 keys, usage, turns = KeyStore(folder / "keys"), UsageLog(folder / "usage"), TurnLog(folder / "turns")
 for n in range(20):
-    keys.add(f"key {n}")
+    keys.add(f"key-{n}")
     usage.add("alice", Usage(turns=1))
     usage.save()
     turns.record(TurnRecord(f"turn {n}", time.time(), 600.0, {}))

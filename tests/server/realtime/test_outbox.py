@@ -61,7 +61,7 @@ async def test_a_client_may_come_back_before_the_server_notices_that_it_was_gone
 
 
 async def test_a_response_that_was_not_heard_is_not_in_the_history() -> None:
-    words = [f" word{n}" for n in range(400)]
+    words = [f" word{n}" for n in range(250)]  # 25 s, which are sent at once
     with serving(new_language_model=lambda: FakeLanguageModel(words, 0.001)) as address:
         async with connected(address) as client:
             token = await resumable(client)

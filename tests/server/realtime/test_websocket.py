@@ -120,7 +120,7 @@ class _BurstConversation:
     async def receive(self, text: str) -> None:
         while not self._client_gone.is_set():  # noqa: ASYNC110 - the event belongs to another thread
             await asyncio.sleep(0.01)
-        for _ in range(200):
+        for _ in range(60):  # read for 3 s, until the connection can be closed
             self._send(server_event("rejoinder.phase", phase="listening"))
         await asyncio.sleep(0.3)
 
@@ -196,4 +196,4 @@ async def test_a_flood_of_events_is_read_slowly(monkeypatch: pytest.MonkeyPatch)
             while time.monotonic() - started < 0.5:
                 await receive(flooder, "error")
                 errors += 1
-            assert errors < 60
+            assert errors < 40

@@ -94,15 +94,15 @@ def test_a_carrier_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPa
     assert caller.admission.dropped_events == 50
 
 
-def test_a_carrier_that_falls_silent_is_hung_up_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_carrier_that_falls_silent_is_hung_up_on() -> None:
     """Its connection may be half open, which no TCP stack reports."""
 
     async def script(caller: VirtualCaller) -> None:
         await caller.ask()
-        await asyncio.sleep(2 * connection.MAX_SILENCE_S)
+        await asyncio.sleep(120)
 
     caller = run_call(script)
-    assert caller.closed == (1008, "the carrier sent nothing for 60 s")
+    assert caller.closed == (1000, "the caller was silent")
 
 
 def test_a_carrier_that_sends_too_much_is_read_slowly_and_huge_frames_are_ignored() -> None:
