@@ -31,6 +31,18 @@ class Endpointer:
     def __init__(self, language_model: LanguageModel, speech_models: SpeechModels, captures: Captures) -> None:
         self.pauses = PauseHistory()
         self._language_model, self._speech_models, self._captures = language_model, speech_models, captures
+        self._turn_end_ms = 0
+        self._spoken_over_after_ms: int | None = None
+
+    def begin_turn(self, at_ms: int, *, over_response: bool) -> None:
+        """A turn of the user begins, perhaps over a response. Times are on the audio clock."""
+        self.pauses.begin_turn()
+        self._spoken_over_after_ms = at_ms - self._turn_end_ms if over_response else None
+
+    def end_turn(self, at_ms: int) -> int | None:
+        """A turn has ended. If it began over a response, returns how long after the end of the turn before it, in ms."""
+        self._turn_end_ms = at_ms
+        return self._spoken_over_after_ms
 
     def judge_audio(self, audio: Samples) -> asyncio.Future[float | None]:
         """The probability, by its sound, that a turn is over. `audio`: [T] at 16 kHz."""
@@ -72,8 +84,8 @@ class Endpointer:
         )
 
     async def _judge_words(self, text: str) -> float | None:
-        """The probability, by the language model's judgement of its words, that a turn is over. If the language model has
-        none, or fails, the form of the words decides."""
+        """The probability, by the language model's judgement of its words, that a turn is over. If the language model
+        has none, or fails, the form of the words decides."""
         try:
             return await self._language_model.turn_completion(text)
         except Exception:

@@ -83,8 +83,7 @@ class Session:
         )
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
         self._speculation: Speculation | None = None
-        self._num_speculations = self._prefilled_words = self._turn_end_ms = 0
-        self._spoken_over_after_ms: int | None = None
+        self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
         self._captures = Captures(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpointer = Endpointer(language_model, speech_models, self._captures)
@@ -325,10 +324,8 @@ class Session:
         self._utterance = Utterance(self._recognizer)
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
-        spoken_over = self.state.assistant is Assistant.PAUSED
-        self._spoken_over_after_ms = action.at_ms - self._turn_end_ms if spoken_over else None
         self._interim.begin_turn()
-        self._endpointer.pauses.begin_turn()
+        self._endpointer.begin_turn(action.at_ms, over_response=self.state.assistant is Assistant.PAUSED)
         self._discard_speculation()
         self._item_id = new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
@@ -424,7 +421,7 @@ class Session:
         else:
             self._metrics = self._turn_metrics(action.at_ms)
         self._metrics.stamp("end_decided", self._clock())
-        self._metrics.spoken_over_after_ms, self._turn_end_ms = self._spoken_over_after_ms, action.at_ms
+        self._metrics.spoken_over_after_ms = self._endpointer.end_turn(action.at_ms)
         item = Item(self._item_id, "user")
         previous = self.history.add(item)
         if not action.manual:
