@@ -40,9 +40,10 @@ class Endpointer:
         self._spoken_over_after_ms = at_ms - self._turn_end_ms if over_response else None
 
     def end_turn(self, at_ms: int) -> int | None:
-        """A turn has ended. If it began over a response, returns how long after the end of the turn before it, in ms."""
-        self._turn_end_ms = at_ms
-        return self._spoken_over_after_ms
+        """A turn has ended. Returns, if it began over a response, how long after the end of the turn before it, in
+        ms."""
+        after_ms, self._spoken_over_after_ms, self._turn_end_ms = self._spoken_over_after_ms, None, at_ms
+        return after_ms
 
     def judge_audio(self, audio: Samples) -> asyncio.Future[float | None]:
         """The probability, by its sound, that a turn is over. `audio`: [T] at 16 kHz."""
