@@ -63,9 +63,8 @@ assert server.__file__.startswith(sys.argv[1]), server.__file__
 sys.path.append(sys.argv[2])  # for the fakes
 import server.openmp
 from concurrent.futures import Future
-from server.cli import serve
 from server.cli.main import main
-from server.deploy import run
+from server.deploy import service
 from tests.fakes import FakeLanguageModel, fake_speech_models
 
 class Engine:
@@ -76,10 +75,10 @@ class Engine:
     def close(self):
         pass
 
-run.resolve_model = lambda options: options
-run.load_engine = lambda *_: Engine()
-run.load_speech_models = lambda *_: fake_speech_models()
-run.Conversation = lambda engine: FakeLanguageModel()
+service.resolve_model = lambda options: options
+service.load_engine = lambda *_: Engine()
+service.load_speech_models = lambda *_: fake_speech_models()
+service.Conversation = lambda engine: FakeLanguageModel()
 sys.argv = ["rejoinder", "serve", "--port", "0", "--max-conversations", "2"]
 main()
 """
