@@ -29,6 +29,13 @@ START_SECONDS = 240
 """Time to assemble and quantize the models and to warm up, on a slow machine."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests have both cores to themselves: real models respond in real time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("real_time")
+
+
 def skip_or_fail(reason: str) -> None:
     """Skip the test, or fail in CI."""
     if os.environ.get("CI"):
