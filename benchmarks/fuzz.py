@@ -40,7 +40,7 @@ def fuzz_all(seconds: int, only: str) -> int:
         passed = done.returncode == 0 and runs is not None
         failed += not passed
         outcome = "no failure" if passed else "**FAILED**"
-        print(f"| {name} | {runs[1] if runs else '?'} | {reached[-1] if reached else '?'} | {outcome} |", flush=True)
+        print(f"| {name} | {runs[1] if runs else '?'} | {reached[-1] if reached else '–'} | {outcome} |", flush=True)
         if not passed:
             print(log[-4000:], file=sys.stderr)
     return failed
