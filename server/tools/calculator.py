@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from server.tools.function_tool import NO_RESULT, Caller, ServerTool, Spoken, function_tool, tool
 from server.tools.when import digits_for_words
 
 _MAX_EXPONENT, _MAX_DIGITS, _MAX_CHARACTERS = 1000, 15, 200
@@ -52,6 +52,7 @@ _HOW_MANY = re.compile(
     r"^.*?\bhow (?:many|much) ([a-z ]+?)(?: (?:are|is|in|make|or|there|do|get|i|from))* (\d.*?)[?.]?$", re.IGNORECASE
 )
 _QUESTION = r"^.*?\b(?:what(?:'s| is| are)|how much (?:is|are)|calculate|compute|work out|tell me)\s+|\bplease\b"
+_ABOUT = r"(?i),? (roughly|about|approximately|exactly)\b"
 _NUMBER = (
     r"(\d[\d.,]*|\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(thir|four|fif|six|seven|eigh|nine)teen|"
     r"(twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b)"
@@ -161,17 +162,17 @@ def spoken_number(value: float) -> str:
 
 
 @tool(read_only=True, said=_ABOUT_NUMBERS)
-def calculate(expression: Annotated[str, Field(max_length=40)], caller: Caller) -> Spoken:
+def calculate(expression: Annotated[str, Field(max_length=40)], caller: Caller) -> Spoken | str:
     """Do arithmetic or convert units."""
-    said = digits_for_words(caller.said)
+    said = re.sub(r"\b(\d+) and a half\b", r"\1.5", digits_for_words(caller.said))
     text = expression if _numbers(expression) <= _numbers(said) else said
     try:
         return Spoken(result(text))
     except BadExpression:
-        spoken = re.sub(_QUESTION, "", said, flags=re.IGNORECASE)
+        spoken = re.sub(_QUESTION, "", re.sub(_ABOUT, "", said), flags=re.IGNORECASE)
         with suppress(BadExpression):
             return Spoken(result(spoken))
-        return Spoken("I can't work that out.")
+        return NO_RESULT
 
 
 def result(expression: str) -> str:

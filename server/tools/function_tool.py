@@ -30,6 +30,9 @@ _THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
 
 _SUPERFLUOUS = ("title", "default", "additionalProperties")
 
+NO_RESULT = "None. Work out the answer yourself."
+"""What a tool returns that has no result for words which the language model may still understand."""
+
 _TRAITS = "_rejoinder_traits"
 _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")

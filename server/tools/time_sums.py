@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from server.tools.function_tool import NO_RESULT, Caller, ServerTool, Spoken, function_tool, tool
 from server.tools.when import (
     WEEKDAYS,
     UnknownTime,
@@ -36,8 +36,6 @@ _ABOUT_SUMS = (
 """What people say who want such a sum: a time and a duration, two days, or what lies between two times."""
 
 _SUM_OF_TIMES = rf"^(?!.*\b(remind|reminder|timer|alarm|note|write)\b)(?=.*\b(when|what|which|how)\b).*({_ABOUT_SUMS})"
-
-NO_RESULT = "This cannot be worked out here: answer the question without it."
 
 
 def work_out(said: str, now: datetime) -> str:

@@ -14,6 +14,15 @@ _NUMBERS = {
         "seventeen eighteen nineteen".split()
     )
 } | {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_LARGE = {"thousand": 1000, "million": 1_000_000, "billion": 1_000_000_000}
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_ONES = "one|two|three|four|five|six|seven|eight|nine"
+_SMALL = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES})\b)?|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})\b"
+_HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
+_LARGE_NUMBER = rf"(?:{_HUNDREDS}|\d+|an?) (?:{'|'.join(_LARGE)})\b"
+_NUMBER = re.compile(
+    rf"\b(?:{_LARGE_NUMBER}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE
+)
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 _MONTHS = "january february march april may june july august september october november december".split()
 _NAMED_HOURS = {"noon": 12, "midday": 12, "midnight": 0}
@@ -124,10 +133,8 @@ def spoken_duration(duration: timedelta) -> str:
 
 
 def digits_for_words(text: str) -> str:
-    """Text with number words below a hundred as digits."""
-    tens = r"\b(twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)[ -](\w+)\b"
-    text = re.sub(tens, _compound, text, flags=re.IGNORECASE)
-    return re.sub(r"\b[A-Za-z]+\b", lambda match: str(_NUMBERS.get(match[0].lower(), match[0])), text)
+    """Text with number words as digits: "two hundred and fifty" is 250, and "three forty-five" stays two numbers."""
+    return _NUMBER.sub(lambda match: str(_value(match[0].lower())), text)
 
 
 def _digits(text: str) -> str:
@@ -137,9 +144,17 @@ def _digits(text: str) -> str:
     return " ".join(plain.replace("o'clock", "").replace("o clock", "").split())
 
 
-def _compound(match: re.Match[str]) -> str:
-    ones = _NUMBERS.get(match[2].lower(), 0)
-    return str(_NUMBERS[match[1].lower()] + ones) if 0 < ones < 10 else match[0]
+def _value(words: str) -> int:
+    """The value of a number in words."""
+    total = group = 0
+    for word in re.findall(r"[a-z]+|\d+", words):
+        if word == "hundred":
+            group = (group or 1) * 100
+        elif word in _LARGE:
+            total, group = total + (group or 1) * _LARGE[word], 0
+        elif word not in ("and", "a"):
+            group += _NUMBERS[word] if word in _NUMBERS else int(word)
+    return total + group
 
 
 def _day(plain: str, now: datetime) -> datetime | None:

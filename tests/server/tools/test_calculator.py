@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.tools.calculator import BadExpression, calculate, evaluate, result
-from server.tools.function_tool import Caller
+from server.tools.function_tool import NO_RESULT, Caller
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,11 @@ def test_a_power_is_a_float_so_that_none_grows_without_limit() -> None:
         ("15% of 80", "What is 20% of 60?", "The result is 12."),
         ("1764**0.5", "What is the square root of 1764?", "The result is 42."),
         ("miles", "How many kilometers are 5 miles?", "5 miles is 8.05 kilometers."),
+        ("", "What is a thousand minus two hundred and fifty?", "The result is 750."),
+        ("", "How many kilograms is ten pounds, roughly?", "10 pounds is 4.54 kilograms."),
+        ("", "How many minutes is two and a half hours?", "2.5 hours is 150 minutes."),
         ("12 * (3 + 4)", "How many kilometers or 5 miles?", "5 miles is 8.05 kilometers."),
-        ("12 * (3 + 4)", "How many people live in 5 houses?", "I can't work that out."),
+        ("12 * (3 + 4)", "How many people live in 5 houses?", NO_RESULT),
         ("5 miles in kilometers", "How many kilometers are five miles?", "5 miles is 8.05 kilometers."),
     ],
 )

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from server.tools.function_tool import Caller
-from server.tools.time_sums import NO_RESULT, time_sum_tools, work_out
+from server.tools.function_tool import NO_RESULT, Caller
+from server.tools.time_sums import time_sum_tools, work_out
 from server.tools.when import UnknownTime
 
 NOW = datetime(2026, 11, 22, 15, 0).astimezone()  # a Sunday
