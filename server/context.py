@@ -11,6 +11,7 @@ from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.auth import is_same_site, offered_keys
+from server.documents.grounded_model import Documents
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.records.store import RecordStore
@@ -68,6 +69,7 @@ class ServerContext:
         remote_llm: the bigger model on another server; None if there is none.
         peers: all replicas of the service; None if there is only this one.
         records: what replicas share; None if there is only this one.
+        documents: what conversations that ask for it answer from; None for nothing.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -84,6 +86,7 @@ class ServerContext:
     remote_llm: RemoteLLM | None = None
     peers: Peers | None = None
     records: RecordStore | None = None
+    documents: Documents | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from model.decode.grammar import Opening
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
@@ -191,7 +192,9 @@ class FakeLanguageModel:
         self.efforts.append(effort)
         self.grammars.append(grammar)
         forced = tool_choice not in ("auto", "none")
-        if tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
+        if isinstance(grammar, Opening):
+            yield FakeProgress(grammar.options[0])
+        elif tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
             for word in self.words[: self.words_before_calls]:
                 await asyncio.sleep(self.seconds_per_word)
                 yield FakeProgress(word)

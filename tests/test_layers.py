@@ -23,7 +23,7 @@ LAYERS = {
         ["openmp"],
         ["auth", "storage", "response_format"],
         ["records"],
-        ["observability", "access", "tools", "remote_llm"],
+        ["observability", "access", "tools", "remote_llm", "documents"],
         ["context"],
         ["simulator", "operations"],
         ["realtime", "chat_completions"],

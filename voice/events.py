@@ -9,7 +9,7 @@ import numpy as np
 
 from voice.audio.codec import Samples
 from voice.history import FunctionCall, HistoryItem, Item
-from voice.language_model import RemoteRequest
+from voice.language_model import RemoteRequest, Source
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import Word
@@ -102,6 +102,15 @@ class ResponseItemStarted:
     response_id: str
     item: Item | FunctionCall
     previous_id: str | None
+
+
+@dataclass(frozen=True)
+class ResponseSources:
+    """The passages of documents that the message of a response is based on, the best first."""
+
+    response_id: str
+    item_id: str
+    passages: tuple[Source, ...]
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,7 @@ SessionEvent = (
     | TranscriptionFailed
     | ResponseStarted
     | ResponseItemStarted
+    | ResponseSources
     | FunctionCallArguments
     | FunctionCallDone
     | ItemAdded

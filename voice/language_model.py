@@ -92,6 +92,21 @@ class Message:
     tool_call_id: str | None = None
 
 
+@dataclass(frozen=True)
+class Source:
+    """A passage that a response is based on.
+
+    Attributes:
+        title: what the document is called.
+        location: where in it: a file, a heading, a page.
+        text: the passage.
+    """
+
+    title: str
+    location: str
+    text: str
+
+
 class ToolCallDelta(Protocol):
     """More of a function call that is being generated."""
 
@@ -191,6 +206,26 @@ class RemoteRequest:
     first_token_ms: float | None = None
     input_tokens: int = 0
     output_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class SourcedProgress:
+    """`Progress` of a response that is based on documents.
+
+    Attributes:
+        sources: the passages, the best first; in the first progress, which has no text.
+    """
+
+    committed: str = ""
+    sources: tuple[Source, ...] = ()
+    draft: str = ""
+    confidence: tuple[float, ...] = ()
+    step: int = 0
+    tokens: int = 0
+    finished: str | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tool_calls: Sequence[ToolCallDelta] = ()
 
 
 class LanguageModel(Protocol):

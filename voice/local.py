@@ -212,6 +212,9 @@ class LocalConversation:
                 self._show_line(f"(sent to {request.model} at {request.host}: {request.reason})")
             case events.ResponseItemStarted(item=Item() as item):
                 self._response_item_id = item.id
+            case events.ResponseSources(passages=passages):
+                for passage in passages:
+                    self._show_line(f"source: {passage.title} ({passage.location})")
             case events.ResponseAudio(samples=samples):
                 self._playback.add(samples)
             case events.ResponseDone(item=item, metrics=metrics):

@@ -11,18 +11,18 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
+from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import AddItem, FunctionCalls
 from voice.history import FunctionCall, Item, Span, new_id
-from voice.language_model import LanguageModel, Message, Progress, RemoteRequest
+from voice.language_model import LanguageModel, Message, Progress, RemoteRequest, Source, SourcedProgress
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.tool_runs import MakeCall, Say, ToolRuns
@@ -38,9 +38,6 @@ when the user interrupts, and clients' buffers are bounded: our page's holds two
 _BLOCK_MS = 100
 """Audio in one event: the first can be played at once, and a client that stops discards little."""
 
-_REPEAT_MS = 200
-"""A resumed response repeats this much: the word that was interrupted."""
-
 _NEARLY_CERTAIN = 0.95
 """The first clause is synthesized from the draft when every drafted token is at least this likely."""
 
@@ -54,18 +51,6 @@ Status = Literal["completed", "cancelled", "incomplete", "failed"]
 
 _OnText = Callable[[str, Progress | None], None]
 """Called with new text, and with the progress that brought it, if the language model wrote it."""
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Text and its audio, [T] at 24 kHz; a written response has none."""
-
-    text: str
-    audio: Samples
-
-    @property
-    def ms(self) -> float:
-        return len(self.audio) * 1000 / OUTPUT_RATE
 
 
 class Response:
@@ -116,8 +101,8 @@ class Response:
         self._released = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._chunks: deque[_Chunk] = deque()
-        self._sent: list[_Chunk] = []
+        self._chunks: deque[Chunk] = deque()
+        self._sent: list[Chunk] = []
         self._changed = asyncio.Event()
         self._generated = self._resumed = self._audio_sent = False
         self._has_text = self._text_first = self._message_started = False
@@ -126,6 +111,7 @@ class Response:
         self._unreported_text = ""
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
         self._add_item: AddItem | None = None
+        self._sources: tuple[Source, ...] = ()
         self._text = text
         self._tool_runs, self._calls = tool_runs, FunctionCalls(emit, self._start_item, tool_runs, clock)
 
@@ -203,25 +189,10 @@ class Response:
 
     def resume(self, response_id: str, add_item: AddItem, metrics: TurnMetrics) -> asyncio.Task[None]:
         """Continue where `pause` interrupted, as another response: the first one was closed on the wire."""
-        self._chunks.extendleft(reversed(self._cut_off()))
+        self._chunks.extendleft(reversed(unheard_chunks(self._sent, self.item)))
         self._sent = []
         self.metrics, self._resumed = metrics, True  # it answers no turn of its own, so nothing is stamped
         return self.release(response_id, add_item, self._clock())
-
-    def _cut_off(self) -> list[_Chunk]:
-        """What was sent and not heard."""
-        heard_ms = self.item.heard_ms
-        unheard: list[_Chunk] = []
-        for chunk, span in zip(self._sent, self.item.spans, strict=True):
-            if heard_ms is None or heard_ms >= span.end_ms:
-                continue
-            if heard_ms <= span.start_ms:
-                unheard.append(chunk)
-                continue
-            heard_text = span.text_heard_by(heard_ms)
-            start_ms = max(0.0, heard_ms - span.start_ms - _REPEAT_MS)
-            unheard.append(_Chunk(chunk.text[len(heard_text) :], chunk.audio[int(start_ms * OUTPUT_RATE / 1000) :]))
-        return unheard
 
     @staticmethod
     def _new_message(options: ResponseOptions) -> Item:
@@ -308,6 +279,9 @@ class Response:
         async for progress in stream:
             if isinstance(progress, RemoteRequest):
                 await self._allow(progress)
+                continue
+            if isinstance(progress, SourcedProgress) and progress.sources:
+                self._sources = progress.sources
                 continue
             self.metrics.steps, self.metrics.tokens = steps + progress.step, tokens + progress.tokens
             if progress.prompt_tokens:
@@ -434,7 +408,7 @@ class Response:
         if text:
             if len(audio):
                 self._stamp("first_audio")
-            self._chunks.append(_Chunk(text, audio))
+            self._chunks.append(Chunk(text, audio))
             self.ready.set()
             self._changed.set()
 
@@ -442,6 +416,8 @@ class Response:
         if not self._message_started:
             self._message_started = True
             self._start_item(self.item)
+            if self._sources:
+                self._emit(events.ResponseSources(self.response_id, self.item.id, self._sources))
 
     def _start_item(self, item: Item | FunctionCall) -> None:
         self.items.append(item)
@@ -477,9 +453,9 @@ class Response:
         """Tell the user that the response failed, with a recording: the voice may be what failed."""
         apology = self._speech_models.apology
         if apology is not None and self._options.speak and self._add_item is not None:
-            self._send_chunk(_Chunk(*apology))
+            self._send_chunk(Chunk(*apology))
 
-    def _send_chunk(self, chunk: _Chunk) -> None:
+    def _send_chunk(self, chunk: Chunk) -> None:
         self._start_message()
         self._sent.append(chunk)
         if self._options.speak:

@@ -224,6 +224,7 @@ on("response.output_item.added", ({ response_id, item }) => {
   responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "" });
   playbackDelayMs.delete(item.id);
 });
+on("rejoinder.sources", ({ item_id, sources }) => transcript.showSources(item_id, sources));
 on("rejoinder.draft", ({ response_id, committed, draft }) => {
   const response = responses.get(response_id);
   if (!response) return;

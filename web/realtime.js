@@ -4,7 +4,8 @@ const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 8000;
 const POLICY_VIOLATION = 1008; // close code of a server that rejects this client
 const EXTENSIONS = [
-  "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.transcript", "rejoinder.turn",
+  "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.sources", "rejoinder.transcript",
+  "rejoinder.turn",
 ];
 
 /** Dispatches every server event under its type and under "any", and "lost" when the connection closes. */

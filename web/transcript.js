@@ -88,6 +88,26 @@ export class Transcript {
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
+  /** Show the passages of documents that a response is based on: [{ title, location, text }]. */
+  showSources(itemId, sources) {
+    const { element } = this.entry(itemId, "assistant");
+    const box = document.createElement("details");
+    const summary = document.createElement("summary");
+    box.className = "sources";
+    summary.textContent = `From ${[...new Set(sources.map(({ title }) => title))].join(", ")}`;
+    box.append(summary);
+    for (const { location, text } of sources) {
+      const quote = document.createElement("blockquote");
+      const cite = document.createElement("cite");
+      quote.textContent = text;
+      cite.textContent = location;
+      quote.append(cite);
+      box.append(quote);
+    }
+    element.querySelector(".sources")?.remove();
+    element.firstChild.after(box);
+  }
+
   /** A response was interrupted: show the part that was heard. */
   truncate(itemId, heardText) {
     const entry = this.entries.get(itemId);

@@ -168,6 +168,49 @@ class GrammarConstraint:
         return tuple(taken)
 
 
+class OpeningConstraint(GrammarConstraint):
+    """Holds the beginning of a response to a grammar. What follows is free: where the grammar would end the response,
+    it is left."""
+
+    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
+        """Mask the logits; see `Constraint`."""
+        if self._matcher is None:
+            return
+        rows = list(enumerate(self._matcher.along(draft)))
+        if copied:
+            rows += list(enumerate(self._matcher.along(copied)[1:], 1 + len(draft)))
+        for row, allowed in rows:
+            if not self._matcher.is_end(allowed):
+                mask_logits(logits[row], allowed)
+
+    def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Follow the grammar to its end; returns what it forces next."""
+        for token in tokens:
+            if self._matcher is not None:
+                self._matcher.consume(token)
+                self._leave()
+        return self._take_forced()
+
+    def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
+        """Commit the next token of a block that is being denoised."""
+        token = super().advance(token, logits, sampler)
+        self._leave()
+        return token
+
+    def _take_forced(self) -> tuple[int, ...]:
+        taken: list[int] = []
+        while self._matcher is not None and self._matcher.forced and len(taken) < _MAX_FORCED:
+            taken.append(self._matcher.forced[0])
+            self._matcher.consume(taken[-1])
+            self._leave()
+        return tuple(taken)
+
+    def _leave(self) -> None:
+        """Forget the grammar once its text is complete."""
+        if self._matcher is not None and self._matcher.is_end(self._matcher.allowed()):
+            self._matcher = None
+
+
 def mask_logits(logits: Tensor, allowed: Allowed) -> None:
     """Set the logits [vocabulary] of tokens that are not allowed to -∞, in place."""
     if isinstance(allowed, int):

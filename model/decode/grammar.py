@@ -59,6 +59,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """Text that begins with one of these texts, which the model chooses, and goes on freely. It contains no call."""
+
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Lark:
     """Text that a context-free grammar in llguidance's variant of Lark's syntax describes. The rule `start` is the
     first."""
@@ -66,7 +73,7 @@ class Lark:
     source: str
 
 
-Grammar = JSONSchema | JSONObject | Regex | Choice | Lark
+Grammar = JSONSchema | JSONObject | Regex | Choice | Opening | Lark
 """What a response may consist of."""
 
 

@@ -19,7 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from model.decode import json_schema
-from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
+from model.decode.grammar import (
+    Choice,
+    Grammar,
+    GrammarFailed,
+    InvalidGrammar,
+    JSONObject,
+    JSONSchema,
+    Lark,
+    Opening,
+    Regex,
+)
 from model.decode.grammar import lark_string as _quoted
 
 if TYPE_CHECKING:
@@ -221,7 +231,7 @@ class GrammarCompiler:
             return LLMatcher.grammar_from_json_schema(json.dumps(self.schema_source(_ANY_OBJECT)))
         if isinstance(grammar, Regex):
             return LLMatcher.grammar_from_regex(grammar.pattern)
-        if isinstance(grammar, Choice):
+        if isinstance(grammar, (Choice, Opening)):
             if not grammar.options:
                 raise InvalidGrammar("a choice needs at least one option")
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, grammar.options)))
@@ -304,6 +314,10 @@ class GrammarMatcher:
             raise GrammarFailed(f"the grammar cannot be followed any further: {self._error()}")
         allowed = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little", count=self._compiler.vocabulary)
         return self._without_endless_digits(allowed.view(np.bool_))
+
+    def is_end(self, allowed: Allowed) -> bool:
+        """Whether nothing but the end of the response is allowed."""
+        return isinstance(allowed, int) and allowed in self._compiler.stop_tokens
 
     def along(self, tokens: Sequence[int]) -> list[Allowed]:
         """What is allowed before the first of `tokens`, after it, and so on, up to the first that is not allowed. The

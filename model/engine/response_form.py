@@ -13,8 +13,8 @@ import numpy as np
 
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
-from model.decode.constraint import Constraint, GrammarConstraint
-from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema
+from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
+from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema, Opening
 from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
 from model.decode.tool_calls import Tool, ToolCallConstraint, arguments_schema, call_matcher
@@ -109,6 +109,8 @@ def response_form(
         InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
         ValueError: the choice is not possible with these tools.
     """
+    if isinstance(grammar, Opening):
+        return ResponseForm(OpeningConstraint(model.grammars.compile(grammar)))
     text = None if grammar is None else model.grammars.compile(grammar)
     if not tools:
         if tool_choice not in ("auto", "none"):

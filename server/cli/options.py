@@ -42,9 +42,15 @@ McpConfigOption = Annotated[
 NoBuiltinToolsOption = Annotated[
     bool, typer.Option("--no-builtin-tools", help="Without clock, calculator, timers and notes.")
 ]
+DocsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--docs", help="Answer from these documents: a name or folder from `rejoinder docs list`, or all; repeatable."
+    ),
+]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", envvar="REJOINDER_DATA", help="Folder for keys, usage, timers and notes."),
+    typer.Option("--data", envvar="REJOINDER_DATA", help="Folder for keys, usage, timers, notes and documents."),
 ]
 
 

@@ -15,6 +15,7 @@ from server.cli.errors import user_errors
 from server.cli.logs import LogFormat, log_to_stderr
 from server.cli.options import (
     DataOption,
+    DocsOption,
     McpConfigOption,
     NoBuiltinToolsOption,
     ToolsOption,
@@ -63,6 +64,7 @@ def serve(
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     no_builtin_tools: NoBuiltinToolsOption = False,
+    docs: DocsOption = None,
     data: DataOption = None,
     allow_anyone: Annotated[
         bool, typer.Option("--allow-anyone", help="Listen beyond this machine without requiring a key.")
@@ -205,6 +207,7 @@ def serve(
         hang_seconds,
         records,
         services.remote_llm,
+        tuple(docs or ()),
     )
     secrets = (*(api_key or ()), phone_secret, twilio_token, plivo_token, *services.secrets)
     set_up_logging = partial(log_to_stderr, as_json=log_format is LogFormat.json, secrets=secrets)

@@ -10,10 +10,18 @@ from rich.console import Console
 
 from model.engine.conversation import Conversation
 from server.cli.errors import user_errors
-from server.cli.options import DataOption, McpConfigOption, NoBuiltinToolsOption, ToolsOption, with_model_options
+from server.cli.options import (
+    DataOption,
+    DocsOption,
+    McpConfigOption,
+    NoBuiltinToolsOption,
+    ToolsOption,
+    with_model_options,
+)
 from server.cli.service_options import Services, with_service_options
 from server.deploy.model_choice import resolve_model
-from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from server.deploy.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from server.documents.grounded_model import GroundedLanguageModel
 from server.tools.server_tools import ServerTools
 from server.tools.tool_selection import SelectingLanguageModel
 from voice.language_model import LanguageModel
@@ -36,6 +44,7 @@ def talk(
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     no_builtin_tools: NoBuiltinToolsOption = False,
+    docs: DocsOption = None,
     data: DataOption = None,
     *,
     model_options: ModelOptions,
@@ -45,6 +54,7 @@ def talk(
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
         server_tools = ServerTools(services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
+        documents = open_documents(docs or (), data, _err)
         model_options = resolve_model(model_options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
         language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
@@ -56,7 +66,7 @@ def talk(
         )
         asyncio.run(
             _talk(
-                language_model,
+                GroundedLanguageModel(language_model, documents),
                 speech_models,
                 devices,
                 server_tools,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.decoder import CacheType, Precision
 from server.deploy.progress import ProgressBars
+from server.documents.search import SharedDocuments
 from voice import speech_models
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
@@ -157,6 +158,16 @@ def _scaling_sentence(scaling: RopeScaling) -> str:
         f"{trained}, and its card promises no more. Its positions are scaled with YaRN as those of its family's larger "
         "models are; expect mistakes in long texts."
     )
+
+
+def open_documents(names: Sequence[str], data: Path | None, console: Console) -> SharedDocuments | None:
+    """Open the documents that responses are based on; None without names. Raises as `SharedDocuments` does."""
+    if not names:
+        return None
+    with ProgressBars(console) as report:
+        documents = SharedDocuments(names, data, report)
+    console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
+    return documents
 
 
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:

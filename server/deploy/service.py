@@ -26,7 +26,7 @@ from server.context import ServerContext, SessionLimits
 from server.deploy.capacity import measured_capacity
 from server.deploy.failures import Failures, with_accounts
 from server.deploy.model_choice import resolve_model
-from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
+from server.deploy.runtime import ModelOptions, load_engine, load_speech_models, open_documents
 from server.deploy.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
 from server.observability.metrics import Reading, stage_readings
 from server.observability.observers import TurnObservers
@@ -67,6 +67,7 @@ class ServeSettings:
         otlp_endpoint: URL of an OpenTelemetry collector; empty for none.
         hang_s: how long one step of any model may take before the process counts as hung and ends; 0 for ever.
         remote_llm: a bigger model on another server; None if there is none.
+        documents: names of the folders of documents that conversations answer from.
         records: where servers that share their conversations keep them: a path or a URL; empty for nowhere.
     """
 
@@ -93,6 +94,7 @@ class ServeSettings:
     hang_s: float = 60.0
     records: str = ""
     remote_llm: RemoteSettings | None = None
+    documents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ def load_service(
     _check_exposure(settings, api_keys, local)
     records = open_store(settings.records) if settings.records else None
     tools = ServerTools(settings.tools)
+    documents = open_documents(settings.documents, settings.data, console)
     model_options = resolve_model(model_options)
     turn_log = None
     if settings.turn_log is not None:
@@ -200,9 +203,10 @@ def load_service(
         tools,
         _open_remote_llm(settings.remote_llm, console),
         records=records,
+        documents=documents,
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
-    closers = [engine.close, *(log.close for log in (turn_log, usage, tracer, records) if log is not None)]
+    closers = [engine.close, *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None)]
     app = build_app(context, settings.telephony, audiosocket)
     return Service(context, app, failures, [*stages, engine_heartbeat(engine)], settings.hang_s, closers)
 

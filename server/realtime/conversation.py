@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from server.access.usage import Usage, UsageMeter
+from server.documents.grounded_model import Documents, GroundedLanguageModel
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
 from server.realtime.beta import from_beta, to_beta
@@ -84,6 +85,7 @@ class RealtimeConversation:
         allowed_mcp_servers: URLs of the MCP servers that the operator allows.
         beta: the client speaks the beta shape of the protocol.
         tools: the server's own tools, which clients may ask for; None if there are none.
+        documents: what responses are based on in sessions that include `rejoinder.sources`; None for nothing.
         owner: whose timers and notes these are, if the client does not say; empty if unknown.
         resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
         meter: counts the audio that is received and sent.
@@ -102,6 +104,7 @@ class RealtimeConversation:
         allowed_mcp_servers: Collection[str] = (),
         beta: bool = False,
         tools: ServerTools | None = None,
+        documents: Documents | None = None,
         owner: str = "",
         resume_token: str = "",
         meter: UsageMeter | None = None,
@@ -109,6 +112,7 @@ class RealtimeConversation:
     ) -> None:
         if beta:
             send = _beta_sender(send)
+        self._grounded = language_model = GroundedLanguageModel(language_model, documents, enabled=False)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models = speech_models
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
@@ -317,6 +321,7 @@ class RealtimeConversation:
             )
 
     def _apply_config(self) -> None:
+        self._grounded.enabled = self._writer.includes("rejoinder.sources")
         self.session.configure(session_settings(self._config, self._mcp.tools()))
 
     def _connect_mcp_servers(self, config: SessionConfig) -> None:

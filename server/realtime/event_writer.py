@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from server.observability.turn_log import TurnRecord, last_user_text
@@ -157,6 +157,10 @@ class EventWriter:
                 )
             case session_events.ResponseItemStarted():
                 self._responses[event.response_id].item_started(event)
+            case session_events.ResponseSources() if self.includes("rejoinder.sources"):
+                sources = [asdict(passage) for passage in event.passages]
+                ids = {"response_id": event.response_id, "item_id": event.item_id}
+                self._send(server_event("rejoinder.sources", **ids, sources=sources))
             case session_events.ResponseText():
                 self._responses[event.response_id].text_delta(event)
             case session_events.ResponseAudio():

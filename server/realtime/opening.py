@@ -50,6 +50,7 @@ def open_conversation(
         resume_token=resume_token,
         meter=slot.meter,
         tools=context.tools,
+        documents=context.documents,
         owner=_owner(slot),
         restored=restored,
     )

@@ -175,6 +175,7 @@ Include = Literal[
     "rejoinder.phase",
     "rejoinder.remote",
     "rejoinder.resume",
+    "rejoinder.sources",
     "rejoinder.transcript",
     "rejoinder.turn",
     "rejoinder.words",

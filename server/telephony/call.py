@@ -127,7 +127,7 @@ class Call:
             "type": "realtime",
             "audio": audio,
             "instructions": self._settings.instructions,
-            "include": ["rejoinder.phase"],
+            "include": ["rejoinder.phase", "rejoinder.sources"],
             "tools": [{"type": "mcp", "server_label": "rejoinder", "server_url": OWN_URL}],
         }
         self.client_events.append(SessionUpdate(type="session.update", session=session))

@@ -1,10 +1,11 @@
-"""Function calls and the choice of voice on the page: Chromium and a real server, with fake models."""
+"""Function calls, sources and the choice of voice on the page: Chromium and a real server, with fake models."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.e2e.conftest import write_recording
 from tests.e2e.test_page import page_with, wait_for
 from tests.fakes import FakeLanguageModel, LoudnessDetector
 from tests.real_time import retried_under_load
+from tests.server.documents.sample_documents import FakeDocuments, match
 from tests.server.live_server import serving
 from voice import session
 from voice.audio.codec import OUTPUT_RATE
@@ -44,10 +46,10 @@ def recording(*starts_s: float) -> np.ndarray:
 
 @asynccontextmanager
 async def talking_page(
-    chromium: str, microphone: Path, language_model: FakeLanguageModel, *starts_s: float
+    chromium: str, microphone: Path, language_model: FakeLanguageModel, *starts_s: float, **settings: Any
 ) -> AsyncIterator[Page]:
     write_recording(microphone, recording(*starts_s))
-    with serving(new_language_model=lambda: language_model) as address:
+    with serving(new_language_model=lambda: language_model, **settings) as address:
         async with page_with(chromium, microphone, f"http://{address}") as page:
             yield page
 
@@ -103,3 +105,17 @@ async def test_another_voice_can_be_chosen_in_the_middle_of_a_conversation(chrom
         await expect(page.locator("#talk .assistant")).to_have_count(2)
     assert done["response"]["audio"]["output"]["voice"] == "other"
     assert errors == []
+
+
+@retried_under_load(attempts=3)
+async def test_the_page_shows_the_passages_that_a_response_is_based_on(chromium: str, microphone: Path) -> None:
+    documents = FakeDocuments(match(1, title="Atlas", text="The capital of France is Paris.\n<b>bold</b>"))
+    model = FakeLanguageModel([" it", " is", " Paris."])
+    async with talking_page(chromium, microphone, model, 1.0, documents=documents) as page:
+        await page.click("#start")
+        await expect(page.locator("#talk .assistant p")).to_have_text("According to Atlas, it is Paris.")
+        await expect(page.locator("#talk .sources summary")).to_have_text("From Atlas")
+        await page.click("#talk .sources summary")
+        quote = page.locator("#talk .sources blockquote")
+        await expect(quote).to_contain_text("The capital of France is Paris.\n<b>bold</b>")
+        await expect(quote.locator("cite")).to_have_text("house.md, Heating, page 2")

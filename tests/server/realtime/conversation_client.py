@@ -12,6 +12,7 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
+from server.documents.grounded_model import Documents
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.tools.server_tools import ServerTools
@@ -24,13 +25,13 @@ OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 class Client:
     """Sends client events and records the server events."""
 
-    def __init__(self, tools: ServerTools | None = None) -> None:
+    def __init__(self, tools: ServerTools | None = None, documents: Documents | None = None) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
         self.speech_models = fake_speech_models(self.recognizer)
         self.conversation = RealtimeConversation(
-            self.language_model, self.speech_models, "tiny", self.record, tools=tools
+            self.language_model, self.speech_models, "tiny", self.record, tools=tools, documents=documents
         )
 
     def record(self, event: ServerEvent) -> None:
@@ -63,10 +64,12 @@ class Client:
 
 
 def hold_conversation(
-    scenario: Callable[[Client], Coroutine[Any, Any, None]], tools: ServerTools | None = None
+    scenario: Callable[[Client], Coroutine[Any, Any, None]],
+    tools: ServerTools | None = None,
+    documents: Documents | None = None,
 ) -> Client:
     async def run() -> Client:
-        client = Client(tools)
+        client = Client(tools, documents)
         await scenario(client)
         await client.conversation.close()
         return client

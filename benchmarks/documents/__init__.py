@@ -1,0 +1,1 @@
+"""An evaluation of answers from documents."""

@@ -1,0 +1,1 @@
+"""The operator's own documents: read, indexed, searched, and put into prompts as data."""

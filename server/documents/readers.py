@@ -1,0 +1,283 @@
+"""Reads files: plain text, Markdown, HTML, PDF and Word (DOCX). A document becomes blocks of text under headings.
+
+The libraries for PDF, DOCX, HTML and Markdown are imported when the first such file is read: they are the extra
+`documents`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+MAX_FILE_BYTES = 64 << 20
+"""Larger files are refused: a book of a thousand pages has 5 MB."""
+
+_MAX_TITLE_WORDS = 10
+"""A title is spoken before an answer. A longer one is no title, but a sentence."""
+
+
+class UnreadableDocument(ValueError):
+    """A file that cannot be read; the message says why, in words that follow "FILE: "."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph, a list item, a table row.
+
+    Attributes:
+        headings: those that it stands under, the topmost first.
+        text: on one line.
+        page: of a PDF, from 1; 0 elsewhere.
+    """
+
+    headings: tuple[str, ...]
+    text: str
+    page: int = 0
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as read. `title` is what it calls itself, or its file's name."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def read_document(path: Path) -> Document:
+    """Read a file.
+
+    Raises:
+        UnreadableDocument: it is damaged, protected, too large, or has no text.
+        OSError: it cannot be opened.
+    """
+    size = path.stat().st_size
+    if size > MAX_FILE_BYTES:
+        raise UnreadableDocument(f"it has {size / 1e6:.0f} MB, and the limit is {MAX_FILE_BYTES / 1e6:.0f}: split it")
+    try:
+        title, blocks = READERS[path.suffix.lower()](path.read_bytes())
+    except ImportError as error:
+        raise UnreadableDocument(
+            f'it needs the package {error.name}: run `pip install "rejoinder[documents]"`'
+        ) from None
+    except (UnreadableDocument, MemoryError):
+        raise
+    except Exception as error:  # whatever a parser raises for a damaged file
+        reason = str(error) or type(error).__name__
+        raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
+    blocks = tuple(block for block in blocks if re.search(r"\w", block.text))
+    if not blocks:
+        raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
+    return Document(_short(title) or _name(path), blocks)
+
+
+def _short(title: str) -> str:
+    """A title that can be spoken; empty if this is none."""
+    title = _one_line(title).strip(" .:-–—")
+    return title if re.search(r"[^\W\d_]", title) and len(title.split()) <= _MAX_TITLE_WORDS else ""
+
+
+def _name(path: Path) -> str:
+    """A file's name as words: "house-rules_2024.md" is "house rules 2024"."""
+    return " ".join(re.split(r"[\s_\-.]+", path.stem)).strip() or path.name
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _decode(data: bytes) -> str:
+    for encoding in ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            break
+    if b"\0" in data:
+        raise UnreadableDocument("it is no text")
+    return data.decode("cp1252", "replace")
+
+
+class _Outline:
+    """The headings that the current block stands under."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[int, str]] = []
+        self.title = ""
+
+    def add(self, level: int, heading: str) -> None:
+        """A heading of this level, 1 for the topmost. The first one on level 1 is the document's title."""
+        heading = _one_line(heading)
+        self._open = [entry for entry in self._open if entry[0] < level]
+        if level == 1 and not self.title:
+            self.title = heading
+        elif heading:
+            self._open.append((level, heading))
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The topmost first."""
+        return tuple(heading for _, heading in self._open)
+
+
+def _read_text(data: bytes) -> tuple[str, tuple[Block, ...]]:
+    paragraphs = re.split(r"\n\s*\n", _decode(data).replace("\r\n", "\n").replace("\f", "\n\n"))
+    return "", tuple(Block((), _one_line(paragraph)) for paragraph in paragraphs)
+
+
+def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
+    from markdown_it import MarkdownIt
+
+    text = _decode(data)
+    named = ""
+    if front := re.match(r"---\n(.*?)\n---\s*\n", text, re.DOTALL):
+        text = text[front.end() :]
+        title = re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE)
+        named = title[1] if title else ""
+    outline, blocks = _Outline(), list[Block]()
+    table: _Table | None = None
+    heading_level = 0
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        match token.type:
+            case "heading_open":
+                heading_level = int(token.tag[1:])
+            case "heading_close":
+                heading_level = 0
+            case "table_open":
+                table = _Table()
+            case "table_close" if table is not None:
+                blocks += [Block(outline.headings, row) for row in table.rows()]
+                table = None
+            case "tr_open" if table is not None:
+                table.cells.append([])
+            case "inline" if heading_level:
+                outline.add(heading_level, _inline_text(token))
+            case "inline" if table is not None:
+                table.cells[-1].append(_one_line(_inline_text(token)))
+            case "inline" | "fence" | "code_block":
+                blocks.append(Block(outline.headings, _one_line(_inline_text(token))))
+    return named or outline.title, tuple(blocks)
+
+
+def _inline_text(token: Any) -> str:
+    """The text of a Markdown token, without markup."""
+    if not token.children:
+        return str(token.content)
+    breaks = ("softbreak", "hardbreak")
+    return "".join(" " if child.type in breaks else _inline_text(child) for child in token.children)
+
+
+class _Table:
+    """The cells of a table, row by row; the first row names the columns."""
+
+    def __init__(self) -> None:
+        self.cells: list[list[str]] = []
+
+    def rows(self) -> Iterator[str]:
+        """Each row as text, in which every cell follows the name of its column."""
+        header, *rows = self.cells or [[]]
+        if not rows:
+            yield ", ".join(filter(None, header))
+        for row in rows:
+            names = [*header, *[""] * len(row)]
+            yield "; ".join(f"{name}: {cell}" if name else cell for name, cell in zip(names, row, strict=False) if cell)
+
+
+_SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
+_HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div", "section",
+                "article", "main", "body", "address", "summary", "details")  # fmt: skip
+
+
+def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(data, "html.parser")
+    for element in soup.find_all(_SKIPPED):
+        element.decompose()
+    outline, blocks = _Outline(), list[Block]()
+    title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
+    if soup.head is not None:
+        soup.head.decompose()
+    for element in soup.find_all(["h1", "h2", "h3", "h4", "h5", "h6", "table", *_HTML_BLOCKS]):
+        if element.name != "table" and element.find_parent("table") is not None:
+            continue  # its table has it
+        if element.name == "table":
+            if element.find_parent("table") is None:
+                table = _Table()
+                for row in element.find_all("tr"):
+                    table.cells.append([_one_line(cell.get_text(" ")) for cell in row.find_all(["td", "th"])])
+                blocks += [Block(outline.headings, row) for row in table.rows()]
+        elif re.fullmatch("h[1-6]", element.name):
+            outline.add(int(element.name[1]), element.get_text(" "))
+        elif text := _own_text(element):
+            blocks.append(Block(outline.headings, text))
+    return outline.title or title, tuple(blocks)
+
+
+def _own_text(element: Any) -> str:
+    """The text of an HTML element that is in no block inside it."""
+    inner = ("h1", "h2", "h3", "h4", "h5", "h6", "table", *_HTML_BLOCKS)
+    parts = [
+        str(text)
+        for text in element.find_all(string=True)
+        if type(text).__name__ == "NavigableString" and text.find_parent(inner) is element
+    ]
+    return _one_line("".join(parts))
+
+
+def _read_pdf(data: bytes) -> tuple[str, tuple[Block, ...]]:
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, FileNotDecryptedError
+
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it reports every flaw that it works around
+    reader = PdfReader(BytesIO(data))
+    try:
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableDocument("it is protected with a password: save a copy without one")
+        blocks = []
+        for number, page in enumerate(reader.pages, 1):
+            text = re.sub(r"(\w)-\n(?=[a-z])", r"\1", page.extract_text())  # words that a line break divides
+            blocks += [Block((), _one_line(part), number) for part in re.split(r"\n\s*\n", text)]
+    except (DependencyError, FileNotDecryptedError):
+        raise UnreadableDocument("it is encrypted: save a copy that is not") from None
+    title = reader.metadata.title if reader.metadata is not None else None
+    return title or "", tuple(blocks)
+
+
+def _read_docx(data: bytes) -> tuple[str, tuple[Block, ...]]:
+    import docx
+    from docx.table import Table
+
+    document = docx.Document(BytesIO(data))
+    outline, blocks = _Outline(), list[Block]()
+    for content in document.iter_inner_content():
+        if isinstance(content, Table):
+            table = _Table()
+            table.cells = [[_one_line(cell.text) for cell in row.cells] for row in content.rows]
+            blocks += [Block(outline.headings, row) for row in table.rows()]
+            continue
+        style = (content.style.name or "") if content.style is not None else ""
+        if style == "Title":
+            outline.add(1, content.text)
+        elif heading := re.fullmatch(r"Heading ([1-9])", style):
+            outline.add(int(heading[1]) + 1, content.text)  # level 1 is the title's
+        else:
+            blocks.append(Block(outline.headings, _one_line(content.text)))
+    return document.core_properties.title or outline.title, tuple(blocks)
+
+
+READERS: dict[str, Callable[[bytes], tuple[str, tuple[Block, ...]]]] = {
+    ".txt": _read_text,
+    ".text": _read_text,
+    ".md": _read_markdown,
+    ".markdown": _read_markdown,
+    ".html": _read_html,
+    ".htm": _read_html,
+    ".xhtml": _read_html,
+    ".pdf": _read_pdf,
+    ".docx": _read_docx,
+}
+"""What reads each kind of file, by its suffix: its own title, if it has one, and its blocks."""

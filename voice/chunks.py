@@ -1,0 +1,40 @@
+"""The pieces in which a response is sent: text with its audio, and what of them the user has not heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.history import Item
+
+_REPEAT_MS = 200
+"""A resumed response repeats this much: the word that was interrupted."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Text and its audio, [T] at 24 kHz; a written response has none."""
+
+    text: str
+    audio: Samples
+
+    @property
+    def ms(self) -> float:
+        """Length of the audio."""
+        return len(self.audio) * 1000 / OUTPUT_RATE
+
+
+def unheard_chunks(sent: Sequence[Chunk], item: Item) -> list[Chunk]:
+    """What was sent of a message, one span of it for each chunk, and not heard."""
+    unheard: list[Chunk] = []
+    for chunk, span in zip(sent, item.spans, strict=True):
+        if item.heard_ms is None or item.heard_ms >= span.end_ms:
+            continue
+        if item.heard_ms <= span.start_ms:
+            unheard.append(chunk)
+            continue
+        heard_text = span.text_heard_by(item.heard_ms)
+        start_ms = max(0.0, item.heard_ms - span.start_ms - _REPEAT_MS)
+        unheard.append(Chunk(chunk.text[len(heard_text) :], chunk.audio[int(start_ms * OUTPUT_RATE / 1000) :]))
+    return unheard
