@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -85,11 +85,16 @@ class GroundedLanguageModel:
 
     Args:
         documents: what is searched; None for nothing.
-        enabled: whether responses use the documents at present.
+        enabled: whether responses use the documents; asked before each one.
     """
 
-    def __init__(self, language_model: LanguageModel, documents: Documents | None, *, enabled: bool = True) -> None:
-        self._model, self._documents, self.enabled = language_model, documents, enabled
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        documents: Documents | None,
+        enabled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._model, self._documents, self._enabled = language_model, documents, enabled
         self._last_search = _Search()
         self._grounding = Grounding()
         self._preparing: asyncio.Task[None] | None = None
@@ -151,7 +156,7 @@ class GroundedLanguageModel:
             self._preparing = None
 
     def _searches(self, messages: Sequence[Message]) -> bool:
-        return self.enabled and self._documents is not None and bool(search_text(messages))
+        return self._documents is not None and self._enabled() and bool(search_text(messages))
 
     async def _ground(self, messages: Sequence[Message], *, final: bool, tool_suits: bool) -> Grounding:
         """What the documents add to the response to the newest message."""

@@ -104,7 +104,7 @@ class DocumentIndex:
             weight = math.log(1 + (len(self._ids) - len(positions) + 0.5) / (len(positions) + 0.5))
             shares[positions] += weight
             total += weight
-        return shares / total
+        return np.asarray(shares / total, np.float32)
 
     def _refresh(self) -> None:
         """Read the vectors again if the library has changed."""

@@ -194,7 +194,7 @@ _HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcapt
 def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
     from bs4 import BeautifulSoup
 
-    soup = BeautifulSoup(data, "html.parser")
+    soup: Any = BeautifulSoup(data, "html.parser")
     for element in soup.find_all(_SKIPPED):
         element.decompose()
     outline, blocks = _Outline(), list[Block]()
@@ -251,7 +251,7 @@ def _read_docx(data: bytes) -> tuple[str, tuple[Block, ...]]:
     import docx
     from docx.table import Table
 
-    document = docx.Document(BytesIO(data))
+    document: Any = docx.Document(BytesIO(data))
     outline, blocks = _Outline(), list[Block]()
     for content in document.iter_inner_content():
         if isinstance(content, Table):

@@ -112,7 +112,9 @@ class RealtimeConversation:
     ) -> None:
         if beta:
             send = _beta_sender(send)
-        self._grounded = language_model = GroundedLanguageModel(language_model, documents, enabled=False)
+        language_model = GroundedLanguageModel(
+            language_model, documents, lambda: self._writer.includes("rejoinder.sources")
+        )
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models = speech_models
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
@@ -126,10 +128,8 @@ class RealtimeConversation:
             send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
         )
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
-        settings = session_settings(self._config)
-        self.session = Session(
-            language_model, speech_models, self._on_session_event, settings, history=history, tools=own
-        )
+        on_event, settings = self._on_session_event, session_settings(self._config)
+        self.session = Session(language_model, speech_models, on_event, settings, history=history, tools=own)
         if own is not None:
             own.connect(self.session.announce)
         if restored is None:
@@ -321,7 +321,6 @@ class RealtimeConversation:
             )
 
     def _apply_config(self) -> None:
-        self._grounded.enabled = self._writer.includes("rejoinder.sources")
         self.session.configure(session_settings(self._config, self._mcp.tools()))
 
     def _connect_mcp_servers(self, config: SessionConfig) -> None:

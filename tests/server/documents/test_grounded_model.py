@@ -80,7 +80,7 @@ def test_a_failed_search_a_session_that_did_not_ask_and_no_documents_change_noth
     failing.failing = True
     for model in (
         GroundedLanguageModel(FakeLanguageModel(), failing),
-        GroundedLanguageModel(FakeLanguageModel(), documents, enabled=False),
+        GroundedLanguageModel(FakeLanguageModel(), documents, lambda: False),
         GroundedLanguageModel(FakeLanguageModel(), None),
     ):
         assert reply(model, SYSTEM, QUESTION) == ("The capital of France is Paris.", [])
