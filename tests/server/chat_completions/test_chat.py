@@ -15,7 +15,7 @@ from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.chat_completions import generation
 from server.chat_completions.generation import new_conversation
-from tests.model.dialogues import collect_progress, committed_text
+from tests.model.dialogues import collect_progress, committed_text, held
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import serving
 from voice.language_model import Message
@@ -187,7 +187,7 @@ def test_too_many_completions_are_refused(
 async def test_a_client_that_hangs_up_ends_its_completion(address: str, tiny_engine: Engine) -> None:
     url, limits = f"http://{address}/v1/chat/completions", httpx.Timeout(HANG_S, read=0.2)
     async with httpx.AsyncClient(timeout=limits) as client:
-        with pytest.raises(httpx.ReadTimeout):
+        with held(tiny_engine), pytest.raises(httpx.ReadTimeout):
             await client.post(url, json={"messages": QUESTION})
     await wait_until(lambda: not tiny_engine._active and not tiny_engine._waiting)
     async with (
