@@ -85,6 +85,14 @@ def test_a_template_that_knows_no_tools_gets_them_as_text(tiny_qwen2: Path) -> N
     assert "user\n<tool_response>\nParis <|im_end|>\n</tool_response>" in text
 
 
+def test_outputs_before_the_last_message_of_the_user_keep_the_templates_form() -> None:
+    then = [*CALLED, TextMessage("assistant", "It is Paris."), TextMessage("user", "and of Italy?")]
+    assert with_noted_outputs(then) == then
+    late = with_noted_outputs([*CALLED[:2], then[-1], CALLED[2]])
+    assert late[:-1] == [*CALLED[:2], then[-1]]
+    assert late[-1].role == "system" and late[-1].content.startswith("Result of look_up: Paris")
+
+
 def test_outputs_as_notes_leave_no_trace_of_the_templates_form() -> None:
     later = TextMessage("assistant", "It is Paris.")
     noted = with_noted_outputs([*CALLED, later, TextMessage("tool", "Rome", tool_call_id="call_1")])
