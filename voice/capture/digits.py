@@ -166,11 +166,9 @@ class PhoneNumber(Digits):
             return ["+", *super()._groups(digits[1:])]
         if len(digits) == 7:
             return [digits[:3], digits[3:]]
-        return (
-            [group for group in (digits[:3], digits[3:6], digits[6:]) if group]
-            if len(digits) <= 10
-            else (super()._groups(digits))
-        )
+        if len(digits) > 10:
+            return super()._groups(digits)
+        return [group for group in (digits[:3], digits[3:6], digits[6:]) if group]
 
 
 def _digits_alone(text: str) -> str:

@@ -118,22 +118,33 @@ def _plausible(text: str, said: str) -> bool:
 
 def _fragment(text: str) -> str:
     """The part of an address that a text says."""
-    plain = " ".join(text.lower().replace("’", "'").split()).strip(" ,;:!?")
-    plain = re.sub(r"\.+$", "", plain)
-    plain = with_numerals(_ASIDES.sub(" ", plain[_end(_CARRIER.match(plain)) :]))
-    plain = re.sub(r"\bunder score\b", "underscore", plain)
-    plain = re.sub(
-        rf"[-.]?\b({'|'.join(_SYMBOLS)})\b[-.]?(?=\w)", r" \1 ", plain
-    )  # "a-dot-b": hyphens of the recognizer
-    plain = _LOST_AT.sub(r" at \1\2", plain) if not re.search(r"@|\bat\b", plain) else plain
-    if "@" not in plain:
-        before, at, after = plain.rpartition(" at ") if " at " in plain else ("", plain.startswith("at "), plain[3:])
-        plain = f"{before} @ {after}" if at else plain
-    plain = re.sub(r"\b(\w)(?:([-.])(?=\w\b))", r"\1 ", plain) if re.search(r"(?:\b\w[-.]){2,}\w\b", plain) else plain
+    plain = re.sub(r"\.+$", "", " ".join(text.lower().replace("’", "'").split()).strip(" ,;:!?"))
+    carrier = _CARRIER.match(plain)
+    plain = with_numerals(_ASIDES.sub(" ", plain[carrier.end() if carrier else 0 :]))
+    plain = _with_at(_without_written_hyphens(plain.replace("under score", "underscore")))
     parts = re.split(r"([@._+-])|\b(" + "|".join(_SYMBOLS) + r")\b", plain)
     joined = "".join(_SYMBOLS.get(part, part if part in "@._+-" else _segment(part)) for part in parts if part)
     joined = re.sub(r"\.+", ".", joined).strip()
     return re.sub(rf"@({'|'.join(_PROVIDERS)})com$", r"@\1.com", joined)
+
+
+def _without_written_hyphens(plain: str) -> str:
+    """The text without hyphens and full stops that a recognizer writes among spelled letters ("j-o-h-n-dot-s")."""
+    plain = re.sub(rf"[-.]?\b({'|'.join(_SYMBOLS)})\b[-.]?(?=\w)", r" \1 ", plain)
+    spelled = re.search(r"(?:\b\w[-.]){2,}\w\b", plain)
+    return re.sub(r"\b(\w)[-.](?=\w\b)", r"\1 ", plain) if spelled else plain
+
+
+def _with_at(plain: str) -> str:
+    """The text with a sign for its "at": the last one, as names may have one as well."""
+    if "@" in plain:
+        return plain
+    if not re.search(r"\bat\b", plain):
+        plain = _LOST_AT.sub(r" at \1\2", plain)
+    if " at " in plain:
+        before, _, after = plain.rpartition(" at ")
+        return f"{before} @ {after}"
+    return f"@ {plain[3:]}" if plain.startswith("at ") else plain
 
 
 def _segment(text: str) -> str:
@@ -147,7 +158,3 @@ def _segment(text: str) -> str:
 def _word(word: str) -> str:
     is_digit = word.isalpha() and word not in ("o", "oh", "to", "too", "for", "won", "ate", "tree", "nil")
     return (spoken_digits(word) or word) if is_digit else word
-
-
-def _end(match: re.Match[str] | None) -> int:
-    return match.end() if match else 0
