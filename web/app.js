@@ -109,10 +109,15 @@ async function stop() {
 
 /** Disconnect. The transcript keeps what was heard, which the next session gets. */
 async function endSession() {
+  await silence();
+  realtime.close();
+}
+
+/** Stop playback without a server to tell. */
+async function silence() {
   responding = false;
   resetPushToTalk();
   for (const { itemId, heardMs } of await loudspeaker.clear()) transcript.truncateByTime(itemId, heardMs);
-  realtime.close();
 }
 
 async function listMicrophones() {
@@ -264,10 +269,14 @@ on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped
   else if (!EXPECTED_ERRORS.includes(error.code)) notice(error.message);
 });
+on("rejoinder.resumed", ({ items }) => {
+  for (const { id, type, role, content } of items) {
+    if (type === "message" && role !== "system") transcript.restore(id, role, content);
+  }
+});
 on("lost", ({ rejected, reason, retryMs }) => {
   phase("lost");
-  responding = false;
-  resetPushToTalk();
+  silence();
   if (rejected) {
     if (!$("notice").textContent) notice(`The server rejected the connection (${reason || "no reason given"}).`);
     stop();

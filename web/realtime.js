@@ -1,16 +1,18 @@
-// The connection: OpenAI Realtime events over a websocket that reconnects automatically.
+// The connection: OpenAI Realtime events over a websocket that reconnects automatically, to the same conversation if the
+// server still has it.
 
 const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 8000;
+const NORMAL_CLOSURE = 1000; // ends the conversation; after any other close code the server waits for us
 const POLICY_VIOLATION = 1008; // close code of a server that rejects this client
 const EXTENSIONS = [
-  "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.sources", "rejoinder.transcript",
-  "rejoinder.turn",
+  "rejoinder.draft", "rejoinder.phase", "rejoinder.remote", "rejoinder.resume", "rejoinder.sources",
+  "rejoinder.transcript", "rejoinder.turn",
 ];
 
 /** Dispatches every server event under its type and under "any", and "lost" when the connection closes. */
 export class Realtime extends EventTarget {
-  /** `session` returns the settings to send after every connect, `history` the items to restore. */
+  /** `session` returns the settings to send after every connect, `history` the items to give to a new conversation. */
   constructor({ session, history, apiKey }) {
     super();
     Object.assign(this, { session, history, apiKey });
@@ -24,6 +26,7 @@ export class Realtime extends EventTarget {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const key = this.apiKey();
     const protocols = key ? ["realtime", `openai-insecure-api-key.${key}`] : ["realtime"];
+    if (this.resumeToken) protocols.push(`rejoinder-resume.${this.resumeToken}`);
     let socket;
     try {
       socket = new WebSocket(`${scheme}://${location.host}/v1/realtime`, protocols);
@@ -43,8 +46,8 @@ export class Realtime extends EventTarget {
   close() {
     this.keepConnected = false;
     clearTimeout(this.timer);
-    this.socket?.close();
-    this.socket = undefined;
+    this.socket?.close(NORMAL_CLOSURE);
+    this.socket = this.resumeToken = this.sessionId = undefined;
   }
 
   get open() {
@@ -67,10 +70,14 @@ export class Realtime extends EventTarget {
 
   receive(event) {
     if (event.type === "session.created") {
+      const resumed = event.session.id === this.sessionId;
+      this.sessionId = event.session.id;
       this.retryMs = FIRST_RETRY_MS;
       this.sessionCreated = true;
       this.configure();
-      for (const item of this.history()) this.send("conversation.item.create", { item });
+      if (!resumed) for (const item of this.history()) this.send("conversation.item.create", { item });
+    } else if (event.type === "rejoinder.resume") {
+      this.resumeToken = event.token;
     }
     this.emit(event.type, event);
     this.emit("any", event);

@@ -116,6 +116,13 @@ export class Transcript {
     entry.element.firstChild.classList.add("interrupted");
   }
 
+  /** The server's record of a message, after a connection that was lost: what was not heard of it is gone. */
+  restore(itemId, role, content) {
+    const text = content.map((part) => part.transcript ?? part.text ?? "").join(" ").trim();
+    if (text.length < (this.entries.get(itemId)?.text.trim().length ?? 0)) this.truncate(itemId, text);
+    else if (text) this.show(itemId, role, text);
+  }
+
   /** The user stopped during a response. Without a server to ask, assume an even speaking rate. */
   truncateByTime(itemId, heardMs) {
     const entry = this.entries.get(itemId);

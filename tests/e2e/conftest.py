@@ -92,7 +92,7 @@ def server(
     """`rejoinder serve` with the default models; yields its http address."""
     data = str(tmp_path_factory.mktemp("data"))
     command = [sys.executable, "-m", "server.cli", "serve", "--port", "0", "--data", data]
-    command += ["--max-conversations", "16"]
+    command += ["--max-conversations", "64"]  # those of browsers that were closed wait a minute for them
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []

@@ -208,8 +208,9 @@ async def test_a_lost_connection_is_shown_and_restored_with_the_conversation(
     async with page_with(chromium, microphone, server) as page:
         await page.click("#start")
         await wait_for(page, "response.done")
+        await page.locator("#phase[data-phase=listening]").wait_for()  # the page keeps what was heard
         await page.evaluate(RECORD_NOTICES)
-        await page.evaluate("rejoinder.realtime.socket.close()")
+        await page.evaluate("rejoinder.realtime.socket.close(1000)")  # ends the conversation on the server
         await wait_for(page, "session.updated", 2)
         await expect(page.locator("#notice")).to_be_hidden()
         assert "connection to the server is lost" in "".join(await page.evaluate("notices"))
