@@ -224,7 +224,7 @@ class Session:
             self._apply(turn_machine.ResponseCancelled())
             return
         if active is None or response_id not in (None, active.response_id):
-            raise RequestError("response_cancel_not_active", "there is no such response in progress to cancel")
+            raise RequestError("response_cancel_not_active", "Cancellation failed: no such response is in progress")
         self._apply(turn_machine.ResponseCancelled())
 
     def truncate(self, item_id: str, heard_ms: float) -> None:
