@@ -254,6 +254,7 @@ async def crowd(site: Site) -> float:
     seen = await asyncio.gather(*(knock() for _ in range(30)))
     assert seen.count("error") == 30 - (_SLOTS - 1), seen
     began = time.monotonic()
+    await wait_until(lambda: len(site.admission.slots) < _SLOTS)
     await site.recover()
     return began
 
