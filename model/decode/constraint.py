@@ -124,7 +124,7 @@ class GrammarConstraint:
                 if self._matcher.finished:
                     break  # what follows the end is dropped
                 self._value_length = 0 if self._matcher.forced else self._value_length + 1
-                self._matcher.consume(token)
+                self._consume(self._matcher, token)
         forced = self._take_forced()
         if forced:
             self._value_length = 0
@@ -157,15 +157,19 @@ class GrammarConstraint:
                 mask_logits(logits, allowed)
                 token = sampler.sample(logits)
             if token is not None:
-                self._matcher.consume(token)
+                self._consume(self._matcher, token)
         return token
 
     def _take_forced(self) -> tuple[int, ...]:
         taken: list[int] = []
         while self._matcher is not None and self._matcher.forced and len(taken) < _MAX_FORCED:
             taken.append(self._matcher.forced[0])
-            self._matcher.consume(taken[-1])
+            self._consume(self._matcher, taken[-1])
         return tuple(taken)
+
+    def _consume(self, matcher: GrammarMatcher, token: int) -> None:
+        """Follow the grammar by one token."""
+        matcher.consume(token)
 
 
 class OpeningConstraint(GrammarConstraint):
@@ -187,27 +191,13 @@ class OpeningConstraint(GrammarConstraint):
         """Follow the grammar to its end; returns what it forces next."""
         for token in tokens:
             if self._matcher is not None:
-                self._matcher.consume(token)
-                self._leave()
+                self._consume(self._matcher, token)
         return self._take_forced()
 
-    def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
-        """Commit the next token of a block that is being denoised."""
-        token = super().advance(token, logits, sampler)
-        self._leave()
-        return token
-
-    def _take_forced(self) -> tuple[int, ...]:
-        taken: list[int] = []
-        while self._matcher is not None and self._matcher.forced and len(taken) < _MAX_FORCED:
-            taken.append(self._matcher.forced[0])
-            self._matcher.consume(taken[-1])
-            self._leave()
-        return tuple(taken)
-
-    def _leave(self) -> None:
-        """Forget the grammar once its text is complete."""
-        if self._matcher is not None and self._matcher.is_end(self._matcher.allowed()):
+    def _consume(self, matcher: GrammarMatcher, token: int) -> None:
+        """Follow the grammar by one token, and forget it once its text is complete."""
+        super()._consume(matcher, token)
+        if matcher.is_end(matcher.allowed()):
             self._matcher = None
 
 
