@@ -300,3 +300,34 @@ class LanguageModel(Protocol):
         """An independent language model that has read what this one has. Its requests do not cancel those of this
         one."""
         ...
+
+
+class LanguageModelWrapper:
+    """What a `LanguageModel` in front of another one passes on. Subclasses define `reply`, `prepare` and `fork`."""
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        self._model = language_model
+
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        """See `LanguageModel`."""
+        self._model.check_tools(tools)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """See `LanguageModel`."""
+        self._model.check_grammar(grammar)
+
+    def limit_context(self, truncation: Truncation) -> None:
+        """See `LanguageModel`."""
+        self._model.limit_context(truncation)
+
+    async def turn_completion(self, text: str) -> float | None:
+        """See `LanguageModel`."""
+        return await self._model.turn_completion(text)
+
+    def pause(self, seconds: float) -> None:
+        """See `LanguageModel`."""
+        self._model.pause(seconds)
+
+    def cancel(self) -> None:
+        """See `LanguageModel`."""
+        self._model.cancel()

@@ -17,6 +17,7 @@ from voice.language_model import (
     Effort,
     Grammar,
     LanguageModel,
+    LanguageModelWrapper,
     Message,
     OfferedTools,
     Progress,
@@ -24,7 +25,6 @@ from voice.language_model import (
     SourcedProgress,
     Tool,
     ToolChoice,
-    Truncation,
 )
 
 _log = logging.getLogger("rejoinder.server")
@@ -80,7 +80,7 @@ class _Search:
     matches: Sequence[Match] = ()
 
 
-class GroundedLanguageModel:
+class GroundedLanguageModel(LanguageModelWrapper):
     """A `LanguageModel` that answers from documents where they have something to say.
 
     Args:
@@ -94,7 +94,8 @@ class GroundedLanguageModel:
         documents: Documents | None,
         enabled: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._model, self._documents, self._enabled = language_model, documents, enabled
+        super().__init__(language_model)
+        self._documents, self._enabled = documents, enabled
         self._last_search = _Search()
         self._grounding = Grounding()
         self._preparing: asyncio.Task[None] | None = None
@@ -178,30 +179,10 @@ class GroundedLanguageModel:
         )
         return self._grounding
 
-    def check_tools(self, tools: Sequence[Tool]) -> None:
-        """See `LanguageModel`."""
-        self._model.check_tools(tools)
-
-    def check_grammar(self, grammar: Grammar) -> None:
-        """See `LanguageModel`."""
-        self._model.check_grammar(grammar)
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """See `LanguageModel`."""
-        self._model.limit_context(truncation)
-
-    async def turn_completion(self, text: str) -> float | None:
-        """See `LanguageModel`."""
-        return await self._model.turn_completion(text)
-
-    def pause(self, seconds: float) -> None:
-        """See `LanguageModel`."""
-        self._model.pause(seconds)
-
     def cancel(self) -> None:
         """See `LanguageModel`."""
         self._stop_preparing()
-        self._model.cancel()
+        super().cancel()
 
     def fork(self) -> LanguageModel:
         """See `LanguageModel`. Responses outside the conversation use no documents."""

@@ -29,13 +29,13 @@ from voice.language_model import (
     Effort,
     Grammar,
     LanguageModel,
+    LanguageModelWrapper,
     Message,
     OfferedTools,
     Progress,
     RemoteRequest,
     Tool,
     ToolChoice,
-    Truncation,
 )
 
 _log = logging.getLogger("rejoinder.server")
@@ -128,11 +128,13 @@ class RemoteLLM:
         await self.endpoint.close()
 
 
-class RemoteLanguageModel:
-    """A `LanguageModel`: the bigger one, with a local one as the fallback."""
+class RemoteLanguageModel(LanguageModelWrapper):
+    """A `LanguageModel`: the bigger one, in front of a local one that is the fallback. `limit_context` is for the local
+    one; the bigger one gets all messages, as it has a limit of its own."""
 
     def __init__(self, remote: RemoteLLM, local: LanguageModel) -> None:
-        self._remote, self._local = remote, local
+        super().__init__(local)
+        self._remote = remote
         self._newest = 0  # number of the newest request; others are cancelled
 
     async def reply(
@@ -172,7 +174,7 @@ class RemoteLanguageModel:
                     yield progress
             if has_begun or request.status not in ("slow", "failed"):
                 return
-        local = self._local.reply(
+        local = self._model.reply(
             messages,
             max_tokens=max_tokens,
             deadline=deadline,
@@ -261,36 +263,16 @@ class RemoteLanguageModel:
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
     ) -> None:
         """See `LanguageModel`. Only the local model reads ahead."""
-        self._local.prepare(messages, tools=tools, tool_choice=tool_choice)
-
-    def check_tools(self, tools: Sequence[Tool]) -> None:
-        """See `LanguageModel`."""
-        self._local.check_tools(tools)
-
-    def check_grammar(self, grammar: Grammar) -> None:
-        """See `LanguageModel`."""
-        self._local.check_grammar(grammar)
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """See `LanguageModel`. The bigger model gets all messages: it has a limit of its own."""
-        self._local.limit_context(truncation)
-
-    async def turn_completion(self, text: str) -> float | None:
-        """See `LanguageModel`."""
-        return await self._local.turn_completion(text)
-
-    def pause(self, seconds: float) -> None:
-        """See `LanguageModel`."""
-        self._local.pause(seconds)
+        self._model.prepare(messages, tools=tools, tool_choice=tool_choice)
 
     def cancel(self) -> None:
         """See `LanguageModel`."""
         self._newest += 1
-        self._local.cancel()
+        super().cancel()
 
     def fork(self) -> LanguageModel:
         """See `LanguageModel`."""
-        return RemoteLanguageModel(self._remote, self._local.fork())
+        return RemoteLanguageModel(self._remote, self._model.fork())
 
 
 def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[RemoteToolCall, ...]:

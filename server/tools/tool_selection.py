@@ -17,13 +17,13 @@ from voice.language_model import (
     Effort,
     Grammar,
     LanguageModel,
+    LanguageModelWrapper,
     Message,
     OfferedTools,
     Progress,
     RemoteRequest,
     Tool,
     ToolChoice,
-    Truncation,
 )
 
 MAX_TOOLS = 10
@@ -122,11 +122,12 @@ def _names(tools: Sequence[Tool]) -> list[str]:
     return [tool.name for tool in tools]
 
 
-class SelectingLanguageModel:
+class SelectingLanguageModel(LanguageModelWrapper):
     """A `LanguageModel` whose prompts have few tools. A required function is always among them."""
 
     def __init__(self, language_model: LanguageModel) -> None:
-        self._model, self._selection = language_model, ToolSelection()
+        super().__init__(language_model)
+        self._selection = ToolSelection()
 
     def reply(
         self,
@@ -162,30 +163,6 @@ class SelectingLanguageModel:
 
     def _select(self, tools: Sequence[Tool], tool_choice: ToolChoice, messages: Sequence[Message]) -> Sequence[Tool]:
         return self._selection.select(tools, messages) if tool_choice == "auto" else tools
-
-    def check_tools(self, tools: Sequence[Tool]) -> None:
-        """See `LanguageModel`."""
-        self._model.check_tools(tools)
-
-    def check_grammar(self, grammar: Grammar) -> None:
-        """See `LanguageModel`."""
-        self._model.check_grammar(grammar)
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """See `LanguageModel`."""
-        self._model.limit_context(truncation)
-
-    async def turn_completion(self, text: str) -> float | None:
-        """See `LanguageModel`."""
-        return await self._model.turn_completion(text)
-
-    def pause(self, seconds: float) -> None:
-        """See `LanguageModel`."""
-        self._model.pause(seconds)
-
-    def cancel(self) -> None:
-        """See `LanguageModel`."""
-        self._model.cancel()
 
     def fork(self) -> LanguageModel:
         """See `LanguageModel`."""
