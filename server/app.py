@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket as sockets
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.operations.headers import SecurityHeaders
@@ -33,6 +36,8 @@ from server.tools.server_tools import ServerTools
 from server.tools.tool_selection import SelectingLanguageModel
 from voice.instructions import INSTRUCTIONS
 from voice.language_model import Message
+
+_log = logging.getLogger("rejoinder.server")
 
 
 def build_app(
@@ -72,7 +77,8 @@ def build_app(
         async with AsyncExitStack() as stack:
             if context.tools is not None:
                 await stack.enter_async_context(context.tools.running())
-                read_ahead(context, context.tools)
+            if context.engine is not None:
+                await read_ahead(context.engine, context.tools)
             if audiosocket is not None:
                 await stack.enter_async_context(audiosocket_server(audiosocket, telephony))
             if context.remote_llm is not None:
@@ -97,8 +103,14 @@ def build_app(
     )
 
 
-def read_ahead(context: ServerContext, tools: ServerTools) -> None:
-    """Read the default instructions and the tools, whose text all conversations share, before anybody connects."""
-    messages = [Message("system", INSTRUCTIONS)]
-    declarations = [tool.declaration for tool in tools.registry]
-    SelectingLanguageModel(context.new_language_model()).prepare(messages, tools=declarations)
+async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:
+    """Read the default instructions, alone and with the server's tools, before anybody connects. Conversations share
+    what was read, and the first ones would otherwise have to wait for it."""
+    messages = [Message("system", INSTRUCTIONS), Message("user", "Hello.")]
+    declarations = [] if tools is None else [tool.declaration for tool in tools.registry]
+    for offered in [[], declarations] if declarations else [[]]:
+        try:
+            async for _ in SelectingLanguageModel(Conversation(engine)).reply(messages, max_tokens=1, tools=offered):
+                pass
+        except (ValueError, RuntimeError) as error:
+            _log.warning("the instructions could not be read before the first conversation: %s", error)

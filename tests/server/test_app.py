@@ -8,8 +8,12 @@ from pathlib import Path
 
 import httpx
 
+from model.checkpoint.chat_template import TextMessage
+from model.engine.engine import Engine
+from model.engine.prefix_cache import PrefixCache
 from tests.real_time import HANG_S
 from tests.server.live_server import serving
+from voice.instructions import INSTRUCTIONS
 from voice.turn_metrics import END_OF_TURN, STAGES
 
 
@@ -24,6 +28,16 @@ async def test_the_page_and_the_health_check_are_served() -> None:
     assert (health.json()["status"], health.json()["model"]) == ("ok", "tiny")
     assert (health.json()["voice"], health.json()["voices"]) == ("fake", ["fake", "other"])
     assert missing.status_code == 404
+
+
+def test_the_default_instructions_are_read_before_anybody_can_connect(tiny_engine: Engine) -> None:
+    tiny_engine.prefix_cache = PrefixCache()
+    with serving(engine=tiny_engine) as address:
+        assert httpx.get(f"http://{address}/healthz", timeout=HANG_S).is_success  # it has started
+        model, cache = tiny_engine.model, tiny_engine.new_cache()
+        ids = model.template.encode([TextMessage("system", INSTRUCTIONS), TextMessage("user", "What is a moon?")])
+        tiny_engine.prefix_cache.fill(cache, ids)
+    assert len(cache.tokens) >= len(model.tokenizer.encode(INSTRUCTIONS))
 
 
 async def test_every_stage_of_a_turn_has_a_label_on_the_page() -> None:
