@@ -85,8 +85,17 @@ class _Response:
         return _Finished(self.prompt, self.tokens, self.features)
 
 
-def invent_questions(model: LoadedModel, seed: int, topics: Sequence[str] = prompts.TOPICS) -> list[tuple[str, str]]:
-    """What people may ask about some topics, as the model imagines it: (kind, question) pairs."""
+def invent_questions(
+    model: LoadedModel,
+    seed: int,
+    topics: Sequence[str] = prompts.TOPICS,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[tuple[str, str]]:
+    """What people may ask about some topics, as the model imagines it: (kind, question) pairs.
+
+    Args:
+        on_progress: called with the number of lists of questions that are finished, and that there will be.
+    """
     draw, kinds = random.Random(seed), ("chat", "list", "numbers")
     requests = [("chat", topic) for topic in topics] + [(draw.choice(kinds[1:]), topic) for topic in topics[::2]]
     asked = [
@@ -94,12 +103,12 @@ def invent_questions(model: LoadedModel, seed: int, topics: Sequence[str] = prom
         for kind, topic in requests
     ]
     generator = _Generator(model, seed, follow_ups=0.0, sampled=1.0, sampling=_INVENTING, max_tokens=_INVENTED_TOKENS)
+    lines: set[tuple[str, str]] = set()
     responses = islice(generator.run(chain(asked, repeat(asked[0]))), len(asked))
-    lines = {
-        (response.prompt.kind, re.sub(r"^[\s\d.)\-*•]+|[\"“”`]", "", line).strip())
-        for response in responses
-        for line in model.tokenizer.decode(response.tokens).split("\n")[:-1]  # the last may be incomplete
-    }
+    for done, response in enumerate(responses, 1):
+        for line in model.tokenizer.decode(response.tokens).split("\n")[:-1]:  # the last may be incomplete
+            lines.add((response.prompt.kind, re.sub(r"^[\s\d.)\-*•]+|[\"“”`]", "", line).strip()))
+        on_progress(done, len(asked))
     return sorted((kind, line) for kind, line in lines if 8 <= len(line) <= 200)
 
 

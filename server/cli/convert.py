@@ -170,20 +170,25 @@ def head_command(
         states = folder / "states"
         states.mkdir(parents=True, exist_ok=True)
         questions_file = states / f"questions-{seed}.json"
-        if not questions_file.exists():
-            _err.print("inventing questions")
-            questions_file.write_text(json.dumps(invent_questions(loaded, seed)), encoding="utf-8")
-        questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
         files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
         with Progress(console=_err) as progress:
-            task = progress.add_task("generating responses", total=len(files))
+            if not questions_file.exists():
+                task = progress.add_task("inventing questions", total=None)
+                invented = invent_questions(
+                    loaded, seed, on_progress=lambda done, lists: progress.update(task, completed=done, total=lists)
+                )
+                questions_file.write_text(json.dumps(invented), encoding="utf-8")
+            questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
+            responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
             for number, file in enumerate(files):
+                before = number * _SHARD_TOKENS
                 if not file.exists():
                     generate_shard(
                         loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
                         questions=questions, skip=lambda text: _words(text) in asked,
+                        on_progress=lambda done, before=before: progress.update(responses, completed=before + done),
                     )  # fmt: skip
-                progress.update(task, completed=number + 1)
+                progress.update(responses, completed=before + _SHARD_TOKENS)
             training = HeadTraining(
                 [load_shard(file, base) for file in files],
                 loaded.decoder.embedding,
