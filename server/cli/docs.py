@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ docs_app = typer.Typer(
 )
 
 _out, _err = Console(), Console(stderr=True)
+
+_NICENESS = 10
+"""How far documents that are read stand back behind a server on the same machine, in which people speak."""
 
 NameArgument = Annotated[str, typer.Argument(help="A name from `rejoinder docs list`, or the folder.")]
 
@@ -106,6 +110,7 @@ def _embedder() -> Embedder:
 def _update(library: Library, names: list[str]) -> None:
     if not names:
         raise UserError("there are no documents: `rejoinder docs add FOLDER` reads some")
+    os.nice(_NICENESS)
     embedder = _embedder()
     for name in names:
         with _err.status(f"Reading {name}…") as status:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from server.cli.main import app as cli
 from tests.server.documents.sample_documents import HOUSE
+
+
+@pytest.fixture(autouse=True)
+def niceness(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """By how much the priority was lowered. These tests keep theirs."""
+    lowered = list[int]()
+    monkeypatch.setattr(os, "nice", lowered.append)
+    return lowered
 
 
 def docs(data: Path, *arguments: str) -> tuple[int, str]:
@@ -18,13 +28,14 @@ def docs(data: Path, *arguments: str) -> tuple[int, str]:
     return done.exit_code, " ".join(done.output.split())
 
 
-def test_a_folder_is_added_searched_updated_listed_and_removed(tmp_path: Path) -> None:
+def test_a_folder_is_added_searched_updated_listed_and_removed(tmp_path: Path, niceness: list[int]) -> None:
     data, folder = tmp_path / "data", tmp_path / "house"
     folder.mkdir()
     (folder / "house.md").write_text(HOUSE)
     (folder / "broken.pdf").write_bytes(b"%PDF")
     code, output = docs(data, "add", str(folder))
     assert code == 0 and "house: 1 added. It has 1 files with 3 passages." in output
+    assert niceness == [10]
     assert "house: broken.pdf was not read: it is damaged" in output
     code, output = docs(data, "search", "Which lever starts the heating?")
     assert code == 0
