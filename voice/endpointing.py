@@ -56,6 +56,9 @@ _HESITATION = re.compile(
 )
 """How a user ends who is still thinking. "well" and "like" also end sentences, unless they are set apart."""
 
+_FILLER = re.compile(r"\w\W+(?:um|uh|er|erm|uhm)\?$")
+"""A filler at the end of what the recognizer takes for a question, as it begins like one ("Could you, um?")."""
+
 _QUESTION_WORDS = frozenset(
     "who what when where why which whose how is are was were am do does did can could will would should shall may "
     "might have has had".split()
@@ -177,7 +180,15 @@ def _is_whole_question(text: str) -> bool:
     """Whether a question mark follows a word that can end a question. A misheard word makes such a text look incomplete
     to the language model ("What should I bring to a paper?"), but what is missing is not still to come."""
     words = _words(text)
-    return bool(words) and text.rstrip().rstrip("\"')").endswith("?") and words[-1] not in _UNFINISHED
+    if not words or words[-1] in _UNFINISHED or _hesitates(text):
+        return False
+    return text.rstrip().rstrip("\"')").endswith("?")
+
+
+def _hesitates(text: str) -> bool:
+    """Whether the last word shows that the user is still thinking."""
+    stripped = text.lower().rstrip().rstrip("\"')")
+    return bool(_FILLER.search(stripped) or _HESITATION.search(stripped.rstrip(".,…-–—")))
 
 
 def _is_statement(text: str) -> bool:
@@ -227,7 +238,7 @@ def _text_log_odds(text: str, answers_question: bool = False) -> float:
     if not words:
         return 0.0
     last, stripped = words[-1], text.rstrip().rstrip("\"')")
-    if _HESITATION.search(stripped.lower().rstrip(".,…-–—")):
+    if _hesitates(text):
         return -4.0
     odds = 0.0
     if stripped.endswith(("...", "…", "-", "–", "—")):

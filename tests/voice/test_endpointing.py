@@ -20,7 +20,14 @@ def wait_ms(text: str, timing: Timing = TIMING, **evidence: Any) -> int:
 
 @pytest.mark.parametrize(
     "text",
-    ["What time is it?", "Where is the station?", "Who are you waiting for?", "What is it like?", "Did it go well?"],
+    [
+        "What time is it?",
+        "Where is the station?",
+        "Who are you waiting for?",
+        "What is it like?",
+        "Did it go well?",
+        "Huh?",
+    ],
 )
 def test_a_short_question_gets_a_short_wait(text: str) -> None:
     assert wait_ms(text) < 350
@@ -31,6 +38,8 @@ def test_a_short_question_gets_a_short_wait(text: str) -> None:
     [
         "I went to the",
         "Tell me about um",
+        "Could you, um?",
+        "What is the, uh?",
         "And then,",
         "I think that we should...",
         "Because it was raining",
