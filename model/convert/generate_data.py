@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from model.convert import prompts as prompt_texts
 from model.convert.batch_generation import Prompt, generate
 from model.convert.corpus import Corpus, TrainingText, is_looping
 from model.convert.corpus_state import CorpusState
+from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, notes_outputs, tool_conversation
 from model.engine.loader import LoadedModel
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -34,6 +36,12 @@ _MAX_RESPONSE_TOKENS = {"json": 128, "tool": 96, "list": 128}
 
 _MAX_SAME_RESPONSE = 3
 """A response that was given more often than this ("I'm sorry, …") teaches nothing more."""
+
+
+_SHARES = {
+    "chat": 0.44, "list": 0.15, "numbers": 0.11, "json": 0.1, "tool": 0.07, "no_tool": 0.03, "result": 0.03,
+    "passage": 0.07,
+}  # fmt: skip
 
 
 class GenerationStopped(Exception):
@@ -60,9 +68,7 @@ class CorpusConfig:
     sampled_share: float = 0.3
     instructions: tuple[str, ...] = ()
     own_conversations: Path | None = None
-    shares: dict[str, float] = field(
-        default_factory=lambda: {"chat": 0.44, "list": 0.16, "numbers": 0.12, "json": 0.1, "tool": 0.1, "passage": 0.08}
-    )
+    shares: dict[str, float] = field(default_factory=lambda: dict(_SHARES))
 
 
 @dataclass(frozen=True)
@@ -180,13 +186,34 @@ class _CorpusGenerator:
         return [self._new_conversation("json", message) for message in messages if self._is_new(message)]
 
     def _invent_tool(self, topics: Sequence[str]) -> list[_Conversation]:
-        tool_sets = [self._state.random.choice(prompt_texts.TOOL_SETS) for _ in topics]
-        requests = [prompt_texts.TOOL_REQUESTS.format(does=self._state.random.choice(tools)[0]) for tools in tool_sets]
-        lists = self._ask_model(requests, "inventing tool")
+        sets = [self._state.random.choice(TOOL_SETS) for _ in topics]
+        return self._invent_requests("tool", [(one, one) for one in sets])
+
+    def _invent_no_tool(self, topics: Sequence[str]) -> list[_Conversation]:
+        pairs = [tuple(self._state.random.sample(TOOL_SETS, 2)) for _ in topics[: len(topics) // 2]]
+        invented = self._invent_requests("no_tool", [(declared, other) for declared, other in pairs])
+        return invented + self._from_patterns("no_tool", topics[len(topics) // 2 :])
+
+    def _invent_result(self, topics: Sequence[str]) -> list[_Conversation]:
+        return self._from_patterns("result", topics)
+
+    def _invent_requests(self, kind: str, sets: Sequence[tuple[ToolSet, ToolSet]]) -> list[_Conversation]:
+        """Requests for what a tool of the second set does, to assistants that have the first."""
+        does = [self._state.random.choice(asked.tools).does for _, asked in sets]
+        lists = self._ask_model([prompt_texts.TOOL_REQUESTS.format(does=one) for one in does], f"inventing {kind}")
         return [
-            self._new_conversation("tool", line, tuple(tool for _, tool in tools))
-            for tools, text in zip(tool_sets, lists, strict=True)
+            self._new_conversation(kind, line, declared.declarations)
+            for (declared, _), text in zip(sets, lists, strict=True)
             for line in self._new_lines(text)[:4]
+        ]
+
+    def _from_patterns(self, kind: str, topics: Sequence[str]) -> list[_Conversation]:
+        """As many conversations with tools as there are topics, without those that were made before."""
+        made = [tool_conversation(kind, self._state.random) for _ in topics]
+        return [
+            self._new_conversation(kind, messages[0].content, tools, messages[1:])
+            for messages, tools in made
+            if self._is_new(" ".join(message.content for message in messages))
         ]
 
     def _invent_passage(self, topics: Sequence[str]) -> list[_Conversation]:
@@ -200,11 +227,15 @@ class _CorpusGenerator:
             for line in self._new_lines(text)
         ]
 
-    def _new_conversation(self, kind: str, message: str, tools: tuple[dict[str, Any], ...] = ()) -> _Conversation:
+    def _new_conversation(
+        self, kind: str, message: str, tools: tuple[dict[str, Any], ...] = (), more: tuple[TextMessage, ...] = ()
+    ) -> _Conversation:
+        """A conversation up to its response. `more` follows the user's message."""
         system_prompt = self._state.random.choice(self._system_prompts())
         if kind in ("json", "list") and self._state.random.random() < 0.5:
             system_prompt = "You are a helpful assistant."
-        return _Conversation(kind, (TextMessage("system", system_prompt), TextMessage("user", message)), tools)
+        messages = (TextMessage("system", system_prompt), TextMessage("user", message), *more)
+        return _Conversation(kind, messages, tools)
 
     def _ask_model(self, requests: Sequence[str], activity: str, max_tokens: int = 140) -> list[str]:
         """The base model's sampled responses to plain requests."""
@@ -242,6 +273,8 @@ class _CorpusGenerator:
             self._state.response_counts[tuple(response)] += 1
             if is_looping(response):
                 self._state.num_looping += 1
+                continue
+            if conversation.kind in ("no_tool", "result") and looks_like_call(model.tokenizer.decode(response)):
                 continue
             if len(response) < 4 or self._state.response_counts[tuple(response)] > _MAX_SAME_RESPONSE:
                 continue
@@ -288,7 +321,14 @@ class _CorpusGenerator:
         return empty[: stops[0]] if stops else None
 
     def _encoded(self, conversation: _Conversation) -> tuple[int, ...]:
-        return tuple(self._model.template.encode(list(conversation.messages), tools=conversation.tools))
+        noted = conversation.kind == "result" and self._noted
+        messages = as_read(conversation.messages, noted=noted)
+        return tuple(self._model.template.encode(messages, tools=conversation.tools))
+
+    @cached_property
+    def _noted(self) -> bool:
+        """Whether conversations with this model have outputs as notes."""
+        return notes_outputs(self._model)
 
     def _generate(self, prompts: Sequence[Prompt], activity: str) -> list[list[int]]:
         self._state.num_batches += 1

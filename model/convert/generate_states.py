@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from model.checkpoint.chat_template import TextMessage
 from model.convert import prompts
 from model.convert.corpus import KINDS, is_looping
 from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
+from model.convert.tool_prompts import as_read, looks_like_call, notes_outputs
 from model.decode.sampling import Sampling, probabilities
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
@@ -131,12 +133,18 @@ def generate_shard(
         questions: what `invent_questions` returned.
         skip: whether a user message must not be asked, because the evaluation asks it.
     """
-    new_prompts = (one for one in spoken_prompts(seed, instructions, questions) if not skip(one.messages[-1].content))
+    new_prompts = (
+        one
+        for one in spoken_prompts(seed, instructions, questions)
+        if not any(message.role == "user" and skip(message.content) for message in one.messages)
+    )
     kept: list[_Finished] = []
     seen: dict[tuple[int, ...], int] = {}
     count = 0
     for response in _Generator(model, seed).run(new_prompts):
         key = tuple(response.tokens)
+        if response.prompt.kind in ("no_tool", "result") and looks_like_call(model.tokenizer.decode(key)):
+            continue
         seen[key] = seen.get(key, 0) + 1
         if len(key) > 3 and seen[key] <= 3 and not is_looping(key):
             kept.append(response)
@@ -205,8 +213,14 @@ class _Generator:
                     active[n] = self._start(self._next_prompt(response, prompts))
                     yield response.finished()
 
+    @cached_property
+    def _noted(self) -> bool:
+        """Whether conversations with this model have outputs as notes."""
+        return notes_outputs(self._model)
+
     def _start(self, prompt: SpokenPrompt) -> _Response:
-        ids = self._model.template.encode(list(prompt.messages), tools=prompt.tools)
+        noted = prompt.kind == "result" and self._noted
+        ids = self._model.template.encode(as_read(prompt.messages, noted=noted), tools=prompt.tools)
         key = (prompt.messages[0].content, *(tool["function"]["name"] for tool in prompt.tools))
         if key not in self._instructions:
             self._instructions[key] = self._model.decoder.new_cache()
@@ -220,7 +234,7 @@ class _Generator:
     def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt:
         ended = response.tokens[-1] in self._model.stop_tokens
         first = len(response.prompt.messages) == 2
-        if ended and first and response.prompt.kind != "tool" and self._draw.random() < self._follow_ups:
+        if ended and first and not response.prompt.tools and self._draw.random() < self._follow_ups:
             text = self._model.tokenizer.decode(response.tokens[:-1])
             return follow_up(response.prompt, text, self._draw)
         return next(prompts)

@@ -1,11 +1,10 @@
-"""The prompts with which the base model generates training text: system prompts, topics, requests and tools.
+"""The prompts with which the base model generates training text: system prompts, topics and requests.
 
-The evaluation (`evaluation.json`) has different prompts, tools and JSON forms.
+Conversations with tools are in `tool_prompts.py`. The evaluation (`evaluation.json`) has different prompts and JSON
+forms.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 PERSONAS = (
     "You are a friendly voice assistant. Answer in one or two short sentences of plain spoken English.",
@@ -67,38 +66,3 @@ JSON_TURNS = (
     "Give me a JSON configuration for an app about {topic}, with nested settings for display, sound and account.",
     "Make a JSON list of four steps to do with {topic}; each step has a number, a title and minutes.",
 )
-
-
-def _tool(name: str, does: str, /, **parameters: str) -> tuple[str, dict[str, Any]]:
-    properties = {key: {"type": kind} for key, kind in parameters.items()}
-    function = {
-        "name": name,
-        "description": does[0].upper() + does[1:] + ".",
-        "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]},
-    }
-    return does, {"type": "function", "function": function}
-
-
-TOOLS = (
-    _tool("get_weather", "tell the weather in a place on a day", place="string", day="string"),
-    _tool("set_timer", "set a timer for some minutes", minutes="number", label="string"),
-    _tool("add_reminder", "remember something at a date and a time", text="string", date="string", time="string"),
-    _tool("play_music", "play a song, an artist or a kind of music", query="string", room="string"),
-    _tool("switch_light", "switch a light in a room on or off", room="string", state="string", brightness="integer"),
-    _tool("send_message", "send a text message to a person", recipient="string", text="string"),
-    _tool("book_table", "book a table in a restaurant", restaurant="string", people="integer", time="string"),
-    _tool("convert_units", "convert an amount from one unit to another", amount="number", unit="string", to="string"),
-    _tool("find_route", "find the way to a place", destination="string", by="string"),
-    _tool("order_item", "order something from a shop", item="string", quantity="integer", address="string"),
-    _tool("search_contacts", "look up a phone number or an address", name="string", field="string"),
-    _tool(
-        "create_event", "put an event into the calendar", title="string", date="string", start="string", hours="number"
-    ),
-)
-"""Tools: what each one does, and its declaration."""
-
-TOOL_SETS = tuple(
-    tuple(TOOLS[(start + step) % len(TOOLS)] for step in range(size))
-    for start, size in enumerate((1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3))
-)
-"""The sets of tools that an assistant has."""

@@ -1,5 +1,5 @@
-"""Conversations for a model to respond to: the user's side, from patterns, topics and tools, and from questions that
-the model has invented.
+"""Conversations for a model to respond to: the user's side, from patterns and topics, and from questions that the model
+has invented. Those with tools come from `tool_prompts.py`.
 
 `generate_data.py` asks the model for passages and follow-ups as well. Patterns cost nothing, and are varied enough for
 a draft head. The evaluation has different prompts.
@@ -17,10 +17,14 @@ from typing import Any
 from model.checkpoint.chat_template import TextMessage
 from model.convert import prompts
 from model.convert.spoken_templates import spoken_sentences
+from model.convert.tool_prompts import TOOL_KINDS, tool_conversation
 
 _PATTERNS = tomllib.loads(Path(__file__).with_name("spoken_prompts.toml").read_text(encoding="utf-8"))
 
-_SHARES = {"chat": 0.46, "sentence": 0.12, "list": 0.1, "numbers": 0.08, "json": 0.12, "tool": 0.12}
+_SHARES = {
+    "chat": 0.45, "sentence": 0.12, "list": 0.1, "numbers": 0.08, "json": 0.12, "tool": 0.07, "no_tool": 0.03,
+    "result": 0.03,
+}  # fmt: skip
 """Relative frequency of each kind of prompt. `sentence` is everyday requests, most of which an assistant declines."""
 
 _INVENTED_SHARE = 0.45
@@ -37,7 +41,7 @@ class SpokenPrompt:
 
     Attributes:
         kind: one of `corpus.KINDS`.
-        messages: instructions first.
+        messages: instructions first. The last one is the user's, or what a call returned.
         tools: functions that may be called, in the chat template's form.
     """
 
@@ -64,6 +68,7 @@ def spoken_prompts(seed: int, instructions: str, invented: Sequence[tuple[str, s
         system = _PLAIN_INSTRUCTIONS if draw.random() < _PLAIN_SHARE else system
         topic = draw.choice(prompts.TOPICS)
         tools: tuple[dict[str, Any], ...] = ()
+        messages: tuple[TextMessage, ...] = ()
         if invented and draw.random() < _INVENTED_SHARE:
             kind, text = draw.choice(invented)
         elif kind == "sentence":
@@ -72,13 +77,11 @@ def spoken_prompts(seed: int, instructions: str, invented: Sequence[tuple[str, s
         elif kind == "json":
             forms = [*prompts.JSON_TURNS, *_PATTERNS["json"]]
             text, system = draw.choice(forms).format(topic=topic), draw.choice(_JSON_INSTRUCTIONS)
-        elif kind == "tool":
-            tools = tuple(tool for _, tool in draw.choice(prompts.TOOL_SETS))
-            name = draw.choice(tools)["function"]["name"]
-            text = _fill(draw.choice(_PATTERNS["tools"][name]), draw)
+        elif kind in TOOL_KINDS:
+            messages, tools = tool_conversation(kind, draw)
         else:
             text = draw.choice(_PATTERNS[kind]).format(topic=topic)
-        yield SpokenPrompt(kind, (TextMessage("system", system), TextMessage("user", text)), tools)
+        yield SpokenPrompt(kind, (TextMessage("system", system), *(messages or (TextMessage("user", text),))), tools)
 
 
 def follow_up(prompt: SpokenPrompt, response: str, draw: random.Random) -> SpokenPrompt:
@@ -86,7 +89,3 @@ def follow_up(prompt: SpokenPrompt, response: str, draw: random.Random) -> Spoke
     text = draw.choice(_PATTERNS["follow_up"]).format(topic=draw.choice(prompts.TOPICS))
     messages = (*prompt.messages, TextMessage("assistant", response), TextMessage("user", text))
     return SpokenPrompt(prompt.kind, messages, prompt.tools)
-
-
-def _fill(pattern: str, draw: random.Random) -> str:
-    return pattern.format_map({name: draw.choice(words) for name, words in _PATTERNS["words"].items()})

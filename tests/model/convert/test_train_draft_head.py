@@ -15,8 +15,8 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.convert.evaluate import evaluation_prompts
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
-from model.convert.prompts import TOOLS
 from model.convert.spoken_prompts import follow_up, spoken_prompts
+from model.convert.tool_prompts import TOOL_KINDS, TOOL_SETS
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, choose_vocabulary
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.nn.draft_head import load_draft_head
@@ -84,16 +84,16 @@ def test_a_head_learns_what_it_is_trained_on(
 
 def test_prompts_are_varied_and_never_those_of_the_evaluation() -> None:
     made = list(islice(spoken_prompts(1, "own instructions", [("chat", "Why is invented?")]), 3000))
-    assert {prompt.kind for prompt in made} == {"chat", "list", "numbers", "json", "tool"}
-    texts = {prompt.messages[-1].content for prompt in made}
-    assert len(texts) > 1000 and "Why is invented?" in texts and not any("{" in text for text in texts)
-    assert all(bool(prompt.tools) == (prompt.kind == "tool") for prompt in made)
+    assert {prompt.kind for prompt in made} == {"chat", "list", "numbers", "json", *TOOL_KINDS}
+    asked = {message.content for prompt in made for message in prompt.messages if message.role == "user"}
+    assert len(asked) > 1000 and "Why is invented?" in asked and not any("{" in text for text in asked)
+    assert all(bool(prompt.tools) == (prompt.kind in TOOL_KINDS) for prompt in made)
     assert {tool["function"]["name"] for prompt in made for tool in prompt.tools} == {
-        tool["function"]["name"] for _, tool in TOOLS
+        tool.name for each in TOOL_SETS for tool in each.tools
     }
     own = sum(prompt.messages[0].content == "own instructions" for prompt in made) / len(made)
     assert 0.3 < own < 0.6
-    assert not texts & {prompt.text for prompt in evaluation_prompts()}
+    assert not asked & {prompt.text for prompt in evaluation_prompts()}
     assert list(islice(spoken_prompts(1, "own instructions", [("chat", "Why is invented?")]), 3000)) == made
     longer = follow_up(made[0], "Because.", random.Random(1))
     assert [message.role for message in longer.messages] == ["system", "user", "assistant", "user"]
