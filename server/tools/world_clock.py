@@ -1,4 +1,4 @@
-"""The built-in tool for the time and the date, here and elsewhere."""
+"""The built-in tool for the time and the date, here and elsewhere, and for what a time here is elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from server.tools.when import clock_times, named_day, plain_words
 
 _MORE_PLACES = {
     "America/New_York": "new york city|nyc|washington|washington dc|boston|philadelphia|miami|atlanta|orlando|"
@@ -87,6 +88,16 @@ _HERE = r"(right |the )?(now|today|here|time|date|day|current|currently|local)( 
 """What small models write for the place if the user named none."""
 
 
+_ABOUT_ANOTHER_TIME = (
+    r"\bwhat time (?:(?:is|would|will) )?(?:that|this|\d|noon|midnight)|"
+    r"\bwhat (?:is |s )?(?:that|this|\d+(?: |:\d\d)|noon|midnight)|\bwhen it (?:is|s)\b"
+)
+"""In plain words, what people say who ask for another time than now: "what time is that", "when it is noon here"."""
+
+_LAST_AFTERNOON_HOUR = 6
+"""Until this hour a time without a half of the day is one of the afternoon."""
+
+
 class UnknownPlace(ValueError):
     """No time zone is known for this place."""
 
@@ -125,20 +136,35 @@ def spoken_date(moment: datetime) -> str:
     return f"{moment:%A, %B} {moment.day}"
 
 
+def another_time(said: str, now: datetime) -> datetime | None:
+    """The time here that the user wants to know elsewhere; None if they ask for the time now."""
+    plain = plain_words(said)
+    times = clock_times(plain)
+    if len(times) != 1 or not re.search(_ABOUT_ANOTHER_TIME, plain):
+        return None
+    hour, minute, certain = times[0]
+    hour += 12 if not certain and 1 <= hour <= _LAST_AFTERNOON_HOUR else 0
+    return (named_day(plain, now) or now).replace(hour=hour, minute=minute, second=0, microsecond=0)
+
+
 def clock_tools(now: Callable[[], datetime]) -> list[ServerTool]:
     """The tool, on a clock that returns the time here with its zone."""
 
     @tool(read_only=True, said=_ABOUT_TIME)
     def get_time(caller: Caller, place: str = "") -> Spoken:
-        """Tell the time and date now, here or in another city or country."""
-        place = caller.named(place)
+        """Tell the time and date, here or in another city or country."""
+        place, here = caller.named(place), another_time(caller.said, now())
         if place and not re.fullmatch(_HERE, place, re.IGNORECASE):
             try:
-                moment, where = now().astimezone(zone_of(place)), f" in {place}"
+                moment, where = (here or now()).astimezone(zone_of(place)), f" in {place}"
             except UnknownPlace:
                 return Spoken(f"I don't know the time zone of {place}.")
         else:
             moment, where = now(), ""
+        if where and here is not None:
+            day = "" if moment.date() == here.date() else f" on {moment:%A}"
+            answer = f"{spoken_time(here)} here is {spoken_time(moment)}{day}{where}."
+            return Spoken(answer[0].upper() + answer[1:])
         return Spoken(f"It is {spoken_time(moment)} on {spoken_date(moment)}, {moment.year}{where}.")
 
     return [function_tool(get_time)]

@@ -37,3 +37,19 @@ async def test_the_time_is_said_here_and_elsewhere() -> None:
     assert there.speech == "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."
     for invented in ("your city", "today"):
         assert await get_time.run({"place": invented}, Caller("me", "What time is it today?")) == here
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("What time is 3:30 PM in Tokyo?", "3:30 PM here is 12:30 AM on Monday in Tokyo."),
+        ('{"day": "today", "at": "15:30"}. What time is that in Tokyo?', "3:30 PM here is 12:30 AM on Monday in Tokyo."),
+        ("What time is it in Tokyo when it's noon here?", "Noon here is 9:00 PM in Tokyo."),
+        ("It's 3 PM here, what time is that in Tokyo?", "3:00 PM here is midnight on Monday in Tokyo."),
+        ("What time is it in Tokyo?", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
+        ("Is it 6 o'clock in Tokyo?", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
+    ],
+)  # fmt: skip
+async def test_a_time_that_the_user_names_is_converted(said: str, answer: str) -> None:
+    (get_time,) = clock_tools(lambda: datetime(2026, 11, 22, 15, 5, tzinfo=UTC))
+    assert (await get_time.run({"place": "Tokyo"}, Caller("me", said))).speech == answer
