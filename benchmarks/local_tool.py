@@ -20,16 +20,15 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from benchmarks.session_turn import ask_aloud
 from model.engine.conversation import Conversation
 from model.hub.catalog import QWEN_05B
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.tools.server_tools import ServerTools, ToolSettings
-from voice import events
-from voice.audio.codec import OUTPUT_RATE, Samples
+from voice.audio.codec import Samples
 from voice.clauses import Clause
 from voice.history import FunctionCall
 from voice.playback import SessionSettings
-from voice.session import Session
 from voice.speech_models import SpeechModels
 
 WITH_TOOL = (
@@ -40,35 +39,16 @@ WITHOUT_TOOL = (
     "What is the capital of France?", "Who wrote Romeo and Juliet?", "Why is the sky blue?",
     "What is the largest planet?", "How do I boil an egg?",
 )  # fmt: skip
-_BLOCK_S = 0.02
 
 
 async def ask(
     conversation: Conversation, models: SpeechModels, question: Samples, tools: ServerTools | None
 ) -> tuple[float | None, str]:
     """Ask one question aloud. Returns the turn's latency in ms, and the calls and the response."""
-    done: asyncio.Future[events.ResponseDone] = asyncio.get_running_loop().create_future()
-
-    def on_event(event: events.SessionEvent) -> None:
-        if isinstance(event, events.ResponseDone) and event.status == "completed" and not done.done():
-            done.set_result(event)
-
     own = tools.local_conversation() if tools is not None else None
     settings = SessionSettings(tools=own.declarations if own is not None else ())
-    session = Session(conversation, models, on_event, settings, tools=own)
-    await asyncio.sleep(1.0)  # the prompt is read
-    silence = np.zeros(10 * OUTPUT_RATE, np.float32)
-    recording, size = np.concatenate((question, silence)), int(_BLOCK_S * OUTPUT_RATE)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    for n in range(len(recording) // size):
-        if done.done():
-            break
-        session.append(recording[n * size : (n + 1) * size], OUTPUT_RATE)
-        await asyncio.sleep(began + (n + 1) * _BLOCK_S - loop.time())
-    response = await done
+    response = await ask_aloud(conversation, models, question, settings, own)
     calls = [f"{item.name}({item.arguments})" for item in response.items if isinstance(item, FunctionCall)]
-    await session.close()
     return response.metrics.latency_ms(), " ".join([*calls, response.item.text.strip()])
 
 
