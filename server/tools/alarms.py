@@ -31,7 +31,11 @@ _SET_TIMER = (
     rf"^(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
     r".*\b(timers?|alarms?|count ?down|minutes?|seconds?|hours?)\b"
 )
-_SET_REMINDER = r"^(?!.*\b(cancel|stop|delete|remove|clear)\b).*\b(remind me|reminder|alarm|wake me|forget to)\b"
+_QUESTION = r"[, ]*(how|what|who|whose|where|why|which|whether)"
+_SET_REMINDER = (
+    r"^(?!.*\b(cancel|stop|delete|remove|clear)\b)"
+    rf".*\b(remind me(?!{_QUESTION})|reminder|alarm|wake me|forget to)\b"
+)
 _LIST = rf"^(?!.*({_STARTS}|\b(cancel|stop|delete|remove)\b)).*{_ALARM}|\bhow (long|much time)\b.*\b(left|remain\w*)\b"
 _CANCEL = rf"^(?=.*\b(cancel|stop|delete|remove|clear|forget|off|end)\b).*{_ALARM}"
 """What people say who want each of the tools."""

@@ -171,6 +171,7 @@ async def test_what_the_user_did_not_say_is_asked_for(tmp_path: Path) -> None:
         ("Stop the pasta timer.", {"cancel_timer"}),
         ("Cancel my reminder.", {"cancel_timer"}),
         ("How many minutes are in an hour?", set()),
+        ("Could you remind me, how many players there are in a team?", set()),
         ("I was late for work today.", set()),
     ],
 )
