@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any, NoReturn, Protocol
 
@@ -35,6 +35,10 @@ _TOOLS = (
 """How Qwen's and Hermes's templates declare tools, for templates that know none."""
 
 _ANSWER_WITH_OUTPUTS = "Answer the user with this in one short sentence."
+
+_CACHED_PARTS = 64
+"""Texts between messages whose tokens are remembered. The first has the declarations of all tools, and every prompt of
+a conversation begins with it."""
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -114,6 +118,7 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise BadModelFile(f"the checkpoint's chat template cannot be read: {error}") from None
         self._tokenizer = tokenizer
+        self._encode_part = lru_cache(_CACHED_PARTS)(tokenizer.encode_template)
         self._knows_tools = "tools" in source
         control = sorted(tokenizer.control_tokens, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, (_OPEN, *control))))
@@ -165,7 +170,7 @@ class ChatTemplate:
             if n % 2:
                 ids += self._tokenizer.encode(plain_texts[int(part)])
             elif part:
-                ids += self._tokenizer.encode_template(part)
+                ids += self._encode_part(part)
         return ids
 
     @cached_property

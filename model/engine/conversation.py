@@ -85,6 +85,7 @@ class Conversation:
         self._retention_ratio = _RETENTION_RATIO
         self._max_message_tokens: int | None = None
         self._num_dropped = 0
+        self._encoded_instructions: tuple[Sequence[Message], Sequence[Mapping[str, Any]], list[int]] = ([], [], [])
         self._turn_completion = TurnCompletionReader(engine)
 
     async def reply(
@@ -381,10 +382,13 @@ class Conversation:
             instructions = [TextMessage("user", "")]  # the template puts the tools before the first user message
         if not instructions:
             return 0
-        try:
-            prefix = self._engine.model.template.encode(instructions, tools=tools, add_generation_prompt=False)
-        except ValueError:
-            return 0  # some templates refuse a conversation without a user message
+        if (instructions, tools) != self._encoded_instructions[:2]:
+            try:
+                prefix = self._engine.model.template.encode(instructions, tools=tools, add_generation_prompt=False)
+            except ValueError:
+                return 0  # some templates refuse a conversation without a user message
+            self._encoded_instructions = instructions, tools, prefix
+        *_, prefix = self._encoded_instructions
         pairs = zip(prefix, ids, strict=False)
         count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(prefix))
         return min(count, len(ids)) // self._engine.block_size * self._engine.block_size
