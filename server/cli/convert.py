@@ -180,15 +180,19 @@ def head_command(
                 questions_file.write_text(json.dumps(invented), encoding="utf-8")
             questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
             responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
+
+            def show(before: int, done: int) -> None:
+                progress.update(responses, completed=before + done)
+
             for number, file in enumerate(files):
                 before = number * _SHARD_TOKENS
                 if not file.exists():
                     generate_shard(
                         loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
                         questions=questions, skip=lambda text: _words(text) in asked,
-                        on_progress=lambda done, before=before: progress.update(responses, completed=before + done),
+                        on_progress=partial(show, before),
                     )  # fmt: skip
-                progress.update(responses, completed=before + _SHARD_TOKENS)
+                show(before, _SHARD_TOKENS)
             training = HeadTraining(
                 [load_shard(file, base) for file in files],
                 loaded.decoder.embedding,
