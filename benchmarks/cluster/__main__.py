@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +34,7 @@ from websockets.exceptions import ConnectionClosed
 
 from benchmarks.cluster.callers import Caller, Refused, close_all, open_all
 from benchmarks.cluster.replica import load_timed_replica
+from server.deploy.load_balancer import LoadBalancer, find_haproxy
 from server.deploy.scaling import ReplicaLimits
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ CONVERSATIONS, REPLICAS = 200, 3
 STREAMS = (0, 12, 24, 48, 96)
 ROUND_TRIPS = 300
 THROUGHPUT_S = 12.0
+LONGEST_CALL_S = 3600.0
 
 
 def free_port() -> int:
@@ -59,23 +61,34 @@ class Cluster:
     """Ray, with one application at a time.
 
     Args:
-        haproxy: whether connections go straight from HAProxy to the replicas, instead of through Ray's own proxy.
+        haproxy: whether connections go through HAProxy to the replicas, instead of through Ray's own proxy.
     """
 
     def __init__(self, haproxy: bool) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ["PYTHONPATH"] = str(ROOT)  # replicas import this package
-        if haproxy:
-            os.environ |= {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3700"}
         import ray
 
         from server.deploy import ray_deployment
 
-        self._ray, self._serving, self._port = ray, ray_deployment, free_port()
+        self._ray, self._serving = ray, ray_deployment
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = int(self._listener.getsockname()[1])
+        self._stack, self._follower = ExitStack(), None
+        if haproxy:
+            binary = find_haproxy()
+            if binary is None:
+                raise SystemExit("HAProxy is not installed")
+            balancer = LoadBalancer(binary, self._listener, None, None, LONGEST_CALL_S)
+            self._stack.callback(balancer.close)
+            self._follower = ray_deployment.Follower(balancer)
+        else:
+            self._listener.close()
         ray.init(
             "local", num_cpus=32, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR
         )
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        self._following = False
 
     @property
     def address(self) -> str:
@@ -91,7 +104,10 @@ class Cluster:
         began = time.monotonic()
         deployment = self._serving.DeploymentOptions(limits, cpus=1.0, **options)
         load = partial(load_timed_replica, capacity, records)
-        self._serving.start(load, deployment, {"host": "127.0.0.1", "port": self._port})
+        self._serving.start(load, deployment, {"host": "127.0.0.1", "port": self._port}, follower=self._follower)
+        if self._follower is not None and not self._following:
+            self._stack.enter_context(self._follower)
+            self._following = True
         return time.monotonic() - began
 
     def states(self) -> Counter[str]:
@@ -106,6 +122,7 @@ class Cluster:
 
     def close(self) -> None:
         """End Ray."""
+        self._stack.close()
         self._serving.serve.shutdown()
         self._ray.shutdown()
 

@@ -210,10 +210,14 @@ class Admission:
             slot.dismiss(Dismissal("server_shutting_down", "the server is shutting down: try again soon"))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self.slots:
-                    self._released.clear()
-                    await self._released.wait()
+                await self.wait_until_empty()
         return not self.slots
+
+    async def wait_until_empty(self) -> None:
+        """Wait until no slot is taken."""
+        while self.slots:
+            self._released.clear()
+            await self._released.wait()
 
     async def supervise(self) -> None:
         """Count time, and end the conversations of keys that were revoked or are used up. Runs until cancelled."""

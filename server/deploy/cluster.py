@@ -6,8 +6,10 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from server.auth import LOCAL_NAMES
+from server.deploy.load_balancer import LoadBalancer, find_haproxy
 from server.deploy.run import bind, certificate_files, is_loopback, print_ready
 from server.deploy.runtime import ModelOptions
 from server.deploy.scaling import CORES_PER_REPLICA, ReplicaLimits, replicas_that_fit
@@ -91,9 +94,10 @@ def run_cluster(
     """
     if settings.audiosocket is not None:
         raise ValueError("AudioSocket calls do not pass Ray's HTTP proxies: leave out --audiosocket or --cluster")
+    listener = None
     if cluster.address == LOCAL:
-        with bind(settings.host, settings.port) as http_socket:  # Ray would not say that the port is in use
-            settings, local = replace(settings, port=http_socket.getsockname()[1]), is_loopback(http_socket)
+        listener = bind(settings.host, settings.port)  # Ray would not say that the port is in use
+        settings, local = replace(settings, port=listener.getsockname()[1]), is_loopback(listener)
         if settings.data is not None and not settings.records:
             settings = replace(settings, records=str(settings.data / RECORDS_FILE))
     else:  # there, the service may be running on the port already
@@ -101,20 +105,15 @@ def run_cluster(
         if not settings.port:
             raise ValueError("choose a --port for the cluster: its machines cannot agree on a free one")
     check_access(settings, local)
-    certificate, key = certificate_files(settings)
     load = partial(load_replica, model_options, settings, local, Path.cwd(), set_up_logging)
-    http_options = {
-        "host": settings.host, "port": settings.port, "ssl_certfile": certificate, "ssl_keyfile": key,
-        "keep_alive_timeout_s": 75,
-    }  # fmt: skip
-    _start(load, settings, cluster, http_options, console, on_gpus=_on_gpus(model_options.device, cluster))
+    _start(load, settings, cluster, listener, console, on_gpus=_on_gpus(model_options.device, cluster))
 
 
 def _start(
     load: Callable[[], Service],
     settings: ServeSettings,
     cluster: ClusterSettings,
-    http_options: dict[str, object],
+    listener: socket.socket | None,
     console: Console,
     *,
     on_gpus: bool,
@@ -161,20 +160,35 @@ def _start(
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())  # Ray has set its own
-    try:
+    certificate, key = certificate_files(settings)
+    http_options = {
+        "host": settings.host, "port": settings.port, "ssl_certfile": certificate, "ssl_keyfile": key,
+        "keep_alive_timeout_s": 75,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        stack.callback(ray.shutdown)
+        follower = None
+        if listener is not None and (haproxy := find_haproxy()) is not None:
+            balancer = LoadBalancer(haproxy, listener, certificate, key, longest_s)
+            stack.callback(balancer.close)
+            follower = ray_deployment.Follower(balancer)
+        elif listener is not None:
+            listener.close()  # for Ray's proxy
+            _log.warning("HAProxy is not installed: audio goes through Ray's proxy, which carries fewer conversations")
         with console.status("Starting the replicas…"):
-            capacities = ray_deployment.start(load, options, http_options, every_node=not on_this_machine)
+            capacities = ray_deployment.start(
+                load, options, http_options, every_node=not on_this_machine, follower=follower
+            )
         replicas = f"{len(capacities)} replica{'s' if len(capacities) > 1 else ''}"
         carried = f"Up to {sum(capacities)} conversations at the same time, on {replicas}."
         print_ready(settings, [settings.port], console, carried)
         if on_this_machine:
-            while not stopped.wait(1.0):
-                pass
+            with follower or nullcontext():
+                while not stopped.wait(1.0):
+                    pass
             _log.info("shutting down: nobody is admitted any more, and conversations finish their turns")
             if not ray_deployment.stop(settings.drain_s):
                 _log.warning("some conversations did not finish in time and are cut off")
-    finally:
-        ray.shutdown()
 
 
 def _on_gpus(device: str, cluster: ClusterSettings) -> bool:

@@ -7,7 +7,9 @@ import server.openmp  # noqa: F401  # before torch; replicas import this module 
 
 # isort: split
 import asyncio
+import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,10 +23,14 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 from ray.serve.schema import LoggingConfig
 
 from server.deploy.capacity import MAX_CAPACITY
+from server.deploy.http_server import OwnPort
+from server.deploy.load_balancer import Endpoint, LoadBalancer
 from server.deploy.scaling import ReplicaLimits, ScaleInDelay, replicas_for
 from server.deploy.service import Service
 from server.observability.peers import ReplicaReport
 from server.operations.routes import report_of
+
+_log = logging.getLogger("rejoinder.server")
 
 NAME = "rejoinder"
 """Of the application and of its one deployment."""
@@ -45,6 +51,9 @@ _START_ATTEMPTS = 3
 
 _REPORT_AGE_S = 0.5
 """How old the answers to `/readyz` and `/healthz` may be."""
+
+_FOLLOW_S, _NOTICE_S = 0.5, 3.0
+"""How often a load balancer is told of the replicas, and how long one that is to end waits until it was."""
 
 _START_CHECK_S, _PROXY_CHECKS = 0.5, 20
 
@@ -87,11 +96,12 @@ class Replica:
         self._service = await asyncio.to_thread(load)
         self._admission = self._service.context.admission
         self._service.context.peers = _Replicas()
+        self._own_port = OwnPort(self._service.app, self._admission, _NOTICE_S)
         loop = asyncio.get_running_loop()
         self._stop_watching = self._service.watch(loop.call_soon_threadsafe)
 
     def __serve_build_asgi_app__(self) -> Any:
-        return self._service.app
+        return self._own_port
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """What Ray's routers know of this replica from its start on."""
@@ -109,11 +119,12 @@ class Replica:
         """Raise RuntimeError if only a new process can go on. Ray then replaces this one."""
         if self._service.failures.reason:
             raise RuntimeError(self._service.failures.reason)
+        if self._own_port.failed:
+            raise RuntimeError("the replica accepts no connections any more")
 
     def report(self, details: bool) -> ReplicaReport:
         """What this replica knows of itself. See `Peers.reports`."""
-        name = serve.get_replica_context().replica_id.unique_id
-        return report_of(self._service.context, name, details=details)
+        return report_of(self._service.context, _own_name(), details=details)
 
     def drain(self, draining: bool) -> None:
         """Admit nobody, or admit again."""
@@ -123,14 +134,18 @@ class Replica:
         """End all conversations after their turns. Returns whether all ended in time."""
         return await self._admission.dismiss_all(timeout_s)
 
-    def capacity(self) -> tuple[str, int]:
-        """The release of this replica, and the conversations that it carries."""
-        return self._release, self._admission.capacity
+    def endpoint(self) -> tuple[str, Endpoint]:
+        """The release of this replica, and where a load balancer finds it."""
+        return self._release, Endpoint(_own_name(), self._own_port.port, self._admission.capacity)
 
     def __del__(self) -> None:
         if hasattr(self, "_stop_watching"):  # otherwise the models could not be loaded
             self._stop_watching()
             self._service.close()
+
+
+def _own_name() -> str:
+    return str(serve.get_replica_context().replica_id.unique_id)
 
 
 class _Replicas:
@@ -162,6 +177,40 @@ class _Replicas:
         response = serve.get_deployment_handle(NAME, NAME).broadcast(method, *arguments)
         answers: list[object] = await response.results_async(timeout_s=_ANSWER_S, return_exceptions=True)
         return answers
+
+
+class Follower:
+    """Tells a load balancer which replicas take calls. A replica that is to end is no longer among them."""
+
+    def __init__(self, balancer: LoadBalancer) -> None:
+        self._balancer = balancer
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rejoinder-follower", daemon=True)
+
+    def __enter__(self) -> None:
+        """Follow the replicas of the running service."""
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the load balancer as it is."""
+        self._stopped.set()
+        self._thread.join()
+
+    def follow(self) -> None:
+        """Tell the load balancer now. Raises OSError."""
+        with self._lock:
+            answers = serve.get_deployment_handle(NAME, NAME).broadcast("endpoint")
+            found = answers.results(timeout_s=_ANSWER_S, return_exceptions=True)
+            endpoints = [one[1] for one in found if isinstance(one, tuple)]
+            if endpoints or not found:  # if none of several answers, Ray itself may be slow
+                self._balancer.follow(endpoints)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_FOLLOW_S):
+            try:
+                self.follow()
+            except Exception:
+                _log.exception("the load balancer could not be told of the replicas; it is tried again")
 
 
 class OpenConversations:
@@ -237,6 +286,7 @@ def start(
     http_options: Mapping[str, Any],
     *,
     every_node: bool = False,
+    follower: Follower | None = None,
 ) -> list[int]:
     """Start the service, or upgrade it if it runs, and wait until new replicas take calls. Old ones may still finish
     theirs.
@@ -245,6 +295,7 @@ def start(
         load: loads the models of a replica. It is pickled.
         http_options: of Ray's HTTP proxies.
         every_node: whether each machine with a replica accepts connections, or only the first one.
+        follower: of the load balancer that takes the place of Ray's proxies; None for none.
 
     Returns:
         How many conversations each replica carries.
@@ -255,7 +306,7 @@ def start(
     release = secrets.token_hex(4)
     application = serve.RunTarget(_application(load, release, options), name=NAME, route_prefix="/")
     serve.start(
-        proxy_location="EveryNode" if every_node else "HeadOnly",
+        proxy_location="Disabled" if follower is not None else "EveryNode" if every_node else "HeadOnly",
         http_options=dict(http_options),
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
@@ -267,7 +318,9 @@ def start(
             reasons = [deployment.message for deployment in status.deployments.values() if deployment.message]
             raise OSError(f"the cluster could not start the service: {' '.join(reasons) or status.message}")
         time.sleep(_START_CHECK_S)
-    _wait_for_proxy(http_options)
+    if follower is not None:
+        follower.follow()
+    _wait_for_answer(http_options)
     return capacities
 
 
@@ -276,20 +329,20 @@ def _capacities(handle: serve.handle.DeploymentHandle, release: str) -> list[int
     deployments = serve.status().applications[NAME].deployments
     if NAME not in deployments or not deployments[NAME].replica_states.get("RUNNING"):
         return []
-    answers = handle.broadcast("capacity").results(timeout_s=_ANSWER_S, return_exceptions=True)
+    answers = handle.broadcast("endpoint").results(timeout_s=_ANSWER_S, return_exceptions=True)
     if not all(isinstance(one, tuple) and one[0] == release for one in answers):
         return []
-    return [capacity for _, capacity in answers]
+    return [endpoint.capacity for _, endpoint in answers]
 
 
-def _wait_for_proxy(http_options: Mapping[str, Any]) -> None:
-    """Wait until the proxy of this machine knows the service. A machine of a larger cluster may have none."""
+def _wait_for_answer(http_options: Mapping[str, Any]) -> None:
+    """Wait until callers reach the service. A machine of a larger cluster may not accept connections."""
     scheme = "https" if http_options.get("ssl_certfile") else "http"
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(http_options["host"], http_options["host"])
     for _ in range(_PROXY_CHECKS):
         with suppress(httpx.HTTPError):
-            routes = httpx.get(f"{scheme}://{host}:{http_options['port']}/-/routes", verify=False, timeout=_ANSWER_S)
-            if "/" in routes.json():
+            url = f"{scheme}://{host}:{http_options['port']}/healthz"
+            if httpx.get(url, verify=False, timeout=_ANSWER_S).status_code == httpx.codes.OK:
                 return
         time.sleep(_START_CHECK_S)
 

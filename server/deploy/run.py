@@ -7,20 +7,14 @@ import socket
 from collections.abc import Sequence
 from functools import partial
 
-import uvicorn
 from rich.console import Console
 
 from model.hub.store import cache_folder
 from server.deploy.draining import DrainingServer
+from server.deploy.http_server import http_config
 from server.deploy.runtime import ModelOptions
 from server.deploy.service import ServeSettings, load_service
 from server.deploy.tls import addresses, self_signed
-
-_MAX_FRAME_BYTES = 16 << 20
-"""Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
-
-_MAX_CONNECTIONS = 1000
-"""Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
 
 
 def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
@@ -39,18 +33,7 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     local = is_loopback(http_socket)
     service = load_service(model_options, settings, console, local=local, audiosocket=audiosocket)
     admission, failures = service.context.admission, service.failures
-    config = uvicorn.Config(
-        service.app,
-        ws="websockets-sansio",
-        ws_max_size=_MAX_FRAME_BYTES,
-        ws_per_message_deflate=False,  # base64 audio hardly compresses; deflate costs more time than it saves
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        log_level="warning",
-        timeout_graceful_shutdown=5,
-        limit_concurrency=_MAX_CONNECTIONS,
-        server_header=False,
-    )
+    config = http_config(service.app, certificate, key)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
     carried = f"Up to {admission.capacity} conversations at the same time."
     ready = partial(print_ready, settings, ports, console, carried)

@@ -34,7 +34,8 @@ _MAX_FINISH_S = 15.0
 _MAX_FLUSH_S = 2.0
 """How long the last events may take to be sent."""
 
-_RESUME_SUBPROTOCOL, _RESUME_HEADER = "rejoinder-resume.", "rejoinder-resume"
+RESUME_HEADER = "rejoinder-resume"
+_RESUME_SUBPROTOCOL = f"{RESUME_HEADER}."
 """How a client that comes back shows its token: browsers can set no header on a websocket. Never in the URL, which
 proxies write to their logs."""
 
@@ -129,7 +130,7 @@ def _resume_token(socket: WebSocket) -> str:
     """The token that a client shows to come back; empty if none."""
     offered = [*socket.scope.get("subprotocols", [])]
     tokens = [name.removeprefix(_RESUME_SUBPROTOCOL) for name in offered if name.startswith(_RESUME_SUBPROTOCOL)]
-    return tokens[0] if tokens else socket.headers.get(_RESUME_HEADER, "")
+    return tokens[0] if tokens else socket.headers.get(RESUME_HEADER, "")
 
 
 class _Connection:

@@ -1,0 +1,124 @@
+"""The HTTP server of one process: how uvicorn is set up, and the port that a replica of a cluster has of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.access.admission import Admission
+from server.realtime.websocket import RESUME_HEADER
+
+ELSEWHERE = "x-rejoinder-elsewhere"
+"""Header of a load balancer that tries another replica if this one has no room."""
+
+_ELSEWHERE, _RESUME = ELSEWHERE.encode(), RESUME_HEADER.encode()
+
+_MAX_FRAME_BYTES = 16 << 20
+"""Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
+
+_MAX_CONNECTIONS = 1000
+"""Open connections of all kinds. Further ones get HTTP 503, so that idle ones cannot use up the process's files."""
+
+_LOOPBACK = "127.0.0.1"
+
+
+def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = None) -> uvicorn.Config:
+    """The settings of uvicorn.
+
+    Args:
+        certificate, key: paths of the TLS certificate and its key; None without TLS.
+    """
+    return uvicorn.Config(
+        app,
+        ws="websockets-sansio",
+        ws_max_size=_MAX_FRAME_BYTES,
+        ws_per_message_deflate=False,  # base64 audio hardly compresses; deflate costs more time than it saves
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        limit_concurrency=_MAX_CONNECTIONS,
+        server_header=False,
+    )
+
+
+class OwnPort:
+    """A replica's application for Ray, which also accepts connections on a port of the loopback interface.
+
+    Those are unknown to Ray. So the application does not end before its conversations have: when Ray ends the replica,
+    it admits callers for a while, until the load balancer has noticed, and then nobody.
+
+    Args:
+        app: the application.
+        admission: of the replica.
+        notice_s: how long the load balancer may take to notice.
+
+    Attributes:
+        port: on 127.0.0.1.
+    """
+
+    def __init__(self, app: ASGIApp, admission: Admission, notice_s: float) -> None:
+        self._app, self._admission, self._notice_s = app, admission, notice_s
+        listener = socket.create_server((_LOOPBACK, 0))
+        self.port = int(listener.getsockname()[1])
+        config = http_config(self._take_or_refuse)
+        config.interface, config.lifespan = "asgi3", "off"  # Ray runs the lifespan
+        trusted = os.environ.get("FORWARDED_ALLOW_IPS", "")
+        config.forwarded_allow_ips = trusted if trusted == "*" else f"{_LOOPBACK},{trusted}"
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve([listener]))
+
+    @property
+    def failed(self) -> bool:
+        """Whether connections are no longer accepted."""
+        return self._serving.done()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def receive_after_the_last_call() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._end()
+            return message
+
+        await self._app(scope, receive_after_the_last_call if scope["type"] == "lifespan" else receive, send)
+
+    async def _take_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A full replica answers 503 to a load balancer that has others. Whoever comes back to a conversation may come
+        back to it here, where it has a slot already."""
+        if scope["type"] == "websocket" and not self._admission.ready and _may_go_elsewhere(scope):
+            await receive()
+            await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
+            await send({"type": "websocket.http.response.body", "body": b""})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _end(self) -> None:
+        if not self._admission.draining:
+            await asyncio.sleep(self._notice_s)
+            self._admission.drain()
+        await self._admission.wait_until_empty()
+        self._server.should_exit = True
+        await self._serving
+
+
+def _may_go_elsewhere(scope: Scope) -> bool:
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    comes_back = any(_RESUME in name or _RESUME in value for name, value in headers)
+    return not comes_back and any(name == _ELSEWHERE for name, _ in headers)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn in a process whose signals are not its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """See uvicorn."""
+        yield
