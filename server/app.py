@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
+from server.access.shared_conversations import SharedConversations
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.operations.headers import SecurityHeaders
@@ -72,6 +73,8 @@ def build_app(
         ]
         if store is not None:
             presence = Presence(store, context.admission)
+            context.admission.shared = SharedConversations(store, context.admission.limited_conversations)
+            tasks.append(asyncio.create_task(context.admission.shared.run()))
             context.observers.metrics.add_readings(presence.readings())
             tasks.append(asyncio.create_task(presence.run()))
         async with AsyncExitStack() as stack:

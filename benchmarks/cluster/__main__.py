@@ -153,6 +153,7 @@ async def under_load(addresses: list[str]) -> dict[str, Any]:
             streaming = streams
             await asyncio.sleep(2)
             found[f"{streams} stream"] = await round_trips(order[-60:])
+            print(f"{', '.join(addresses)}: {streams} stream: {found[f'{streams} stream']}", flush=True)
             if found[f"{streams} stream"]["p95_ms"] > 100:
                 break
         found["cut"] = sum(caller.cut for caller in callers)

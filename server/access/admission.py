@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from server.access.keys import ApiKey, ApiKeys
+from server.access.shared_conversations import SharedConversations
 from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
 
 _log = logging.getLogger("rejoinder.server")
@@ -117,6 +118,7 @@ class Admission:
         refusals: how many were refused, by code.
         dropped_events: events that were not sent because the client had gone or did not read.
         draining: whether nobody is admitted any more.
+        shared: what keys have open on other replicas; None if there are none.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Admission:
         self.refusals: Counter[str] = Counter()
         self.dropped_events = 0
         self.draining = False
+        self.shared: SharedConversations | None = None
         self._released = asyncio.Event()
         self._cpu_s = time.process_time()
 
@@ -153,20 +156,46 @@ class Admission:
         """Whether the next caller would be admitted."""
         return not (self.full or self.draining)
 
+    async def admit(self, kind: Kind, key: ApiKey | None = None, *, continued: bool = False) -> Slot:
+        """Take a slot, if the key may have another conversation on all replicas together. Raises Refused.
+
+        Args:
+            continued: whether the conversation began on another replica, which may have died with it.
+        """
+        slot = self._take(kind, key)
+        try:
+            limit = key.limits.conversations if key is not None else None
+            if key is not None and limit is not None and self.shared is not None and not continued:
+                elsewhere = await self.shared.elsewhere(key.name)
+                if elsewhere + self.conversations_of(key) > limit:
+                    raise self._key_refusal(key, limit)
+        except BaseException:
+            self.release(slot)
+            raise
+        slot.meter.add(Usage(conversations=1))
+        return slot
+
     def reserve(self, kind: Kind, key: ApiKey | None = None) -> Slot:
-        """Take a slot. Raises Refused."""
+        """Take a slot on this replica alone. Raises Refused."""
+        slot = self._take(kind, key)
+        slot.meter.add(Usage(conversations=1))
+        return slot
+
+    def _take(self, kind: Kind, key: ApiKey | None) -> Slot:
         self.check(key)
         if self.full:
             message = f"the server is at its limit of {self.capacity} conversations: try again later"
             raise self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
         limit = key.limits.conversations if key is not None else None
         if key is not None and limit is not None and self.conversations_of(key) >= limit:
-            message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
-            raise self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
+            raise self._key_refusal(key, limit)
         slot = Slot(self, kind, key, self._clock())
         self.slots.add(slot)
-        slot.meter.add(Usage(conversations=1))
         return slot
+
+    def _key_refusal(self, key: ApiKey, limit: int) -> Refused:
+        message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
+        return self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
 
     def release(self, slot: Slot) -> None:
         """Give a slot back; a second time is ignored."""
@@ -174,6 +203,8 @@ class Admission:
             self._count_time(slot)
             self.slots.discard(slot)
             self._released.set()
+            if self.shared is not None:
+                self.shared.change()
 
     def check(self, key: ApiKey | None) -> None:
         """Raise Refused if a key has used up its day, or if the server is shutting down."""
@@ -194,6 +225,11 @@ class Admission:
     def conversations_of(self, key: ApiKey) -> int:
         """How many conversations a key has open."""
         return sum(slot.key is not None and slot.key.name == key.name for slot in self.slots)
+
+    def limited_conversations(self) -> Counter[str]:
+        """How many conversations each key with a limit of its own has open."""
+        keys = (slot.key for slot in self.slots)
+        return Counter(key.name for key in keys if key is not None and key.limits.conversations is not None)
 
     def drain(self) -> None:
         """Admit nobody from now on. Open conversations continue."""

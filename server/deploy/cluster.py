@@ -168,13 +168,9 @@ def _start(
     with ExitStack() as stack:
         stack.callback(ray.shutdown)
         follower = None
-        if listener is not None and (haproxy := find_haproxy()) is not None:
-            balancer = LoadBalancer(haproxy, listener, certificate, key, longest_s)
+        if listener is not None and (balancer := _load_balancer(listener, certificate, key, longest_s)) is not None:
             stack.callback(balancer.close)
             follower = ray_deployment.Follower(balancer)
-        elif listener is not None:
-            listener.close()  # for Ray's proxy
-            _log.warning("HAProxy is not installed: audio goes through Ray's proxy, which carries fewer conversations")
         with console.status("Starting the replicas…"):
             capacities = ray_deployment.start(
                 load, options, http_options, every_node=not on_this_machine, follower=follower
@@ -189,6 +185,21 @@ def _start(
             _log.info("shutting down: nobody is admitted any more, and conversations finish their turns")
             if not ray_deployment.stop(settings.drain_s):
                 _log.warning("some conversations did not finish in time and are cut off")
+
+
+def _load_balancer(
+    listener: socket.socket, certificate: str | None, key: str | None, longest_s: float
+) -> LoadBalancer | None:
+    """HAProxy; None, and the port is free for Ray's proxy, if it cannot be used."""
+    haproxy, reason = find_haproxy(), "HAProxy is not installed"
+    if haproxy is not None:
+        try:
+            return LoadBalancer(haproxy, listener, certificate, key, longest_s)
+        except OSError as error:
+            reason = str(error)
+    listener.close()
+    _log.warning("%s: audio goes through Ray's proxy, which carries fewer conversations", reason)
+    return None
 
 
 def _on_gpus(device: str, cluster: ClusterSettings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.access.admission import Admission
 from server.realtime.websocket import RESUME_HEADER
+from server.telephony.routes import is_not_about_denial
 
 ELSEWHERE = "x-rejoinder-elsewhere"
 """Header of a load balancer that tries another replica if this one has no room."""
 
 _ELSEWHERE, _RESUME = ELSEWHERE.encode(), RESUME_HEADER.encode()
 
-_MAX_FRAME_BYTES = 16 << 20
+MAX_FRAME_BYTES = 16 << 20
 """Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
 
 _MAX_CONNECTIONS = 1000
@@ -37,7 +39,7 @@ def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = 
     return uvicorn.Config(
         app,
         ws="websockets-sansio",
-        ws_max_size=_MAX_FRAME_BYTES,
+        ws_max_size=MAX_FRAME_BYTES,
         ws_per_message_deflate=False,  # base64 audio hardly compresses; deflate costs more time than it saves
         ssl_certfile=certificate,
         ssl_keyfile=key,
@@ -72,6 +74,7 @@ class OwnPort:
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "")
         config.forwarded_allow_ips = trusted if trusted == "*" else f"{_LOOPBACK},{trusted}"
         self._server = _Server(config)
+        logging.getLogger("uvicorn.error").addFilter(is_not_about_denial)
         self._serving = asyncio.create_task(self._server.serve([listener]))
 
     @property
@@ -95,7 +98,8 @@ class OwnPort:
         back to it here, where it has a slot already."""
         if scope["type"] == "websocket" and not self._admission.ready and _may_go_elsewhere(scope):
             await receive()
-            await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
+            headers = [(b"retry-after", b"10")]  # for the caller, if all replicas answer like this
+            await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": b""})
         else:
             await self._app(scope, receive, send)

@@ -232,7 +232,7 @@ class LoadBalancer:
                 pass_fds=[self._listener.fileno()],
                 stdout=errors,
                 stderr=errors,
-                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - calls nothing else
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
             )
             self._servers = Servers(self._command)
             ends_at = time.monotonic() + _START_S

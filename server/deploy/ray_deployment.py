@@ -206,11 +206,15 @@ class Follower:
                 self._balancer.follow(endpoints)
 
     def _run(self) -> None:
+        error_logged = False
         while not self._stopped.wait(_FOLLOW_S):
             try:
                 self.follow()
-            except Exception:
-                _log.exception("the load balancer could not be told of the replicas; it is tried again")
+                error_logged = False
+            except Exception as error:
+                if not error_logged:
+                    _log.error("the load balancer cannot be told of the replicas (%s); it is tried again", error)
+                error_logged = True
 
 
 class OpenConversations:

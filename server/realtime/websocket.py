@@ -103,7 +103,7 @@ async def _open_session(
         return session, True
     record = await resumptions.take_record(token, key.name if key is not None else NO_KEY) if token else None
     try:
-        slot = context.admission.reserve("realtime", key)
+        slot = await context.admission.admit("realtime", key, continued=record is not None)
     except Refused:
         if record is not None:
             await resumptions.give_back(token, record)

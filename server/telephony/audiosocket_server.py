@@ -44,7 +44,7 @@ async def audiosocket_server(listener: socket.socket, telephony: Telephony) -> A
 async def _accept_call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, telephony: Telephony) -> None:
     transport, name = _TcpTransport(reader, writer), f"from {writer.get_extra_info('peername')[0]}"
     try:
-        with telephony.line(name) as admitted:
+        async with telephony.line(name) as admitted:
             detect = _UuidCheck(telephony.settings.carrier_auth.audiosocket_uuid).detect
             await telephony.connection(transport, name, admitted).run(detect)
     except Refused:

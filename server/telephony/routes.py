@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -109,15 +109,15 @@ class Telephony:
             carrier_auth.accepts(request) if carrier_auth.configured else carrier_auth.has_valid_ticket(request.ticket)
         )
 
-    @contextmanager
-    def line(self, name: str, key: ApiKey | None = None) -> Iterator[AdmittedCall | None]:
+    @asynccontextmanager
+    async def line(self, name: str, key: ApiKey | None = None) -> AsyncIterator[AdmittedCall | None]:
         """A line for a call: None if none is free, and the caller is to be told so.
 
         Raises:
             Refused: no line is free, and too many callers are being told so already.
         """
         try:
-            slot = self.context.admission.reserve("phone", key)
+            slot = await self.context.admission.admit("phone", key)
         except Refused as refusal:
             _log.warning("a call %s was refused: %s", name, refusal.message)
             if self._being_refused >= _MAX_REFUSED_CALLS:
@@ -175,7 +175,7 @@ async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
         )
     offered = socket.scope.get("subprotocols", [])
     try:
-        with telephony.line(name, telephony.find_key(request)) as admitted:
+        async with telephony.line(name, telephony.find_key(request)) as admitted:
             await socket.accept(subprotocol=_ASTERISK_SUBPROTOCOL if _ASTERISK_SUBPROTOCOL in offered else None)
             await telephony.connection(_WebSocketTransport(socket), name, admitted).run(detect_carrier)
     except Refused as refusal:
@@ -183,13 +183,14 @@ async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
 
 
 async def _deny(socket: WebSocket, status: int, reason: str, retry_after_s: int | None = None) -> None:
-    # We log a refused call in one line. uvicorn takes a response to an upgrade for an error and logs another.
-    logging.getLogger("uvicorn.error").addFilter(_is_not_about_denial)
+    # We log a refused call in one line.
+    logging.getLogger("uvicorn.error").addFilter(is_not_about_denial)
     headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
     await socket.send_denial_response(PlainTextResponse(f"{reason}\n", status, headers))
 
 
-def _is_not_about_denial(record: logging.LogRecord) -> bool:
+def is_not_about_denial(record: logging.LogRecord) -> bool:
+    """Filters out a message of uvicorn, which takes a response to an upgrade for an error."""
     return record.msg != "ASGI callable returned without completing handshake."
 
 

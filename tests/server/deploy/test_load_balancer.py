@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -46,10 +47,8 @@ class FakeAdministration:
         server = words[2]
         match words[:2]:
             case ["add", "server"]:
-                self.states[server], self.limits[server] = (
-                    "maint",
-                    words[words.index("maxconn") + 1 :][:1][0] if "maxconn" in words else "",
-                )
+                options = dict(pairwise(words[3:]))
+                self.states[server], self.limits[server] = "maint", options.get("maxconn", "")
                 return "New server registered.\n"
             case ["set", "server"]:
                 assert words[3] == "state"

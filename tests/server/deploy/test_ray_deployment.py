@@ -9,6 +9,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection
 
+from server.deploy.load_balancer import LoadBalancer, find_haproxy
 from server.deploy.scaling import ReplicaLimits
 from tests.cluster_fakes import fake_replica
 from tests.real_time import wait_until
@@ -28,9 +30,9 @@ ray = pytest.importorskip("ray")
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """`host:port` of two replicas with two slots each."""
+@pytest.fixture(scope="module", params=["HAProxy", "Ray's proxy"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """`host:port` of two replicas with two slots each, behind HAProxy or behind Ray's proxy."""
     from server.deploy import ray_deployment
 
     with pytest.MonkeyPatch.context() as patch:
@@ -39,12 +41,23 @@ def address() -> Iterator[str]:
             "local", num_cpus=8, include_dashboard=False, object_store_memory=100 << 20, logging_level=logging.ERROR
         )
     try:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
             port = listener.getsockname()[1]
-        options = ray_deployment.DeploymentOptions(ReplicaLimits(2, 2))
-        assert ray_deployment.start(fake_replica(2), options, {"host": "127.0.0.1", "port": port}) == [2, 2]
-        yield f"127.0.0.1:{port}"
-        assert ray_deployment.stop(1.0)
+            follower = None
+            if request.param == "HAProxy":
+                binary = find_haproxy()
+                assert binary is not None
+                balancer = LoadBalancer(binary, listener, None, None, 60.0)
+                stack.callback(balancer.close)
+                follower = ray_deployment.Follower(balancer)
+            else:
+                listener.close()
+            options = ray_deployment.DeploymentOptions(ReplicaLimits(2, 2))
+            http_options = {"host": "127.0.0.1", "port": port}
+            assert ray_deployment.start(fake_replica(2), options, http_options, follower=follower) == [2, 2]
+            with follower or nullcontext():
+                yield f"127.0.0.1:{port}"
+            assert ray_deployment.stop(1.0)
     finally:
         ray.shutdown()
 

@@ -22,7 +22,7 @@ from server.access import admission as admission_module
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
 from server.context import SessionLimits
-from server.deploy.run import _MAX_FRAME_BYTES
+from server.deploy.http_server import MAX_FRAME_BYTES
 from server.realtime import outbox, websocket
 from server.realtime.events import ServerEvent, server_event
 from tests.real_time import HANG_S, wait_until
@@ -44,7 +44,7 @@ async def test_a_bad_client_does_not_disturb_the_others() -> None:
             await bad.send("x" * (2 << 20))
             assert (await receive(bad, "error"))["error"]["code"] == "event_too_large"
             with pytest.raises(ConnectionClosed) as closed:
-                await worse.send("x" * (_MAX_FRAME_BYTES + 1))
+                await worse.send("x" * (MAX_FRAME_BYTES + 1))
                 await receive(worse, "never")
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
             assert (await speak_one_turn(bad))["response"]["status"] == "completed"
