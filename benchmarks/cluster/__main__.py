@@ -1,6 +1,6 @@
 """Proof of the cluster on one machine, with models that are fakes and take the time of real ones.
 
-    python -m benchmarks.cluster [--proxy default|haproxy] [--only load throughput kill scaling upgrade] [--json FILE]
+    python -m benchmarks.cluster [--proxy haproxy|ray] [--only load throughput kill scaling upgrade] [--json FILE]
 
 Needs the `cluster` extra. Starts Ray with at most three replicas and talks to it over the loopback interface; the
 clients share the machine, so that its figures are upper limits. Each part prints what it found. The exit status is 1 if
@@ -163,7 +163,7 @@ async def under_load(addresses: list[str]) -> dict[str, Any]:
 
 
 async def load(cluster: Cluster) -> dict[str, Any]:
-    """The cost of Ray's proxy: the same conversations with and without it."""
+    """The cost of the proxy: the same conversations with and without it."""
     await asyncio.to_thread(cluster.deploy, ReplicaLimits(REPLICAS, REPLICAS), CONVERSATIONS)
     through = await under_load([cluster.address])
     await asyncio.to_thread(cluster.end)
@@ -346,7 +346,7 @@ PARTS: dict[str, Callable[[Cluster], Awaitable[dict[str, Any]]]] = {
 def main() -> int:
     """Run the parts; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description="Prove the cluster.")
-    parser.add_argument("--proxy", choices=("default", "haproxy"), default="default")
+    parser.add_argument("--proxy", choices=("haproxy", "ray"), default="haproxy")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

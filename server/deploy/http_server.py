@@ -66,7 +66,7 @@ class OwnPort:
     """
 
     def __init__(self, app: ASGIApp, admission: Admission, notice_s: float) -> None:
-        self._app, self._admission, self._notice_s = app, admission, notice_s
+        self._app, self._admission, self._notice_s, self._ending = app, admission, notice_s, False
         listener = socket.create_server((_LOOPBACK, 0))
         self.port = int(listener.getsockname()[1])
         config = http_config(self._take_or_refuse)
@@ -95,8 +95,9 @@ class OwnPort:
 
     async def _take_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A full replica answers 503 to a load balancer that has others. Whoever comes back to a conversation may come
-        back to it here, where it has a slot already."""
-        if scope["type"] == "websocket" and not self._admission.ready and _may_go_elsewhere(scope):
+        back to it here, where it has a slot already; and where all replicas drain, callers are told so."""
+        no_room = self._ending or (self._admission.full and not self._admission.draining)
+        if scope["type"] == "websocket" and no_room and _may_go_elsewhere(scope):
             await receive()
             headers = [(b"retry-after", b"10")]  # for the caller, if all replicas answer like this
             await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
@@ -107,6 +108,7 @@ class OwnPort:
     async def _end(self) -> None:
         if not self._admission.draining:
             await asyncio.sleep(self._notice_s)
+            self._ending = True
             self._admission.drain()
         await self._admission.wait_until_empty()
         self._server.should_exit = True

@@ -33,7 +33,8 @@ _CONNECTIONS = 20_000
 
 _SPARE_FILES = 100
 
-_MAX_THREADS = 4
+_CORES_PER_THREAD, _MAX_THREADS = 4, 4
+"""One thread relays tens of thousands of events a second, and leaves the cores to the models."""
 
 _START_S, _COMMAND_S = 5.0, 2.0
 
@@ -196,14 +197,10 @@ class LoadBalancer:
             (folder / "site.pem").symlink_to(Path(certificate).resolve())
             (folder / "site.pem.key").symlink_to(Path(key).resolve())
             bind += f" ssl crt {folder / 'site.pem'} alpn http/1.1"
-        import resource  # not on all systems
-
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        connections = _CONNECTIONS if files < 0 else min(_CONNECTIONS, (files - _SPARE_FILES) // 2)
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "").replace("*", "0.0.0.0/0,::/0").split(",")
         addresses = ["127.0.0.1", *filter(None, map(str.strip, trusted))]
-        threads = min(_MAX_THREADS, os.cpu_count() or 1)
-        self._file.write_text(configuration(bind, self._admin, longest_s, connections, threads, addresses))
+        threads = max(1, min(_MAX_THREADS, (os.cpu_count() or 1) // _CORES_PER_THREAD))
+        self._file.write_text(configuration(bind, self._admin, longest_s, _connections(), threads, addresses))
         self._start()
 
     @property
@@ -232,6 +229,7 @@ class LoadBalancer:
                 pass_fds=[self._listener.fileno()],
                 stdout=errors,
                 stderr=errors,
+                start_new_session=True,  # Ctrl-C is for this process, whose conversations finish their turns
                 preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
             )
             self._servers = Servers(self._command)
@@ -243,7 +241,8 @@ class LoadBalancer:
                 time.sleep(0.02)
             self._process.kill()
             errors.seek(0)
-            raise OSError(f"HAProxy does not start: {errors.read().strip() or self._process.returncode}")
+            alerts = [line.partition(" : ")[2] for line in errors if line.startswith("[ALERT]")]
+            raise OSError(f"HAProxy does not start: {alerts[0].strip() if alerts else self._process.returncode}")
 
     def _command(self, line: str) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -252,3 +251,11 @@ class LoadBalancer:
             connection.sendall(line.encode() + b"\n")
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
         return answer.decode(errors="replace")
+
+
+def _connections() -> int:
+    """Of callers, for which this process may have files."""
+    import resource  # not on all systems
+
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _CONNECTIONS if files < 0 else min(_CONNECTIONS, (files - _SPARE_FILES) // 2)

