@@ -22,9 +22,12 @@ from rich.console import Console
 
 from benchmarks.session_turn import ask_aloud
 from model.engine.conversation import Conversation
+from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
+from server.app import read_ahead
 from server.deploy.runtime import ModelOptions, load_engine, load_speech_models
 from server.tools.server_tools import ServerTools, ToolSettings
+from server.tools.tool_selection import SelectingLanguageModel
 from voice.audio.codec import Samples
 from voice.clauses import Clause
 from voice.history import FunctionCall
@@ -42,12 +45,12 @@ WITHOUT_TOOL = (
 
 
 async def ask(
-    conversation: Conversation, models: SpeechModels, question: Samples, tools: ServerTools | None
+    engine: Engine, models: SpeechModels, question: Samples, tools: ServerTools | None
 ) -> tuple[float | None, str]:
     """Ask one question aloud. Returns the turn's latency in ms, and the calls and the response."""
     own = tools.local_conversation() if tools is not None else None
     settings = SessionSettings(tools=own.declarations if own is not None else ())
-    response = await ask_aloud(conversation, models, question, settings, own)
+    response = await ask_aloud(SelectingLanguageModel(Conversation(engine)), models, question, settings, own)
     calls = [f"{item.name}({item.arguments})" for item in response.items if isinstance(item, FunctionCall)]
     return response.metrics.latency_ms(), " ".join([*calls, response.item.text.strip()])
 
@@ -60,7 +63,8 @@ async def measure(options: argparse.Namespace) -> None:
     voice = models.voices.find(options.voice)
     tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
     latencies: dict[str, list[float]] = defaultdict(list)
-    await ask(Conversation(engine), models, voice.synthesize(Clause(WITH_TOOL[0], True)), tools)  # reads the tools
+    await read_ahead(engine, tools)
+    await ask(engine, models, voice.synthesize(Clause(WITH_TOOL[0], True)), tools)  # the first turn is slower
     for number in range(options.rounds):
         series = (
             ("a tool", WITH_TOOL[number % len(WITH_TOOL)], tools),
@@ -69,7 +73,7 @@ async def measure(options: argparse.Namespace) -> None:
         )
         for name, text, offered in series:
             question = voice.synthesize(Clause(text, True))
-            latency, answer = await ask(Conversation(engine), models, question, offered)
+            latency, answer = await ask(engine, models, question, offered)
             print(f"{name}: {text} {latency:.0f} ms → {answer}" if latency is not None else f"{name}: {text} no answer")
             if latency is not None:
                 latencies[name].append(latency)

@@ -38,6 +38,7 @@ class _Call:
 
     Attributes:
         own: whether it calls one of the conversation's tools.
+        said: what the user asked for with it, if that is known.
         confirmed: whether the user has agreed to it.
         answered: whether its output is part of the conversation.
     """
@@ -45,6 +46,7 @@ class _Call:
     name: str
     own: bool
     arguments: str = ""
+    said: str | None = None
     done: bool = False
     confirmed: bool = False
     call_id: str = field(default_factory=lambda: new_id("call"))
@@ -166,10 +168,12 @@ class FunctionCalls:
         """This step, for the language model."""
         return Message("assistant", text, tuple(call.as_tool_call for call in self._step.values()))
 
-    def add_confirmed(self, confirmed: MakeCall) -> None:
-        """Make a call to which the user has agreed."""
-        call = self._step[0] = self._new_call(confirmed.name)
-        call.arguments, call.done, call.confirmed = confirmed.arguments, True, True
+    def add_made(self, made: MakeCall) -> None:
+        """Make a call that the language model did not decide on."""
+        call = self._step[0] = self._new_call(made.name)
+        call.arguments, call.said, call.done, call.confirmed = made.arguments, made.said, True, made.confirmed
+        if not made.confirmed and self._runs is not None and self._runs.may_start_early(call.name):
+            self._run(call)
 
     def _new_call(self, name: str) -> _Call:
         call = _Call(name, self._runs is not None and self._runs.traits(name) is not None)
@@ -180,7 +184,7 @@ class FunctionCalls:
         if call.output is None and self._runs is not None:
             call.started_at = self._clock()
             made = [other.name for other in self._calls[: self._calls.index(call) + 1] if other.own]
-            said = self._parts.asked_with(made) if self._parts is not None else None
+            said = call.said or (self._parts.asked_with(made) if self._parts is not None else None)
             call.output = self._runs.start(call.as_tool_call, self._prompt, confirmed=call.confirmed, said=said)
             call.output.add_done_callback(lambda _: self._on_output(call))
             call.running.set()

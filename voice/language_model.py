@@ -45,10 +45,12 @@ class OfferedTools:
 
     Attributes:
         expected: whether a call is likely, by what the user said.
+        acts: whether one of them does more than look something up.
     """
 
     names: tuple[str, ...]
     expected: bool = False
+    acts: bool = False
 
 
 Effort = Literal["low", "medium", "high"]

@@ -84,6 +84,11 @@ class RequestParts:
         self._parts = request_parts(said, lambda text: any(suits(name, text) for name in names))
         self._asked: set[int] = set()
 
+    @property
+    def first(self) -> str | None:
+        """The first part; None if the request is not separated."""
+        return self._parts[0] if len(self._parts) > 1 else None
+
     def next_prompt(self, said: str, made: Sequence[str]) -> list[Message] | None:
         """The prompt for the next part. None if no part remains, no call was made yet, or the user is to answer a
         question first.

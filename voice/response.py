@@ -11,6 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -245,11 +246,11 @@ class Response:
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt, self._options.tools)
             verbatim = not self.metrics.remote_leads
-            match self._tool_runs.next_step(prompt, verbatim=verbatim) if self._tool_runs is not None else None:
+            match self._next_step(prompt, verbatim=verbatim):
                 case Say(text=text):
                     self._take_text(text, on_text)
                 case MakeCall() as call:
-                    self._calls.add_confirmed(call)
+                    self._calls.add_made(call)
                     self._on_calls()
                 case None:
                     text = await self._ask_model(language_model, prompt, deadline, on_text, number)
@@ -263,6 +264,13 @@ class Response:
             else:
                 return
 
+    def _next_step(self, prompt: Sequence[Message], *, verbatim: bool) -> Say | MakeCall | None:
+        """What comes next without the language model, if anything does."""
+        if self._tool_runs is None:
+            return None
+        tools = self._options.tools if self._options.tool_choice == "auto" else ()
+        return self._tool_runs.next_step(prompt, tools, verbatim=verbatim)
+
     async def _ask_model(
         self,
         language_model: LanguageModel,
@@ -273,7 +281,10 @@ class Response:
     ) -> str:
         """One step of the language model; `number` counts from 1. Returns its text."""
         options, text = self._options, ""
-        offered = self._tool_runs.offered(options.tools, messages) if self._tool_runs is not None else None
+        offered = None
+        if self._tool_runs is not None and options.tool_choice == "auto":
+            offered = self._tool_runs.offered(options.tools, messages)
+            options = replace(options, tools=self._tool_runs.declared(options.tools, messages))
         stream = options.ask(language_model, messages, deadline, offered, first=number == 1, last=number == _MAX_STEPS)
         steps, tokens = self.metrics.steps, self.metrics.tokens
         async for progress in stream:

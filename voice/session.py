@@ -69,13 +69,11 @@ class Session:
     ) -> None:
         self.settings = settings or SessionSettings()
         self.history = history or History()
-        self.state = TurnState()
         self._language_model, self._speech_models = language_model, speech_models
-        self._on_event, self._clock = on_event, clock
+        self.state, self._on_event, self._clock = TurnState(), on_event, clock
         self._recognizer = speech_models.recognizer.for_language(self.settings.language)
         self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
-        self._resampler = InputResampler()
-        self._input, self._echo = InputBuffer(), EchoDetector()
+        self._resampler, self._input, self._echo = InputResampler(), InputBuffer(), EchoDetector()
         self._utterance: Utterance | None = None
         self._utterance_start_ms, self._item_id = 0, ""
         self._interim = InterimTranscriber(
@@ -87,9 +85,8 @@ class Session:
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
         self._captures = Captures(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpointer = Endpointer(language_model, speech_models, self._captures)
-        self._tool_runs = None
-        if tools is not None:
-            self._tool_runs = ToolRuns(tools, self._spawn, self._unprompted.add_result, self._captures)
+        add_result = self._unprompted.add_result
+        self._tool_runs = None if tools is None else ToolRuns(tools, self._spawn, add_result, self._captures)
         self._playback = Playback(
             language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, self._tool_runs
         )
@@ -265,7 +262,10 @@ class Session:
         if not self.settings.read_ahead:
             return
         messages = [*self.history.messages(self.settings.instructions), *newest]
-        self._language_model.prepare(messages, tools=self.settings.tools, tool_choice=self.settings.tool_choice)
+        tools, choice = self.settings.tools, self.settings.tool_choice
+        if self._tool_runs is not None and choice == "auto":
+            tools = self._tool_runs.declared(tools, messages if newest else ())
+        self._language_model.prepare(messages, tools=tools, tool_choice=choice)
 
     @property
     def _responding(self) -> bool:

@@ -45,10 +45,17 @@ class Say:
 
 @dataclass(frozen=True)
 class MakeCall:
-    """The next step of a response is this call, to which the user has agreed."""
+    """The next step of a response is this call, which the language model need not decide on.
+
+    Attributes:
+        said: what the user asked for; None for all that they said.
+        confirmed: the user has agreed to it.
+    """
 
     name: str
     arguments: str
+    said: str | None = None
+    confirmed: bool = True
 
 
 class ToolRuns:
@@ -81,14 +88,20 @@ class ToolRuns:
     def offered(self, tools: Sequence[Tool], messages: Sequence[Message]) -> OfferedTools:
         """The functions that a response to `messages` may call: all but the tools that have nothing to do with what the
         user said. A call is likely where a tool has."""
-        said, names, expected = _said(messages), list[str](), False
+        said, names, expected, acts = _said(messages), list[str](), False, False
         for tool in tools:
             traits = self._tools.traits(tool.name)
             pattern = "" if traits is None else traits.said
             if re.search(pattern, said, re.IGNORECASE):
                 names.append(tool.name)
                 expected = expected or bool(pattern)
-        return OfferedTools(tuple(names), expected)
+                acts = acts or traits is None or not traits.read_only
+        return OfferedTools(tuple(names), expected, acts)
+
+    def declared(self, tools: Sequence[Tool], messages: Sequence[Message]) -> tuple[Tool, ...]:
+        """The functions that the prompt of a response to `messages` declares: none if it may call none. Small models
+        talk about the functions that they read of, where none of them helps."""
+        return tuple(tools) if self.offered(tools, messages).names else ()
 
     def parts(self, tools: Sequence[Tool], messages: Sequence[Message]) -> RequestParts:
         """The parts of what the user said last, by the tools that suit them."""
@@ -97,7 +110,8 @@ class ToolRuns:
     def _suits(self, name: str, text: str) -> bool:
         """Whether a tool is for such words in particular."""
         traits = self._tools.traits(name)
-        return bool(traits and traits.said and re.search(traits.said, text, re.IGNORECASE))
+        is_about = bool(traits and traits.said and re.search(traits.said, text, re.IGNORECASE))
+        return is_about or self._tools.certain_call([name], [(text, "")]) is not None
 
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
@@ -175,12 +189,15 @@ class ToolRuns:
             _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
-    def next_step(self, messages: Sequence[Message], *, verbatim: bool = True) -> Say | MakeCall | None:
+    def next_step(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, verbatim: bool = True
+    ) -> Say | MakeCall | None:
         """What a response to `messages` does next without the language model: say what a form asks, or the words that
-        the last outputs came with, or make the call that opens the conversation, or to which the user has just agreed.
-        None to ask the language model.
+        the last outputs came with, or make the call that opens the conversation, to which the user has just agreed, or
+        which their words need for certain. None to ask the language model.
 
         Args:
+            tools: those that may be called.
             verbatim: whether the words of outputs are said. Otherwise the language model reads them, and may go on to
                 another call; only the question before a consequential call is always said.
         """
@@ -193,7 +210,16 @@ class ToolRuns:
         verbatim = verbatim or any(message.content == NOT_CONFIRMED for message in outputs)
         if verbatim and speeches and all(speeches):
             return Say(" ".join(dict.fromkeys(speeches)))
-        return self._answered_question(messages)
+        return self._answered_question(messages) or (self._certain_call(messages, tools) if verbatim else None)
+
+    def _certain_call(self, messages: Sequence[Message], tools: Sequence[Tool]) -> MakeCall | None:
+        if not tools or not messages or messages[-1].role != "user":
+            return None
+        names, turns = [tool.name for tool in tools], _turns(messages)
+        call = self._tools.certain_call(names, turns)
+        if call is None and (first := self.parts(tools, messages).first) is not None:
+            call = self._tools.certain_call(names, [*turns[:-1], (first, "")])
+        return None if call is None else MakeCall(call.name, call.arguments, call.said, confirmed=False)
 
     def _answered_question(self, messages: Sequence[Message]) -> Say | MakeCall | None:
         """The user's reply to the question before a consequential call. It must be the newest message, and the
@@ -242,6 +268,18 @@ def _said(messages: Sequence[Message]) -> str:
         return said
     continues = spoken[-2].content.endswith("?") or _FOLLOW_UP.match(said)
     return f"{spoken[-3].content} {said}" if continues else said
+
+
+def _turns(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """What the user said and what the assistant answered, the oldest first."""
+    turns: list[tuple[str, str]] = []
+    for message in messages:
+        if message.role == "user":
+            turns.append((message.content, ""))
+        elif message.role == "assistant" and turns:
+            said, answer = turns.pop()
+            turns.append((said, f"{answer} {message.content}".strip()))
+    return turns
 
 
 def _key(call: ToolCall) -> tuple[str, str]:

@@ -4,6 +4,7 @@ client runs are not part of it."""
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,20 @@ class ToolOutput:
     failed: bool = False
 
 
+@dataclass(frozen=True)
+class CertainCall:
+    """A call that the user's words need for certain, so that the language model need not decide on it.
+
+    Attributes:
+        arguments: JSON text of an object.
+        said: what the user asked for, in words that need no earlier ones.
+    """
+
+    name: str
+    arguments: str
+    said: str
+
+
 class Tools(Protocol):
     """The tools of one conversation."""
 
@@ -56,6 +71,15 @@ class Tools(Protocol):
 
     def question(self, name: str, arguments: str) -> str:
         """Asks the user whether a consequential call is to be made. Ends with a question mark."""
+        ...
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        """The call that the user's last words need for certain; None to let the language model decide.
+
+        Args:
+            names: of the tools that may be called.
+            turns: what the user said and what the assistant answered, the oldest first; the last answer is empty.
+        """
         ...
 
     async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:

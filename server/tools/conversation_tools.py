@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from server.tools.alarms import Alarms, Announce
@@ -13,7 +13,7 @@ from server.tools.registry import ToolRegistry
 from server.tools.user_data import owner_id
 from voice.captures import Dialogue
 from voice.language_model import Tool
-from voice.tools import ToolOutput, ToolTraits
+from voice.tools import CertainCall, ToolOutput, ToolTraits
 
 
 class ConversationTools:
@@ -86,6 +86,15 @@ class ConversationTools:
         action = name.replace("_", " ")
         details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value != "")
         return f"Shall I {action}, with {details}?" if details else f"Shall I {action}?"
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        """See `Tools`."""
+        for tool in self._registry:
+            may_be_called = tool.name in self._names and tool.name in names
+            if may_be_called and tool.certain is not None and (certain := tool.certain(turns)) is not None:
+                arguments, said = certain
+                return CertainCall(tool.name, json.dumps(arguments), said)
+        return None
 
     async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None) -> ToolOutput:
         """Make a call. Raises whatever the tool raises.

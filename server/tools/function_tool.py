@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,11 @@ _SUPERFLUOUS = ("title", "default", "additionalProperties")
 
 NO_RESULT = "None. Work out the answer yourself."
 """What a tool returns that has no result for words which the language model may still understand."""
+
+Certain = Callable[[Sequence[tuple[str, str]]], tuple[dict[str, Any], str] | None]
+"""Reads what the user said and what the assistant answered, the oldest first. Returns the arguments of the call that
+the user's last words need for certain, and what they ask for in words that need no earlier ones; None if no call is
+certain."""
 
 _TRAITS = "_rejoinder_traits"
 _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
@@ -78,6 +83,7 @@ class ServerTool:
         run: makes a call with the arguments, an object.
         question: asked before a consequential call; may name arguments in braces.
         opens_calls: whether phone calls begin with it.
+        certain: tells whether what the user said needs a call for certain; None if the language model always decides.
     """
 
     declaration: Tool
@@ -85,6 +91,7 @@ class ServerTool:
     run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
     question: str = ""
     opens_calls: bool = False
+    certain: Certain | None = None
 
     @property
     def name(self) -> str:
@@ -97,6 +104,7 @@ class _Options:
     traits: ToolTraits
     question: str
     opens_calls: bool = False
+    certain: Certain | None = None
 
 
 def tool(
@@ -108,6 +116,7 @@ def tool(
     timeout_s: float = ToolTraits.timeout_s,
     said: str = "",
     opens_calls: bool = False,
+    certain: Certain | None = None,
 ) -> Callable[[F], F]:
     """Say how calls of a function are made.
 
@@ -119,8 +128,10 @@ def tool(
         timeout_s: how long a call may take.
         said: a regular expression; the function is only called if it is found in what the user said.
         opens_calls: phone calls begin with it. It takes no arguments.
+        certain: see `ServerTool`.
     """
-    options = _Options(ToolTraits(read_only, consequential, holding_phrase, timeout_s, said), question, opens_calls)
+    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, said)
+    options = _Options(traits, question, opens_calls, certain)
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, options)
@@ -161,7 +172,7 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
 
     declaration = Tool(name, description, schema)
-    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls)
+    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls, options.certain)
 
 
 def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bool) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from voice.captures import Dialogue
 from voice.language_model import Tool
 from voice.playback import SessionSettings
-from voice.tools import ToolOutput, ToolTraits
+from voice.tools import CertainCall, ToolOutput, ToolTraits
 
 
 @dataclass
 class FakeTools:
-    """The tools `traits`, each of which takes `seconds` and returns `output`."""
+    """The tools `traits`, each of which takes `seconds` and returns `output`. What the user says may be a key of
+    `certain`."""
 
     known: dict[str, ToolTraits] = field(default_factory=lambda: {"look": ToolTraits(read_only=True)})
     seconds: float = 0.0
@@ -23,12 +25,17 @@ class FakeTools:
     finished: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     said: str = ""
+    certain: dict[str, CertainCall] = field(default_factory=dict)
 
     def traits(self, name: str) -> ToolTraits | None:
         return self.known.get(name)
 
     def question(self, name: str, arguments: str) -> str:
         return f"Shall I {name}?"
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        call = self.certain.get(turns[-1][0])
+        return call if call is not None and call.name in names else None
 
     async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
         self.said = said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from voice.captures import Dialogue, NotCaptured
 from voice.history import Item
 from voice.language_model import Tool
 from voice.playback import SessionSettings
-from voice.tools import ToolOutput, ToolTraits
+from voice.tools import CertainCall, ToolOutput, ToolTraits
 
 PHONE = Form(phone=PhoneNumber())
 READ_BACK = "I have five five five, one two three, four five six seven. Is that right?"
@@ -41,6 +41,9 @@ class FormTools:
 
     def question(self, name: str, arguments: str) -> str:
         return "?"
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        return None
 
     async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, Item
 from voice.language_model import OfferedTools
 from voice.tool_runs import DECLINED, NOT_CONFIRMED
-from voice.tools import ToolOutput, ToolTraits
+from voice.tools import CertainCall, ToolOutput, ToolTraits
 from voice.turn_metrics import ToolStep
 from voice.unprompted import Announcement
 
@@ -243,7 +245,7 @@ def test_a_tool_is_offered_only_if_what_the_user_said_suits_it() -> None:
 
     harness = run_session(scenario, tools.settings, tools)
     offered = list(dict.fromkeys(harness.language_model.offered))
-    assert offered == [OfferedTools(("any",)), OfferedTools(("look", "any"), expected=True)]
+    assert offered == [OfferedTools(("any",), acts=True), OfferedTools(("look", "any"), expected=True, acts=True)]
 
 
 def test_what_a_tool_returns_is_data_and_offers_no_other_tool() -> None:
@@ -303,3 +305,78 @@ def test_a_request_for_two_things_takes_a_second_step() -> None:
     assert [item.text for item in harness.session.history.items if isinstance(item, Item) and item.role == "user"] == [
         "What is the weather, and then write a letter."
     ]
+
+
+SUM = "What is six times seven?"
+CERTAIN = {SUM: CertainCall("look", '{"expression": "6 * 7"}', "6 times 7")}
+
+
+def ask_for_a_sum(tools: FakeTools, **settings: Any) -> SessionHarness:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.recognizer.text = SUM
+        await harness.ask_question()
+
+    return run_session(scenario, replace(tools.settings, **settings), tools)
+
+
+def test_a_call_that_the_users_words_need_for_certain_is_not_left_to_the_language_model() -> None:
+    tools = FakeTools(output=ToolOutput("42", "That's 42."), certain=CERTAIN)
+    harness = ask_for_a_sum(tools)
+    assert not harness.language_model.prompts
+    assert tools.started == [("look", '{"expression": "6 * 7"}')]
+    assert tools.said == "6 times 7"
+    assert response_texts(harness) == ["That's 42."]
+    assert kinds(harness) == ["user", "call", "output", "assistant"]
+
+
+@pytest.mark.parametrize("choice", ["none", "required"])
+def test_no_call_is_certain_where_the_client_decides(choice: str) -> None:
+    tools = FakeTools(certain=CERTAIN)
+    harness = ask_for_a_sum(tools, tool_choice=choice)
+    assert harness.language_model.prompts
+    assert not tools.started
+
+
+def test_a_certain_call_starts_before_the_turn_is_over_only_if_it_changes_nothing() -> None:
+    for traits, early in ((ToolTraits(read_only=True), True), (ToolTraits(), False)):
+        tools = FakeTools({"look": traits}, output=ToolOutput("42", "That's 42."), certain=CERTAIN)
+
+        async def scenario(harness: SessionHarness, tools: FakeTools = tools, early: bool = early) -> None:
+            harness.recognizer.text = SUM
+            harness.language_model.completion = 0.1  # the user may well go on
+            await harness.hear(1.0, 0.5)
+            await harness.hear(0.4, 0.0)
+            assert not harness.events_of(events.SpeechStopped)
+            assert bool(tools.started) == early
+            await harness.hear(4.0, 0.0)
+
+        harness = run_session(scenario, tools.settings, tools)
+        assert response_texts(harness) == ["That's 42."]
+
+
+def test_a_consequential_call_asks_however_certain_it_is() -> None:
+    tools = FakeTools({"look": ToolTraits(consequential=True)}, certain=CERTAIN)
+    assert response_texts(ask_for_a_sum(tools)) == ["Shall I look?"]
+    assert not tools.started
+
+
+def test_a_prompt_declares_no_tools_where_none_may_be_called() -> None:
+    tools = FakeTools({"look": ToolTraits(read_only=True, said="weather")})
+    for text, declared in (("What is the capital of France?", []), ("What is the weather?", ["look"])):
+        names: list[list[str]] = []
+
+        async def scenario(harness: SessionHarness, text: str = text, names: list[list[str]] = names) -> None:
+            reply = harness.language_model.reply
+
+            async def record(messages, **options):  # type: ignore[no-untyped-def]
+                names.append([tool.name for tool in options["tools"]])
+                async for progress in reply(messages, **options):
+                    yield progress
+
+            harness.language_model.reply = record  # type: ignore[method-assign]
+            harness.recognizer.text = text
+            await harness.ask_question()
+
+        run_session(scenario, tools.settings, tools)
+        assert names
+        assert all(each == declared for each in names)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from server.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, SelectingLanguageModel, ToolSelection
 from tests.fakes import FakeLanguageModel
-from voice.language_model import Message, Tool
+from voice.language_model import Message, OfferedTools, RemoteRequest, Tool
 
 MANY = [
     Tool("get_weather", "The weather in a city, now or as a forecast"),
@@ -68,3 +70,52 @@ async def test_a_function_that_is_required_is_never_left_out() -> None:
     selecting.prepare([Message("user", "Hi")], tools=MANY)
     selecting.prepare([Message("user", "Hi")], tools=MANY, tool_choice="required")
     assert seen == [NUM_SELECTED, len(MANY)]
+
+
+def test_prompts_with_and_without_tools_are_read_by_a_language_model_each() -> None:
+    read: list[tuple[str, int]] = []
+
+    class Recording(FakeLanguageModel):
+        name = "first"
+
+        def prepare(self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: object = "") -> None:
+            read.append((self.name, len(tools)))
+
+        def fork(self) -> Recording:
+            fork = Recording()
+            fork.name = "second"
+            return fork
+
+    model = Recording()
+    selecting = SelectingLanguageModel(model)
+    for tools in ([], MANY[:2], [], MANY[:2]):
+        selecting.prepare([Message("user", "Hi")], tools=tools)
+    assert read == [("first", 0), ("second", 2), ("first", 0), ("second", 2)]
+    assert model.cancelled  # a conversation has one request at a time
+
+
+@pytest.mark.parametrize(
+    ("calls", "acts", "read"), [([("play_music", "{}")], False, [2]), ([], False, [2, 0]), ([], True, [2])]
+)
+async def test_a_text_where_a_tool_could_have_looked_something_up_is_written_without_tools_in_the_prompt(
+    calls: list[tuple[str, str]], acts: bool, read: list[int]
+) -> None:
+    tools_read: list[int] = []
+
+    class Recording(FakeLanguageModel):
+        async def reply(self, messages, **options):  # type: ignore[no-untyped-def, override]
+            tools_read.append(len(options["tools"]))
+            async for progress in super().reply(messages, **options):
+                yield progress
+
+        def fork(self) -> Recording:
+            return Recording()
+
+    model = Recording()
+    model.calls = calls
+    stream = SelectingLanguageModel(model).reply(
+        [Message("user", "Play it.")], tools=MANY[:2], offered=OfferedTools(("play_music",), True, acts)
+    )
+    text = "".join([progress.committed async for progress in stream if not isinstance(progress, RemoteRequest)])
+    assert tools_read == read
+    assert text == ("" if calls else "The capital of France is Paris.")
