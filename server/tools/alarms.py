@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, is_grounded, tool
 from server.tools.user_data import Alarm, UserData
@@ -27,8 +27,11 @@ _RECHECK_S = 3600.0
 _ALARM = r"\b(timers?|alarms?|remind\w*)\b"
 _AMOUNT = r"(\d|\b(an?|one|two|three|four|five|six|seven|eight|nine|half|quarter) )"
 _STARTS = r"\b((set|start|create|make) (me )?(an?|another|the|\d+|one|two)|remind me)\b"
+_TELLS = r"(i|i'll|i'm|i've|we|we'll|we're|it|it's|he|she|they|there|my|our)\b(?!.*\b(timers?|alarms?|count ?down)\b)"
+"""How a sentence begins that tells something: "I'll be there in five minutes"."""
+
 _SET_TIMER = (
-    rf"^(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
+    rf"^(?!{_TELLS})(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
     r".*\b(timers?|alarms?|count ?down|minutes?|seconds?|hours?)\b"
 )
 _QUESTION = r"[, ]*(how|what|who|whose|where|why|which|whether)"
@@ -39,6 +42,12 @@ _SET_REMINDER = (
 _LIST = rf"^(?!.*({_STARTS}|\b(cancel|stop|delete|remove)\b)).*{_ALARM}|\bhow (long|much time)\b.*\b(left|remain\w*)\b"
 _CANCEL = rf"^(?=.*\b(cancel|stop|delete|remove|clear|forget|off|end)\b).*{_ALARM}"
 """What people say who want each of the tools."""
+
+_WAKE = re.compile(
+    r"(?i)(?:please |can you |could you |would you |will you )*(?:wake me(?: up)?|set an alarm(?: for me)?) "
+    r"(?:for|at|in|tomorrow|on|this|by)\b[^.?!]*[.?!]*"
+)
+"""A request for an alarm that has a time and nothing else."""
 
 Announce = Callable[[Announcement], None]
 """Says a text to an owner."""
@@ -96,7 +105,15 @@ class Alarms:
             what = f"{name} timer" if name else "timer"
             return Spoken(f"Your {what} for {spoken_duration(length)} is running.")
 
-        @tool(said=_SET_REMINDER)
+        def certain_alarm(turns: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], str] | None:
+            said = turns[-1][0]
+            if _WAKE.fullmatch(said.strip()):
+                with suppress(UnknownTime):
+                    parse_time(said, self._now())
+                    return {"about": "wake up", "when": said}, said
+            return None
+
+        @tool(said=_SET_REMINDER, certain=certain_alarm)
         async def set_reminder(about: str, when: str, caller: Caller) -> Spoken:
             """Remind the user of something later."""
             now = self._now()

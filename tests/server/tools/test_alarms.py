@@ -173,8 +173,25 @@ async def test_what_the_user_did_not_say_is_asked_for(tmp_path: Path) -> None:
         ("How many minutes are in an hour?", set()),
         ("Could you remind me, how many players there are in a team?", set()),
         ("I was late for work today.", set()),
+        ("I'll be there in five minutes.", set()),
+        ("I need a timer for the eggs, six minutes.", {"set_timer", "list_timers"}),
     ],
 )
 def test_what_the_user_says_decides_which_tools_are_offered(said: str, offered: set[str], tmp_path: Path) -> None:
     tools = Alarms(UserData(tmp_path / "data.sqlite"), lambda: START).tools()
     assert {tool.name for tool in tools if re.search(tool.traits.said, said, re.IGNORECASE)} == offered
+
+
+def test_a_wake_up_call_at_a_time_is_not_left_to_the_language_model(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tool = named(Alarms(UserData(tmp_path / "data.sqlite"), Clock()).tools())["set_reminder"]
+        assert tool.certain is not None
+        said = "Please wake me up at seven tomorrow morning."
+        certain = tool.certain([(said, "")])
+        assert certain is not None
+        output = await tool.run(certain[0], Caller("ann", certain[1]))
+        assert output.speech == "I'll remind you tomorrow at 7:00 AM: wake up."
+        for other in ("Wake me up when September ends.", "Can you wake me up?", "Why do you wake me up at seven?"):
+            assert tool.certain([(other, "")]) is None
+
+    run_on_virtual_clock(scenario)
