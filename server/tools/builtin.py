@@ -8,7 +8,7 @@ from server.tools.alarms import Alarms
 from server.tools.calculator import calculator_tools
 from server.tools.function_tool import ServerTool
 from server.tools.notes import note_tools
-from server.tools.time_sums import time_sum_tools
+from server.tools.time_questions import time_sum_tools
 from server.tools.user_data import UserData
 from server.tools.world_clock import clock_tools
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from server.storage import data_folder
 from server.tools.alarms import Alarms
 from server.tools.builtin import builtin_tools, local_time
-from server.tools.calculator import load_units
 from server.tools.conversation_tools import ConversationTools
 from server.tools.function_tool import ServerTool
 from server.tools.registry import ToolRegistry
 from server.tools.tool_file import load_tool_file
+from server.tools.units import load_units
 from server.tools.user_data import USER_DATA_FILE, UserData
 from server.tools.weather import Weather, WeatherSettings
 from server.tools.web_search import WebSearch

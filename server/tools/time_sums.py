@@ -1,54 +1,64 @@
-"""The built-in tool for sums with times and days: "90 minutes after 10:30", "from a quarter past two to three o'clock",
-"two days after Friday", "in three weeks". It reads the user's words, in English, and takes no arguments."""
+"""Sums with times and days: "90 minutes after 10:30", "from a quarter past two to three o'clock", "two days after
+Friday", "in three weeks". In English."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from server.tools.function_tool import NO_RESULT, Caller, ServerTool, Spoken, function_tool, tool
+from server.tools.date_sums import date_answer
 from server.tools.when import (
     WEEKDAYS,
     UnknownTime,
     clock_times,
+    duration_spans,
     named_day,
     parse_duration,
     plain_words,
     spoken_duration,
 )
-from server.tools.world_clock import spoken_date
+from server.tools.world_clock import spoken_date, spoken_time
 
-_WEEKDAY = rf"(?:{'|'.join(WEEKDAYS)})"
+WEEKDAY = rf"(?:{'|'.join(WEEKDAYS)})"
 _RELATIVE = {"day after tomorrow": 2, "day before yesterday": -2, "tomorrow": 1, "yesterday": -1, "today": 0}
-_ANY_RELATIVE = rf"(?:the )?({'|'.join(_RELATIVE)})"
-_DURATION = r"(?:\w+|half an?|\w+ and a half|a quarter of an) (?:hours?|minutes?|days?|weeks?)\b"
-_BACKWARDS = r"\b(before|earlier|ago|must i|should i|do i (?:have|need) to|at the latest)\b"
+ANY_RELATIVE = rf"(?:the )?({'|'.join(_RELATIVE)})"
+DURATION = r"(?:\w+|half an?|\w+ and a half|a quarter of an) (?:hours?|minutes?|days?|weeks?)\b"
+_BACKWARDS = (
+    r"\b(before|earlier|ago|at the latest|(?:(?:must|should|shall) (?:i|we)|do (?:i|we) (?:have|need) to) "
+    r"(?:leave|start|begin|go|set off|head out|depart|get up|wake up|get going))\b"
+)
 """Words of those who ask for a time that lies before the one that they name."""
 
-_ABOUT_SUMS = (
-    rf"\b({_WEEKDAY}|today|tomorrow|yesterday|noon|midnight|o'clock|[ap]\.?m\b|past|\d:\d\d|now|at|it's|it is)\b.*"
-    rf"({_DURATION}|\b{_ANY_RELATIVE})|{_DURATION}.*\b({_WEEKDAY}|after|before|from now|ago)\b|"
-    rf"\b(day|date)\b.*\bin {_DURATION}|"
-    r"\b(how long|how many (hours|minutes|days|weeks))\b.*\b(between|from|until|till)\b"
-)
-"""What people say who want such a sum: a time and a duration, two days, or what lies between two times."""
+FROM_NOW = re.compile(r"(?:and |so )*what time (?:will it be|would it be|is it|was it)(?: in)?(?: from now| ago)?")
+"""A question for a time that is counted from now, without its duration."""
 
-_SUM_OF_TIMES = rf"^(?!.*\b(remind|reminder|timer|alarm|note|write)\b)(?=.*\b(when|what|which|how)\b).*({_ABOUT_SUMS})"
+
+def without_spans(plain: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Text without these parts of it."""
+    for start, end in sorted(spans, reverse=True):
+        plain = f"{plain[:start]} {plain[end:]}"
+    return plain
 
 
 def work_out(said: str, now: datetime) -> str:
     """The answer in a sentence. Raises UnknownTime if the words are not understood."""
     plain = plain_words(said)
+    if answer := date_answer(plain, now):
+        return answer
     sign = -1 if re.search(_BACKWARDS, plain) else 1
     times = clock_times(plain)
     if len(times) == 2 and re.search(r"\b(how long|how many|how much time)\b", plain):
-        return _between(*times)
+        return _between(*times, in_minutes="how many minutes" in plain)
     if len(times) == 1 and (duration := _duration(plain)) is not None:
         return _clock_after(*times[0], sign * duration)
+    if len(times) == 1 and re.search(r"\bhow (?:long|many|much)\b.*\b(?:until|till|to|before)\b", plain):
+        return _until(*times[0], now)
     if times:
         raise UnknownTime(said)
+    if FROM_NOW.fullmatch(" ".join(without_spans(plain, duration_spans(plain)).replace(".", " ").split())):
+        return f"It {'is' if sign > 0 else 'was'} {spoken_time(now + sign * parse_duration(plain))}."
     return _weekday(plain, sign) or _date(plain, sign, now)
 
 
@@ -70,22 +80,30 @@ def _clock_after(hour: int, minute: int, certain: bool, duration: timedelta) -> 
     return f"It is {clock} {'PM' if moment.hour >= 12 else 'AM'}{when}."
 
 
-def _between(start: tuple[int, int, bool], end: tuple[int, int, bool]) -> str:
+def _until(hour: int, minute: int, certain: bool, now: datetime) -> str:
+    """How long it is from now to the next such time."""
+    minutes = 60 * (hour - now.hour) + minute - now.minute
+    return f"It is {spoken_duration(timedelta(minutes=minutes % (24 * 60 if certain else 12 * 60)))}."
+
+
+def _between(start: tuple[int, int, bool], end: tuple[int, int, bool], *, in_minutes: bool) -> str:
     minutes = 60 * (end[0] - start[0]) + end[1] - start[1]
     minutes %= 24 * 60 if start[2] and end[2] else 12 * 60
     if not minutes:
         raise UnknownTime("The two times are the same.")
+    if in_minutes:
+        return f"It is {minutes} minutes."
     return f"It is {spoken_duration(timedelta(minutes=minutes))}."
 
 
 def _weekday(plain: str, sign: int) -> str:
     """The weekday that is asked for, if the words name another one."""
-    known = re.search(rf"{_ANY_RELATIVE} (?:is|was|were) (?:an? )?({_WEEKDAY})", plain)
-    named = known[2] if known else next(iter(re.findall(rf"\b({_WEEKDAY})\b", plain)), "")
+    known = re.search(rf"{ANY_RELATIVE} (?:is|was|were) (?:an? )?({WEEKDAY})", plain)
+    named = known[2] if known else next(iter(re.findall(rf"\b({WEEKDAY})\b", plain)), "")
     if not named or not re.search(r"\b(which|what) (?:week)?day\b|\bday (?:of the week|will|was|is|comes)\b", plain):
         return ""
     offset = -_RELATIVE[known[1]] if known else 0
-    others = re.findall(_ANY_RELATIVE, plain[: known.start()] + plain[known.end() :]) if known else []
+    others = re.findall(ANY_RELATIVE, plain[: known.start()] + plain[known.end() :]) if known else []
     duration = _duration(plain)
     if others:
         offset += _RELATIVE[others[0]]
@@ -111,17 +129,3 @@ def _date(plain: str, sign: int, now: datetime) -> str:
         raise UnknownTime(plain)
     day = now + sign * duration
     return f"It {'is' if sign > 0 else 'was'} {spoken_date(day)}, {day.year}."
-
-
-def time_sum_tools(now: Callable[[], datetime]) -> list[ServerTool]:
-    """The tool, on a clock that returns the time here."""
-
-    @tool(read_only=True, said=_SUM_OF_TIMES)
-    def work_out_time(caller: Caller) -> Spoken | str:
-        """Work out a time, weekday or date from another one, or how long it is between two times."""
-        try:
-            return Spoken(work_out(caller.said, now()))
-        except UnknownTime:
-            return NO_RESULT
-
-    return [function_tool(work_out_time)]

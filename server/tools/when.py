@@ -23,8 +23,15 @@ _LARGE_NUMBER = rf"(?:{_HUNDREDS}|\d+|an?) (?:{'|'.join(_LARGE)})\b"
 _NUMBER = re.compile(
     rf"\b(?:{_LARGE_NUMBER}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE
 )
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth twentieth twenty-first twenty-second twenty-third twenty-fourth "
+    "twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first"
+).split()
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
-_MONTHS = "january february march april may june july august september october november december".split()
+MONTHS = "january february march april may june july august september october november december".split()
+_MONTH = rf"(?:{'|'.join(MONTHS)})"
+_ORDINAL = rf"({'|'.join(word.replace('-', '[- ]') for word in reversed(_ORDINALS))})"
 _NAMED_HOURS = {"noon": 12, "midday": 12, "midnight": 0}
 _DAY_PARTS = {"morning": 9, "afternoon": 15, "evening": 19, "tonight": 20, "night": 21}
 
@@ -35,10 +42,17 @@ _FEASTS = {
 
 _ANY_CLOCK = re.compile(
     r"\b(?:noon|midday|midnight|(?:half|(?:a )?quarter|\d{1,2}) (?:past|to) \d{1,2}|\d{1,2}[:.]\d{2}|"
-    r"(?:(?<=at )|(?<=is )|(?<=it's )|(?<=from )|(?<=until )|(?<=after ))\d{1,2} [0-5]\d|\d{1,2}(?= ?[ap]\.?m\b)|"
+    r"(?:(?<=at )|(?<=is )|(?<=it s )|(?<=from )|(?<=until )|(?<=after ))\d{1,2} [0-5]\d|\d{1,2}(?= ?[ap]\.?m\b)|"
     r"(?:(?<=at )|(?<=is )|(?<=and )|(?<=to )|(?<=from )|(?<=until ))\d{1,2}(?=$| (?:in|and|to|until|o)\b|[.,?]))"
 )
 """A time of day, in digits."""
+
+_UNIT_OF_TIME = r"(?:seconds?|minutes?|hours?|days?|weeks?)"
+_ANY_DURATION = re.compile(
+    rf"\b(?:(?:\d+(?:\.\d+)?(?: and a half)?|an?|half an?|(?:a )?quarter of an) {_UNIT_OF_TIME}"
+    rf"(?: and a half| and a quarter)?)(?: and (?=\d+ {_UNIT_OF_TIME}))?"
+)
+"""A duration, or one of its parts."""
 
 MAX_AHEAD = timedelta(days=366)
 """How far ahead a reminder may be."""
@@ -113,6 +127,16 @@ def clock_times(plain: str) -> list[tuple[int, int, bool]]:
     return times
 
 
+def clock_spans(plain: str) -> list[tuple[int, int]]:
+    """Where the times of day are in `plain_words`."""
+    return [match.span() for match in _ANY_CLOCK.finditer(plain)]
+
+
+def duration_spans(plain: str) -> list[tuple[int, int]]:
+    """Where the durations are in `plain_words`."""
+    return [match.span() for match in _ANY_DURATION.finditer(plain)]
+
+
 def named_day(plain: str, now: datetime) -> datetime | None:
     """The next day that `plain_words` name: a weekday, a date or a feast. Raises UnknownTime for an impossible date."""
     for name, (month, day) in _FEASTS.items():
@@ -140,8 +164,14 @@ def digits_for_words(text: str) -> str:
 def _digits(text: str) -> str:
     """Lower-case text with number words as digits."""
     plain = re.sub(r"[^\w:.\- ]", " ", text.lower())
+    plain = re.sub(rf"\b({_MONTH}) (?:the )?{_ORDINAL}\b", lambda date: f"{date[1]} {_ordinal(date[2])}", plain)
+    plain = re.sub(rf"\b{_ORDINAL} of ({_MONTH})\b", lambda date: f"{_ordinal(date[1])} {date[2]}", plain)
     plain = digits_for_words(plain)
     return " ".join(plain.replace("o'clock", "").replace("o clock", "").split())
+
+
+def _ordinal(word: str) -> int:
+    return _ORDINALS.index(word.replace(" ", "-")) + 1
 
 
 def _value(words: str) -> int:
@@ -152,7 +182,7 @@ def _value(words: str) -> int:
             group = (group or 1) * 100
         elif word in _LARGE:
             total, group = total + (group or 1) * _LARGE[word], 0
-        elif word not in ("and", "a"):
+        elif word not in ("and", "a", "an"):
             group += _NUMBERS[word] if word in _NUMBERS else int(word)
     return total + group
 
@@ -168,13 +198,13 @@ def _day(plain: str, now: datetime) -> datetime | None:
     for number, name in enumerate(WEEKDAYS):
         if re.search(rf"\b{name}\b", plain):
             return now + timedelta(days=(number - now.weekday() - 1) % 7 + 1)
-    months = "|".join(_MONTHS)
+    months = "|".join(MONTHS)
     date = re.search(rf"\b({months}) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b", plain)
     swapped = re.search(rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({months})\b", plain)
     if date or swapped:
         month, number = (date[1], int(date[2])) if date else (swapped[2], int(swapped[1]))  # type: ignore[index]
         try:
-            day = now.replace(month=_MONTHS.index(month) + 1, day=number)
+            day = now.replace(month=MONTHS.index(month) + 1, day=number)
             return day if day.date() >= now.date() else day.replace(year=day.year + 1)
         except ValueError:
             raise UnknownTime(f"There is no {month.title()} {number}.") from None
@@ -184,7 +214,7 @@ def _day(plain: str, now: datetime) -> datetime | None:
 def _clock(plain: str) -> tuple[int, int, bool] | None:
     """Hour, minute, and whether it is certain which half of the day is meant."""
     for name, hour in _NAMED_HOURS.items():
-        if name in plain:
+        if re.search(rf"\b{name}\b", plain):
             return hour, 0, True
     match = re.search(r"\b(half|quarter|\d{1,2}) (past|to) (\d{1,2})\b", plain)
     if match:

@@ -76,6 +76,7 @@ capital or of most people."""
 
 _ABOUT_TIME = (
     r"^(?!.*\bwhat time (do|does|did|should|will|can|would|was|were)\b)"
+    r"(?!.*\b(date|day|year|month) (is|was|will|does|did) (?!it\b|today\b|now\b|this\b|the (time|date|day)\b))"
     r".*(\b(what|what's|which|tell|know|current|check)\b.*\b(time|date|day|weekday|year|month)\b|"
     r"\bo'clock\b|\bclock\b|\b(time|date) (is it|in|now)\b|\bhow late\b|"
     r"\bis it\b.*\b(morning|evening|afternoon|night|midnight|noon|late|early|day|weekend|"

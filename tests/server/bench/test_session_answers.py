@@ -15,6 +15,6 @@ async def test_a_tool_answers_or_the_language_model(tmp_path: Path) -> None:
     model = FakeLanguageModel()
     model.calls = [("calculate", '{"expression": "17 * 23"}')]
     models = fake_speech_models()
-    assert await ask_session(model, models, tools, ["What is 17 times 23?"], "Be brief.", 20) == ("The result is 391.",)
+    assert await ask_session(model, models, tools, ["What is 17 times 23?"], "Be brief.", 20) == ("That's 391.",)
     spoken = await ask_session(FakeLanguageModel(), models, tools, ["Hello.", "Who is it?"], "Be brief.", 20)
     assert len(spoken) == 2 and all(spoken)
