@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -48,6 +49,19 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     command = ["systemd-analyze", "verify", str(tmp_path / "rejoinder.service")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "rejoinder.service" not in done.stderr, done.stderr
+
+
+def test_kubernetes_accepts_the_manifests_and_the_pods_of_the_ray_cluster() -> None:
+    kubernetes_validate, yaml = map(pytest.importorskip, ("kubernetes_validate", "yaml"))
+    text = (DEPLOY / "kubernetes" / "cluster.yaml").read_text()
+    documents: list[dict[str, Any]] = [one for one in yaml.safe_load_all(text) if one]
+    (ray,) = (one for one in documents if one["kind"] == "RayCluster")  # its own schema is KubeRay's
+    documents.remove(ray)
+    groups = [ray["spec"]["headGroupSpec"], *ray["spec"]["workerGroupSpecs"]]
+    documents += [{"apiVersion": "v1", "kind": "Pod", "metadata": {}, **group["template"]} for group in groups]
+    assert len(documents) == 7
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_grafana_asks_for_metrics_that_exist() -> None:
