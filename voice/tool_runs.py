@@ -32,6 +32,12 @@ DECLINED = "All right, I won't."
 _FOLLOW_UP = re.compile(r"(?i)(and|or|also|what about|how about|the same)\b")
 """What takes up the user's last request."""
 
+_ABOUT_ABILITIES = re.compile(
+    r"(?i)\bwhat (?:else |all )?can you (?:do|help)\b|\bhow can you help\b|\bwhat are you (?:able|capable)\b|"
+    r"\byour (?:abilities|skills|features|functions)\b"
+)
+"""What asks for what the tools do, without asking for any of it."""
+
 _MAX_SPEECHES = 64
 """Outputs with words to say that are remembered: those of the newest calls."""
 
@@ -99,9 +105,10 @@ class ToolRuns:
         return OfferedTools(tuple(names), expected, acts)
 
     def declared(self, tools: Sequence[Tool], messages: Sequence[Message]) -> tuple[Tool, ...]:
-        """The functions that the prompt of a response to `messages` declares: none if it may call none. Small models
-        talk about the functions that they read of, where none of them helps."""
-        return tuple(tools) if self.offered(tools, messages).names else ()
+        """The functions that the prompt of a response to `messages` declares: none if it may call none, unless the user
+        asks what the assistant can do. Small models talk about the functions that they read of, where none helps."""
+        suits = self.offered(tools, messages).names or _ABOUT_ABILITIES.search(_said(messages))
+        return tuple(tools) if suits else ()
 
     def parts(self, tools: Sequence[Tool], messages: Sequence[Message]) -> RequestParts:
         """The parts of what the user said last, by the tools that suit them."""

@@ -362,7 +362,9 @@ def test_a_consequential_call_asks_however_certain_it_is() -> None:
 
 def test_a_prompt_declares_no_tools_where_none_may_be_called() -> None:
     tools = FakeTools({"look": ToolTraits(read_only=True, said="weather")})
-    for text, declared in (("What is the capital of France?", []), ("What is the weather?", ["look"])):
+    for text, declared in (
+        ("What is the capital of France?", []), ("What is the weather?", ["look"]), ("What can you do?", ["look"])
+    ):  # fmt: skip
         names: list[list[str]] = []
 
         async def scenario(harness: SessionHarness, text: str = text, names: list[list[str]] = names) -> None:
