@@ -14,7 +14,7 @@ _MAX_EXPONENT, _MAX_MAGNITUDE = 64, Fraction(10) ** 24
 
 MONEY = {"dollar": "dollar", "buck": "dollar", "euro": "euro", "sterling": "pound", "cent": "cent"}
 _PURCHASES = ("bill", "check", "meal", "dinner", "lunch", "tab", "purchase", "order", "item")
-_PREVIOUS = ("that", "it", "this", "result", "answer")
+_PREVIOUS = ("my number", "that number", "this number", "that", "it", "this", "result", "answer")
 _ADDITIVE = {"plus": 1, "minus": -1, "less": -1}
 
 

@@ -11,11 +11,10 @@ from server.tools.sums.quantities import Quantity, read_quantity, read_unit, tak
 from server.tools.sums.questions import answer_question, convert_quantity, without_introduction
 from server.tools.sums.words import as_number, is_question, sum_tokens
 
-_REFERS = re.compile(r"\b(?:that|it|this|the result|the answer)\b")
+_REFERS = re.compile(r"\b(?:my|that|this|the) number\b|\b(?:the )?(?:that|it|this|result|answer)\b")
 _ASKS_ANEW = re.compile(r"(?:and |so |ok |okay |now |, )*(?:what's|what is|how much|calculate|compute)\b")
 """How a question begins that only goes on with the last result if it refers to it: "what's minus five plus two"."""
 
-_PRONOUNS = ("that", "it", "this", "result", "answer")
 _SWITCHES = re.compile(r"(?:and |or |so |now |ok |okay |then |, )*(?:what|how) about |(?:and|or) ")
 """How a follow-up begins that only names what is different."""
 
@@ -35,34 +34,34 @@ def answer_turns(turns: Sequence[tuple[str, str]]) -> Answer | None:
     """
     answer, before, heard = None, "", ""
     for said, response in turns[-_MAX_TURNS:]:
-        answer = _answer_turn(sum_tokens(said), answer, heard) or _answer_after_statement(said, before)
+        told = "" if is_question(before) else before
+        answer = _answer_turn(sum_tokens(said), answer, told, heard) or _answer_after_statement(said, told)
         before, heard = said, response
     return answer
 
 
-def _answer_after_statement(said: str, before: str) -> Answer | None:
+def _answer_after_statement(said: str, told: str) -> Answer | None:
     """The answer to a question about what the user has just told: "I have three sons and two daughters.", "How many
     children do I have?"."""
-    if not before or is_question(before):
-        return None
-    return answer_question(sum_tokens(f"{before}. {said}"))
+    return answer_question(sum_tokens(f"{told}. {said}")) if told else None
 
 
-def _answer_turn(tokens: list[str], before: Answer | None, heard: str) -> Answer | None:
+def _answer_turn(tokens: list[str], before: Answer | None, told: str, heard: str) -> Answer | None:
     """The answer to one turn.
 
     Args:
         before: the answer to the turn before.
+        told: what the user said before, if it is no question.
         heard: what the assistant said before.
     """
     text = " ".join(tokens).strip(" ,")
     number = None
     if _REFERS.search(text) or (before is not None and not _ASKS_ANEW.match(text)):
-        referred = _referred(before, heard)
+        referred = _referred(before, told, heard)
         number = None if referred is None else referred.amount
     if (answer := answer_question(tokens, number)) is not None:
         return _in_full(answer, number)
-    if (answer := _in_another_unit(text, before, heard)) is not None:
+    if (answer := _in_another_unit(text, before, told, heard)) is not None:
         return answer
     switch = _SWITCHES.match(text)
     return None if before is None or switch is None else _replaced(text[switch.end() :].split(), before)
@@ -74,19 +73,19 @@ def _in_full(answer: Answer, previous: Fraction | None) -> Answer:
     if previous is None or (alone is not None and alone.speech == answer.speech):
         return answer
     number = f"{float(previous):.10g}"
-    tokens = tuple(number if token in _PRONOUNS else token for token in answer.tokens)
+    tokens = tuple(_REFERS.sub(number, " ".join(answer.tokens)).split())
     if tokens == answer.tokens:  # "and minus six", "now double it"
         tokens = (number, ",", *without_introduction(" ".join(tokens)).split())
     return Answer(answer.speech, tokens, answer.number, answer.quantity)
 
 
-def _in_another_unit(text: str, before: Answer | None, heard: str) -> Answer | None:
+def _in_another_unit(text: str, before: Answer | None, told: str, heard: str) -> Answer | None:
     """ "What about in miles?", "How much is that in feet?"."""
     switch = _SWITCHES.match(text)
     plain = text[switch.end() :] if switch else text
     match = _TO_UNIT.fullmatch(plain) or _HOW_MANY_THAT.fullmatch(plain)
     unit = read_unit(match["unit"].split()) if match else read_unit(plain.split()) if switch else ""
-    quantity = _referred(before, heard)
+    quantity = _referred(before, told, heard)
     if not unit or quantity is None or not quantity.unit:
         return None
     answer = convert_quantity(quantity, unit)
@@ -96,13 +95,16 @@ def _in_another_unit(text: str, before: Answer | None, heard: str) -> Answer | N
     return Answer(answer.speech, tokens, answer.number, answer.quantity)
 
 
-def _referred(before: Answer | None, heard: str) -> Quantity | None:
-    """What "that" stands for: the last result, or the only number that the assistant said. It may have no unit."""
+def _referred(before: Answer | None, told: str, heard: str) -> Quantity | None:
+    """What "that" stands for: the last result, or the only number that the user told, or that the assistant said. It
+    may have no unit."""
     if before is not None:
         if before.quantity is not None:
             return before.quantity
         return None if before.number is None else Quantity(before.number, "")
-    tokens = sum_tokens(heard)
+    tokens = sum_tokens(told)
+    if not any(as_number(token) is not None for token in tokens):
+        tokens = sum_tokens(heard)
     at = [n for n, token in enumerate(tokens) if as_number(token) is not None]
     if len(at) != 1:
         return None

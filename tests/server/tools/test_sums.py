@@ -124,6 +124,12 @@ def test_a_statement_and_the_question_after_it_are_read_together() -> None:
     )
 
 
+def test_a_number_that_the_user_told_may_be_referred_to() -> None:
+    assert ask(["I'm thinking of the number twelve.", "What is twice my number?"]) == "That's 24."
+    assert ask(["I ran ten kilometers today.", "How much is that in miles?"]) == "10 kilometers are 6.21 miles."
+    assert ask(["I have two sons and one cat.", "What's twice that?"]) is None
+
+
 def test_quantities_of_different_kinds_are_not_converted() -> None:
     assert Quantity(Fraction(1), "mile").to("pound") is None
 
