@@ -175,7 +175,7 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
 def _draft_head(
     path: Path, decoder: Decoder, checkpoint: Checkpoint, choice: Path | Literal["auto", "none"]
 ) -> DraftHead | None:
-    if choice == "none" or not decoder.num_features or decoder.mask_token is not None:
+    if choice == "none" or decoder.precision != "int8" or decoder.mask_token is not None:
         return None
     weights: DraftHeadWeights | None
     if isinstance(choice, Path):

@@ -187,13 +187,13 @@ class Decoder:
 
     @property
     def num_features(self) -> int:
-        """Features of a row (`ForwardInput.on_features`); 0 where the weights are not block-quantized."""
-        return 0 if self._block_layers is None else (len(self._feature_layers) + 1) * self.config.hidden
+        """Features of a row (`ForwardInput.on_features`)."""
+        return (len(self._feature_layers) + 1) * self.config.hidden
 
     @property
     def _feature_layers(self) -> tuple[int, ...]:
-        """The layers after which a draft head reads the states, besides the last one: a third and two thirds of all
-        (EAGLE-3, arXiv 2503.01840: the last state is specialized in the very next token)."""
+        """The layers whose states are features, besides the last one: a third and two thirds of all (EAGLE-3, arXiv
+        2503.01840: the last state is specialized in the very next token)."""
         layers = self.config.layers
         return tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3)}))
 
@@ -265,12 +265,12 @@ class Decoder:
         rotary = self.rotary.at(positions)
         for inputs in batch:
             inputs.cache.reserve(len(inputs.tokens))
+        taps = self._feature_layers if any(inputs.on_features for inputs in batch) else ()
         if self._block_layers is None:
-            last = self._run_layers(x, batch, rotary, adapter)
+            last, tapped = self._run_layers(x, batch, rotary, adapter, taps)
         else:
-            taps = self._feature_layers if any(inputs.on_features for inputs in batch) else ()
             last, tapped = self._block_layers.run(x, batch, rotary, adapter, self.interruption, taps)
-            _deliver_features(batch, last, tapped)
+        _deliver_features(batch, last, tapped)
         states = last.split_with_sizes(sizes)
         outputs = [part[len(part) - inputs.num_outputs :] for part, inputs in zip(states, batch, strict=True)]
         pairs = list(zip(outputs, batch, strict=True))
@@ -278,9 +278,16 @@ class Decoder:
         return [part if inputs.return_hidden_states else next(logits) for part, inputs in pairs]
 
     def _run_layers(
-        self, x: Tensor, batch: Sequence[ForwardInput], rotary: RotaryEmbedding, adapter: Adapter | None
-    ) -> Tensor:
-        """Normalized states after the last layer [rows, hidden]."""
+        self,
+        x: Tensor,
+        batch: Sequence[ForwardInput],
+        rotary: RotaryEmbedding,
+        adapter: Adapter | None,
+        taps: Sequence[int],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Normalized states after the last layer [rows, hidden], and the states after each number of layers in `taps`
+        (`BlockQuantizedLayers.run`)."""
+        tapped: list[Tensor] = []
         noise = _noise_rows(batch, self.device)
         gated = GatedAdapter(adapter, noise) if adapter is not None and noise is not None else None
         sizes = [len(inputs.tokens) for inputs in batch]
@@ -288,6 +295,8 @@ class Decoder:
         for number, layer in enumerate(self.layers):
             if self.interruption is not None and self.interruption():
                 raise ForwardInterrupted
+            if number in taps:
+                tapped.append(x)
 
             def attention(query: Tensor, key: Tensor, value: Tensor, number: int = number) -> Tensor:
                 parts = (part.split_with_sizes(sizes) for part in (query, key, value))
@@ -298,7 +307,7 @@ class Decoder:
                 return out[0] if len(out) == 1 else torch.cat(out)
 
             x = self.run_layer(layer, x, rotary, attention, None if gated is None else gated.hook(number))
-        return self.normalize(x, self.norm)
+        return self.normalize(x, self.norm), tapped
 
     def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:
         """[rows, hidden] of each conversation → [rows, vocabulary] of each. Runs the head at most once."""

@@ -53,7 +53,7 @@ class ForwardInput:
             weights, where rounding differences would carry over into other words.
         return_hidden_states: return the normalized states of the last layer instead of logits.
         is_prefill: whether the rows are a chunk of a prompt. This includes its last chunk, which has outputs.
-        on_features: receives what a draft head reads of the rows with outputs (`Decoder.num_features`),
+        on_features: receives what a draft head or a classifier reads of the rows with outputs (`Decoder.num_features`),
             [num_outputs, features], before `Decoder.run` returns.
     """
 

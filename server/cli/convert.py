@@ -165,7 +165,7 @@ def head_command(
         path = locate_model(model, _err)
         base, asked = weights_checksum(path), {_words(prompt.text) for prompt in evaluation_prompts()}
         loaded = load_model(path, device="cpu", adapter="none", turn_completion="none")
-        if not loaded.decoder.num_features:
+        if loaded.decoder.precision != "int8":
             raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
         states = folder / "states"
         states.mkdir(parents=True, exist_ok=True)
