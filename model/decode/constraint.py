@@ -30,6 +30,25 @@ class Constraint(Protocol):
         ...
 
     @property
+    def in_call(self) -> bool:
+        """Whether a tool call is being written."""
+        ...
+
+    @property
+    def observes(self) -> bool:
+        """Whether it waits for `observe`."""
+        ...
+
+    def observe(self, features: Tensor) -> None:
+        """Receive what the model computed for the row that predicts the next token (`ForwardInput.on_features`), before
+        `restrict` gets its logits.
+
+        Args:
+            features: [features] float32.
+        """
+        ...
+
+    @property
     def options(self) -> OptionTree | None:
         """Beginnings of the response that are to be scored before anything is written. Asked for after `restrict`."""
         ...
@@ -76,7 +95,13 @@ class Constraint(Protocol):
 class GrammarConstraint:
     """Holds a response to a grammar. Without a matcher, anything is allowed."""
 
-    def __init__(self, matcher: GrammarMatcher | None) -> None:
+    in_call = False
+    """See `Constraint`."""
+
+    observes = False
+    """See `Constraint`: a grammar needs no features."""
+
+    def __init__(self, matcher: GrammarMatcher | None = None) -> None:
         self._matcher = matcher
         self._value_length = 0
         """Tokens committed since the last forced one."""
@@ -85,6 +110,9 @@ class GrammarConstraint:
     def active(self) -> bool:
         """Whether there is a grammar to follow."""
         return self._matcher is not None
+
+    def observe(self, features: Tensor) -> None:
+        """Nothing to do."""
 
     @property
     def options(self) -> OptionTree | None:

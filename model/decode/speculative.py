@@ -106,7 +106,7 @@ class SpeculativeDecoder:
         self._observer, self._attach = observer, attach
         self._constraint, self._num_top, self._draft_head = constraint, num_top, draft_head
         self._features: Tensor | None = None
-        """What the draft head reads of each row of the newest forward pass."""
+        """What the draft head, or the constraint, reads of each row of the newest forward pass."""
         self._following: tuple[Tensor, Sequence[int]] | None = None
         """What it reads of the row that predicted the newest tokens, and those tokens."""
         self._unreported = () if constraint is None else constraint.start()
@@ -220,9 +220,12 @@ class SpeculativeDecoder:
             self._attached = None
 
     def _with_features(self, rows: ForwardInput) -> ForwardInput:
-        """The input of a step, which also delivers what the draft head reads."""
+        """The input of a step, which also delivers what the draft head or the constraint reads."""
         self._features = None
-        return rows if self._draft_head is None else replace(rows, on_features=self._receive_features)
+        observes = self._constraint is not None and self._constraint.observes
+        if self._draft_head is None and not observes:
+            return rows
+        return replace(rows, on_features=self._receive_features)
 
     def _receive_features(self, features: Tensor) -> None:
         self._features = features
@@ -241,6 +244,8 @@ class SpeculativeDecoder:
         """Accept drafts from the logits of a forward pass, under the constraint."""
         if self._constraint is not None and not self._step.only_drafts:
             with torch.inference_mode():  # the logits were computed in it
+                if self._constraint.observes and self._features is not None:
+                    self._constraint.observe(self._features[0])
                 self._constraint.restrict(logits, self._step.draft.tokens, self._step.copied)
                 if self._constraint.options is not None:
                     count = 1 + len(self._certain)

@@ -1,4 +1,4 @@
-"""Adapters, draft heads and turn-completion classifiers that are bundled with this package, found by the checksum of
+"""Adapters, draft heads and classifiers that are bundled with this package, found by the checksum of
 the weights they were made for.
 """
 
@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile, split_parts
+from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
 from model.nn.adapter import Adapter, load_adapter
@@ -21,6 +22,7 @@ from model.nn.draft_head import DraftHeadWeights, load_draft_head
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
 BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
 BUNDLED_CLASSIFIERS = Path(__file__).parent / "classifiers"
+BUNDLED_REQUEST_CLASSIFIERS = BUNDLED_CLASSIFIERS / "requests"
 
 _CHUNK = 8 << 20
 
@@ -72,6 +74,14 @@ def bundled_turn_completion_classifier(
     """The bundled turn-completion classifier for these weights, or None."""
     file = _file_for(path, folder)
     return None if file is None else load_turn_completion_classifier(file, config, weights_checksum(path))
+
+
+def bundled_request_classifier(
+    path: Path, config: DecoderConfig, folder: Path = BUNDLED_REQUEST_CLASSIFIERS
+) -> RequestClassifier | None:
+    """The bundled request classifier for these weights, or None."""
+    file = _file_for(path, folder)
+    return None if file is None else load_request_classifier(file, config, weights_checksum(path))
 
 
 def _file_for(path: Path, folder: Path) -> Path | None:

@@ -24,6 +24,7 @@ from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import Tool, declaration
 from model.engine.engine import Engine
+from model.engine.request_opening import with_opening
 from model.engine.response_form import OfferedTools, ResponseForm, ToolChoice, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
 from model.engine.truncation import Truncation, num_characters, num_droppable, num_instructions, without_oldest
@@ -155,6 +156,8 @@ class Conversation:
                 answers_question=_answers_question(messages),
                 offered=offered,
             )
+        if grammar is None and tool_choice in ("auto", "none") and self._engine.diffusion is None:
+            form = with_opening(self._engine.model, form, messages, tools, offered)
         options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
         declarations = self._declarations(messages, tools, tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.

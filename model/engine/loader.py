@@ -1,4 +1,4 @@
-"""Loads a checkpoint with its tokenizer, its chat template, what drafts for it, and its turn-completion classifier."""
+"""Loads a checkpoint with its tokenizer, its chat template, what drafts for it, and its classifiers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from model.decode.tool_calls import CallHabit
 from model.engine.bundled import (
     bundled_adapter,
     bundled_draft_head,
+    bundled_request_classifier,
     bundled_turn_completion_classifier,
     weights_checksum,
 )
 from model.engine.call_thresholds import call_thresholds
+from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
 from model.nn.cpu.block_formats import FORMATS, dequantize
@@ -51,6 +53,8 @@ class LoadedModel:
         turn_completion: estimates whether a user's turn is complete; None if no classifier was trained for these
             weights.
         call_thresholds: when a response is a tool call.
+        request_classifier: recognizes requests that the assistant cannot fulfil; None if none was trained for these
+            weights.
     """
 
     decoder: Decoder
@@ -61,6 +65,7 @@ class LoadedModel:
     turn_completion: TurnCompletionClassifier | None = None
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
+    request_classifier: RequestClassifier | None = None
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
@@ -107,6 +112,7 @@ def load_model(
     precision: Precision | None = None,
     adapter: Path | Literal["auto", "none"] = "auto",
     turn_completion: Path | Literal["auto", "none"] = "auto",
+    request_classifier: Path | Literal["auto", "none"] = "auto",
     family: str | None = None,
     kv_cache_dtype: CacheType = "auto",
     context: int = 0,
@@ -118,7 +124,7 @@ def load_model(
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
-        turn_completion: the turn-completion classifier: a file, `auto` for the bundled one, or `none`.
+        turn_completion, request_classifier: a classifier's file, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
         context: tokens that a conversation may span. If the model was trained on fewer, and its card describes how to
@@ -154,6 +160,7 @@ def load_model(
         _turn_completion_classifier(path, decoder, turn_completion),
         None if isinstance(adapter, Path) and not head_file else _draft_head(path, decoder, checkpoint, adapter),
         call_thresholds(path),
+        _request_classifier(path, decoder, request_classifier),
     )
 
 
@@ -209,6 +216,16 @@ def _turn_completion_classifier(
     if isinstance(choice, Path):
         return load_turn_completion_classifier(choice, decoder.config, weights_checksum(path))
     return bundled_turn_completion_classifier(path, decoder.config)
+
+
+def _request_classifier(
+    path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]
+) -> RequestClassifier | None:
+    if choice == "none":
+        return None
+    if isinstance(choice, Path):
+        return load_request_classifier(choice, decoder.config, weights_checksum(path))
+    return bundled_request_classifier(path, decoder.config)
 
 
 def _device(name: str) -> torch.device:

@@ -65,7 +65,7 @@ class ResponseForm:
         """Progress with its tool calls separated from its text. Calls have no draft."""
         if self.parser is None:
             return progress
-        enforced = isinstance(self.constraint, ToolCallConstraint) and self.constraint.in_call
+        enforced = self.constraint is not None and self.constraint.in_call
         text, calls = self.parser.push(progress.committed, enforced=enforced)
         if progress.finished is not None:
             held, last = self.parser.finish()

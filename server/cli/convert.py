@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,6 +25,7 @@ from model.convert.generate_data import CorpusConfig, GenerationStopped, generat
 from model.convert.generate_states import generate_shard, invent_questions, load_shard
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, HeadTrainingProgress
+from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel, load_model, output_rows
@@ -31,10 +33,11 @@ from model.hub.catalog import QWEN_05B
 from server.cli.errors import user_errors
 from server.cli.options import Command, DeviceOption, ModelOption
 from server.deploy.runtime import ModelOptions, load_engine, locate_model
+from server.tools.server_tools import ServerTools, ToolSettings
 from voice.instructions import INSTRUCTIONS
 
 convert_app = typer.Typer(
-    help="Train a drafting adapter, a draft head or a turn completion classifier for a model.", no_args_is_help=True
+    help="Train a drafting adapter, a draft head or a classifier for a model.", no_args_is_help=True
 )
 
 _out = Console()
@@ -249,6 +252,39 @@ def turn_completion_command(
     _out.print(
         f"{folder / 'ending.safetensors'}: detects {metrics.recall:.0%} of complete held-out turns at a false positive "
         f"rate of 5 % (AUC {metrics.auc:.3f}); use it with `--turn-completion {folder / 'ending.safetensors'}`",
+        soft_wrap=True,
+    )
+
+
+@convert_app.command("request-classifier", cls=Command)
+def request_classifier_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a classifier that recognizes requests which the assistant must decline or ask about; takes minutes."""
+    with user_errors():
+        path = locate_model(model, _err)
+        loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
+        with tempfile.TemporaryDirectory() as data, Progress(console=_err, transient=True) as progress:
+            task = progress.add_task("reading", total=1.0)
+            classifier, metrics = train_request_classifier(
+                loaded,
+                INSTRUCTIONS,
+                [tool.declaration for tool in ServerTools(ToolSettings(data=Path(data))).registry],
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                on_progress=lambda done: progress.update(task, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "requests.safetensors"
+        classifier.save(file)
+    recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
+    _out.print(
+        f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
+        f"{metrics.false_positive_rate:.1%} of the answerable ones for them; use it with `--request-classifier {file}`",
         soft_wrap=True,
     )
 

@@ -157,6 +157,14 @@ def _model_options(
             help="Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none.",
         ),
     ] = "auto",
+    request_classifier: Annotated[
+        str,
+        typer.Option(
+            "--request-classifier",
+            help="Recognizes requests that the assistant must decline: a file from `rejoinder convert`, auto (the "
+            "bundled one) or none.",
+        ),
+    ] = "auto",
     decoding: Annotated[
         Decoding | None,
         typer.Option(
@@ -225,6 +233,7 @@ def _model_options(
         speech_device,
         context_length,
         kv_cache_dtype.value,
+        _path_or_keyword(request_classifier),
     )
 
 

@@ -45,7 +45,7 @@ class ModelOptions:
         voices: names in the catalog, or paths; the first is the default.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: None for the device's default.
-        adapter, turn_completion: a file, the bundled one (`auto`) or none.
+        adapter, turn_completion, request_classifier: a file, the bundled one (`auto`) or none.
         decoding: None for the model's default.
         schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
         family: architecture of a model folder; None reads its config.json.
@@ -67,6 +67,7 @@ class ModelOptions:
     speech_device: str = "cpu"
     context: int = DEFAULT_CONTEXT
     kv_cache_dtype: CacheType = "auto"
+    request_classifier: Path | Literal["auto", "none"] = "auto"
 
 
 def locate_model(
@@ -125,6 +126,7 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             precision=model_options.precision,
             adapter=model_options.adapter,
             turn_completion=model_options.turn_completion,
+            request_classifier=model_options.request_classifier,
             family=model_options.family,
             kv_cache_dtype=model_options.kv_cache_dtype,
             context=model_options.context,

@@ -1,1 +1,1 @@
-"""Turn-completion classifiers bundled with the package."""
+"""Turn-completion classifiers bundled with the package, and request classifiers in `requests`."""

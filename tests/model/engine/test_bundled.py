@@ -11,10 +11,12 @@ import torch
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import (
     bundled_draft_head,
+    bundled_request_classifier,
     bundled_turn_completion_classifier,
     weights_checksum,
     weights_size,
 )
+from model.engine.request_classifier import KINDS, RequestClassifier
 from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.store import verified_checksum
 from model.nn.decoder import Decoder
@@ -31,6 +33,18 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
     assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
     replace(classifier, base="0" * 64).save(path)
     assert bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path) is None
+
+
+def test_a_bundled_request_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
+    config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "requests.safetensors"
+    weight, bias = torch.ones(len(KINDS) - 1, config.hidden), torch.zeros(len(KINDS) - 1)
+    metadata = {"base_bytes": str(weights_size(tiny_qwen2))}
+    classifier = RequestClassifier(weight, bias, 1.0, "", frozenset(), weights_checksum(tiny_qwen2), metadata)
+    classifier.save(path)
+    bundled = bundled_request_classifier(tiny_qwen2, config, tmp_path)
+    assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
+    replace(classifier, base="0" * 64).save(path)
+    assert bundled_request_classifier(tiny_qwen2, config, tmp_path) is None
 
 
 def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:

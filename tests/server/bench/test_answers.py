@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
+from model.convert.requests import labelled_requests
 from server.bench import answers as bench
 from server.bench.answers import GradedAnswer, Question, Score, load_questions, select
 from server.bench.grading import Grade, Rule, grade
@@ -212,3 +214,12 @@ def test_answers_do_not_depend_on_the_conversations_at_the_same_time(
     together = answers()
     monkeypatch.setattr(bench, "_CONVERSATIONS", 1)
     assert answers() == together
+
+
+def test_no_question_is_in_the_training_data_of_the_request_classifier() -> None:
+    def words(text: str) -> str:
+        return " ".join(re.findall(r"[a-z0-9']+", text.lower()))
+
+    learned = {words(request.messages[-1].content) for request in labelled_requests((), seed=1)}
+    asked = {words(question.turns[-1]) for question in load_questions()}
+    assert not learned & asked

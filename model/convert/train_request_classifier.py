@@ -1,0 +1,215 @@
+"""Trains a request classifier (`engine/request_classifier.py`): the model reads the prompts of labelled requests, and a
+logistic regression on its states in their last row learns which of them cannot be fulfilled.
+
+The threshold is chosen, and all figures are measured, on requests whose whole topic was left out of training: each fold
+is classified by weights that were trained on the other ones.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.chat_template import TextMessage
+from model.convert.requests import LabelledRequest, labelled_requests
+from model.decode.tool_calls import Tool, declaration
+from model.engine.loader import LoadedModel
+from model.engine.request_classifier import KINDS, RequestClassifier, classified_states, instructions_checksum
+from model.nn.forward_batch import ForwardInput, prefill, text_input
+from model.nn.kv_cache import KeyValueCache
+
+_ROWS = 256
+"""Rows of every forward pass: matrix multiplications of a new size take seconds to prepare."""
+
+_FOLDS = 8
+
+_L2_WEIGHT = 1e-2
+"""Weight of the L2 penalty."""
+
+_FALSE_POSITIVE_RATE = 0.005
+"""Share of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
+poor answer."""
+
+
+@dataclass(frozen=True)
+class RequestMetrics:
+    """The quality of a classifier on requests whose topics were left out. Field names are keys of its metadata.
+
+    Attributes:
+        requests: their number.
+        false_positive_rate: share of the answerable ones that counted as another kind.
+        recall: share of each other kind that was recognized.
+        kind_accuracy: share of these that got the right kind.
+    """
+
+    requests: int
+    false_positive_rate: float
+    recall: dict[str, float]
+    kind_accuracy: float
+
+
+def train_request_classifier(
+    model: LoadedModel,
+    instructions: str,
+    builtin_tools: Sequence[Tool],
+    base: str,
+    base_bytes: int,
+    *,
+    seed: int = 1,
+    on_progress: Callable[[float], None] = lambda done: None,
+) -> tuple[RequestClassifier, RequestMetrics]:
+    """Train a classifier for a model with some instructions, and measure it.
+
+    Args:
+        builtin_tools: the tools that sessions have by default.
+        base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
+        on_progress: called with the share of the prompts that were read.
+    """
+    requests = labelled_requests(builtin_tools, seed)
+    states = request_states(model, instructions, requests, on_progress)
+    kinds = torch.tensor([KINDS.index(request.kind) for request in requests])
+    scores = held_out_scores(states, kinds, [request.origin for request in requests], seed)
+    threshold = choose_threshold(scores[kinds == 0])
+    metrics = measure(scores, kinds, threshold)
+    metadata = {
+        "base_bytes": str(base_bytes),
+        "trained_on": f"{len(requests)} requests, seed {seed}",
+        "held_out": json.dumps(asdict(metrics)),
+    }
+    weight, bias = fit(states, kinds)
+    names, checksum = frozenset(tool.name for tool in builtin_tools), instructions_checksum(instructions)
+    return RequestClassifier(weight, bias, threshold, checksum, names, base, metadata), metrics
+
+
+def request_states(
+    model: LoadedModel,
+    instructions: str,
+    requests: Sequence[LabelledRequest],
+    on_progress: Callable[[float], None] = lambda done: None,
+) -> Tensor:
+    """The states (`classified_states`) of the last row of each prompt: [n, hidden] float32, in the order of
+    `requests`."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for n, request in enumerate(requests):
+        groups.setdefault(tuple(tool.name for tool in request.tools), []).append(n)
+    states: dict[int, Tensor] = {}
+    for group in groups.values():
+        for n, row in _read(model, {n: _prompt(model, instructions, requests[n]) for n in group}):
+            states[n] = row
+            on_progress(len(states) / len(requests))
+    return torch.stack([states[n] for n in range(len(requests))])
+
+
+def _prompt(model: LoadedModel, instructions: str, request: LabelledRequest) -> list[int]:
+    messages = [TextMessage("system", instructions), *request.messages]
+    declarations = [declaration(tool) for tool in request.tools]
+    return model.template.encode(messages, tools=declarations, add_generation_prompt=True)
+
+
+def _read(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Tensor]]:
+    """Yields the number of each prompt with the state [hidden] of its last row. What all prompts begin with is
+    read once."""
+    decoder = model.decoder
+    first = next(iter(prompts.values()))
+    count = min(_common_length(first, ids) for ids in prompts.values())
+    count = min(count, min(map(len, prompts.values())) - 1)
+    start, padding_cache = decoder.new_cache(), decoder.new_cache()
+    for chunk in prefill(start, first[:count]):
+        decoder.run([chunk])
+    caches: list[KeyValueCache] = []
+    batch: list[ForwardInput] = []
+    numbers: list[int] = []
+    received: list[Tensor] = []
+
+    def run() -> list[tuple[int, Tensor]]:
+        rows = sum(len(inputs.tokens) for inputs in batch)
+        padding = [text_input(padding_cache, [first[0]] * (_ROWS - rows), 0)] if rows < _ROWS else []
+        decoder.run([*batch, *padding])
+        states = [classified_states(part[0], decoder.config.hidden) for part in received]
+        read = list(zip(numbers, states, strict=True))
+        for used in (batch, numbers, received):
+            used.clear()
+        return read
+
+    for n, ids in prompts.items():
+        new = ids[count:]
+        if batch and sum(len(inputs.tokens) for inputs in batch) + len(new) > _ROWS:
+            yield from run()
+        if len(batch) == len(caches):
+            caches.append(start.fork())
+        # Nothing is committed: the next forward pass overwrites what follows the common beginning.
+        rows = text_input(caches[len(batch)], new, 1, return_hidden_states=True)
+        batch.append(replace(rows, batch_invariant=False, on_features=received.append))
+        numbers.append(n)
+    yield from run()
+
+
+def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+
+
+def fit(states: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    """Multinomial logistic regression on standardized states, with an L2 penalty on the weights.
+
+    Args:
+        states: [n, hidden] float32.
+        kinds: [n] int64, positions in `KINDS`.
+
+    Returns:
+        Weights [kinds - 1, hidden] for unscaled states, and biases [kinds - 1], both relative to `answerable`.
+    """
+    mean, std = states.mean(0), states.std(0).clamp(min=1e-6)
+    scaled = (states - mean) / std
+    weight = torch.zeros(len(KINDS), states.shape[1], requires_grad=True)
+    bias = torch.zeros(len(KINDS), requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        entropy = torch.nn.functional.cross_entropy(scaled @ weight.T + bias, kinds)
+        total: Tensor = entropy + _L2_WEIGHT * weight.square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    unscaled = weight.detach() / std
+    unscaled_bias = bias.detach() - unscaled @ mean
+    return unscaled[1:] - unscaled[0], unscaled_bias[1:] - unscaled_bias[0]
+
+
+def held_out_scores(states: Tensor, kinds: Tensor, origins: Sequence[str], seed: int) -> Tensor:
+    """The scores (`RequestClassifier.scores`) of each request by weights trained without its origin:
+    [n, kinds - 1]."""
+    names = sorted(set(origins))
+    random.Random(seed).shuffle(names)
+    positions = {name: n for n, name in enumerate(names)}
+    folds = torch.tensor([positions[origin] % _FOLDS for origin in origins])
+    scores = torch.zeros(len(states), len(KINDS) - 1)
+    for fold in range(min(_FOLDS, len(names))):
+        held_out = folds == fold
+        classifier = RequestClassifier(*fit(states[~held_out], kinds[~held_out]), 0.0, "", frozenset(), "", {})
+        scores[held_out] = classifier.scores(states[held_out])
+    return scores
+
+
+def choose_threshold(answerable: Tensor) -> float:
+    """The threshold for `_FALSE_POSITIVE_RATE`, from the scores [n, kinds - 1] of held-out answerable requests."""
+    highest = answerable.amax(1).sort(descending=True).values
+    return max(0.0, float(highest[int(len(highest) * _FALSE_POSITIVE_RATE)]))
+
+
+def measure(scores: Tensor, kinds: Tensor, threshold: float) -> RequestMetrics:
+    """The quality of held-out scores [n, kinds - 1] at a threshold."""
+    highest, best = scores.max(1)
+    taken = highest > threshold
+    recall: dict[str, float] = {
+        kind: float(taken[kinds == number].float().mean()) for number, kind in enumerate(KINDS) if number
+    }
+    right = (best + 1 == kinds)[taken & (kinds > 0)]
+    return RequestMetrics(len(kinds), float(taken[kinds == 0].float().mean()), recall, float(right.float().mean()))

@@ -1,0 +1,78 @@
+"""Training a request classifier: labelled requests, what the model computes for them, and the fit."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.checkpoint.chat_template import TextMessage
+from model.convert import train_request_classifier as training
+from model.convert.requests import LabelledRequest, labelled_requests
+from model.decode.tool_calls import FunctionTool
+from model.engine.bundled import weights_checksum, weights_size
+from model.engine.loader import LoadedModel
+from model.engine.request_classifier import KINDS, classified_states
+from model.nn.forward_batch import text_input
+
+INSTRUCTIONS = "hello to you"
+TIMER = FunctionTool("set_timer")
+
+
+def test_labels_depend_on_what_was_said_before_and_on_the_tools() -> None:
+    requests = labelled_requests([TIMER], seed=1)
+    kinds: dict[tuple[str, int], set[str]] = {}
+    for request in requests:
+        said = request.messages[-1].content.lower().rstrip(".?!")
+        kinds.setdefault((said, len(request.tools)), set()).add(request.kind)
+    assert {"unclear", "answerable"} in kinds.values(), "a reference is only clear after what it refers to"
+    timers = [request for request in requests if request.origin == "timers and alarms"]
+    assert {request.kind for request in timers if not request.tools} == {"answerable", "unable"}
+    assert {request.kind for request in timers if request.tools} == {"answerable"}
+    assert {request.kind for request in requests} == set(KINDS)
+    assert all(request.messages[-1].role == "user" and request.messages[-1].content for request in requests)
+
+
+def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedModel) -> None:
+    requests = [
+        LabelledRequest("", (TextMessage("user", "the capital of France " * count),), "answerable", tools)
+        for count in (1, 2, 3, 2) * 12
+        for tools in ((), (TIMER,))
+    ]
+    states = training.request_states(model, INSTRUCTIONS, requests)
+    assert states.shape == (len(requests), model.decoder.config.hidden)
+    for number in (0, 6, 90):
+        prompt = training._prompt(model, INSTRUCTIONS, requests[number])
+        alone: list[torch.Tensor] = []
+        rows = text_input(model.decoder.new_cache(), prompt, 1)
+        model.decoder.run([replace(rows, on_features=alone.append)])
+        expected = classified_states(alone[0][0], states.shape[1])
+        torch.testing.assert_close(states[number], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_rule_is_learned_and_measured_on_held_out_topics(
+    model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a random model and the rule that `Paris` says what cannot be done, and `France` what is unclear."""
+    draw, requests = random.Random(2), []
+    for number in range(240):
+        kind, last = draw.choice((("answerable", "you"), ("unable", "Paris"), ("unclear", "France")))
+        words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
+        requests.append(LabelledRequest(str(number % 24), (TextMessage("user", " ".join(words)),), kind))  # type: ignore[arg-type]
+    monkeypatch.setattr(training, "labelled_requests", lambda tools, seed: requests)
+    classifier, metrics = training.train_request_classifier(
+        model, INSTRUCTIONS, [TIMER], weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
+    )
+    assert metrics.recall["unable"] > 0.9 and metrics.recall["unclear"] > 0.9
+    assert metrics.kind_accuracy > 0.95 and metrics.false_positive_rate <= 0.01
+    assert classifier.is_valid_for(INSTRUCTIONS, ["set_timer"])
+    states = training.request_states(model, INSTRUCTIONS, requests)
+    best = classifier.scores(states).max(1)
+    right = [
+        (KINDS[1 + int(kind)] if score > classifier.threshold else "answerable") == request.kind
+        for score, kind, request in zip(*best, requests, strict=True)
+    ]
+    assert sum(right) / len(right) > 0.9
