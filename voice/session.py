@@ -264,6 +264,8 @@ class Session:
         messages = [*self.history.messages(self.settings.instructions), *newest]
         tools, choice = self.settings.tools, self.settings.tool_choice
         if self._tool_runs is not None and choice == "auto":
+            if not newest:  # what the user will say decides whether the turn's prompt has tools
+                self._language_model.prepare(messages, tools=tools)
             tools = self._tool_runs.declared(tools, messages if newest else ())
         self._language_model.prepare(messages, tools=tools, tool_choice=choice)
 
@@ -428,10 +430,7 @@ class Session:
             self._emit(events.SpeechStopped(item.id, action.at_ms))
         self._emit(events.InputCommitted(item, previous))
         end_ms = action.at_ms if action.manual else action.at_ms + self.settings.rules.timing.tail_ms
-        if speculation is not None:
-            transcript = speculation.transcript
-        else:
-            transcript = self._transcripts.start(utterance, end_ms - start_ms)
+        transcript = speculation.transcript if speculation else self._transcripts.start(utterance, end_ms - start_ms)
         self._utterance = None
         self._input.discard_before(end_ms)
         seconds = (end_ms - start_ms) / 1000

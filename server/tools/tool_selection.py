@@ -127,8 +127,8 @@ def _names(tools: Sequence[Tool]) -> list[str]:
 class SelectingLanguageModel(LanguageModelWrapper):
     """A `LanguageModel` whose prompts have few tools. A required function is always among them.
 
-    Prompts with and without tools differ from their beginning on, so each kind is read by a language model of its own:
-    a conversation whose turns alternate between them reads no message more than twice.
+    Prompts with and without tools differ from their beginning on, so each kind is read by a language model of its own.
+    Both read ahead what was said when a turn begins, so that neither has to catch up in a later one.
     """
 
     def __init__(self, language_model: LanguageModel) -> None:
@@ -168,7 +168,7 @@ class SelectingLanguageModel(LanguageModelWrapper):
     def _ask(
         self, messages: Sequence[Message], tools: Sequence[Tool], options: dict[str, Any]
     ) -> AsyncIterator[Progress | RemoteRequest]:
-        self._switch(bool(tools))
+        self._switch(bool(tools), cancel=True)
         return self._model.reply(messages, tools=self._select(tools, options["tool_choice"], messages), **options)
 
     async def _call_or_text(
@@ -194,7 +194,7 @@ class SelectingLanguageModel(LanguageModelWrapper):
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
     ) -> None:
         """See `LanguageModel`."""
-        self._switch(bool(tools))
+        self._switch(bool(tools), cancel=bool(messages) and messages[-1].role == "user")
         self._model.prepare(messages, tools=self._select(tools, tool_choice, messages), tool_choice=tool_choice)
 
     def limit_context(self, truncation: Truncation) -> None:
@@ -203,10 +203,15 @@ class SelectingLanguageModel(LanguageModelWrapper):
         if self._other is not None:
             self._other.limit_context(truncation)
 
-    def _switch(self, has_tools: bool) -> None:
-        """Go on with the language model that reads this kind of prompt."""
+    def _switch(self, has_tools: bool, *, cancel: bool) -> None:
+        """Go on with the language model that reads this kind of prompt.
+
+        Args:
+            cancel: whether what the other one does is of no more use. Both may read ahead.
+        """
         if self._has_tools not in (None, has_tools):
-            self._model.cancel()
+            if cancel:
+                self._model.cancel()
             self._model, self._other = self._other or self._model.fork(), self._model
         self._has_tools = has_tools
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.fakes import FakeLanguageModel
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, Item
-from voice.language_model import OfferedTools
+from voice.language_model import Message, OfferedTools, Tool
 from voice.tool_runs import DECLINED, NOT_CONFIRMED
 from voice.tools import CertainCall, ToolOutput, ToolTraits
 from voice.turn_metrics import ToolStep
@@ -55,6 +57,23 @@ def test_a_tool_that_brings_its_own_words_needs_no_second_step() -> None:
     harness = converse(tools, LOOK)
     assert len(harness.language_model.prompts) == 1
     assert response_texts(harness) == ["It is twenty to four."]
+
+
+def test_both_kinds_of_prompt_are_read_when_a_turn_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[tuple[str, int]]()
+
+    def prepare(self: FakeLanguageModel, messages: Sequence[Message], *, tools: Sequence[Tool] = (), **_: Any) -> None:
+        read.append((messages[-1].role, len(tools)))
+
+    monkeypatch.setattr(FakeLanguageModel, "prepare", prepare)
+    tools = FakeTools({"look": ToolTraits(said="zebra")})
+
+    async def scenario(harness: SessionHarness) -> None:
+        await harness.ask_question(4.0)
+
+    run_session(scenario, tools.settings, tools)
+    assert read[:4] == [("system", 1), ("system", 0)] * 2  # of the session, and of the turn
+    assert {number for role, number in read if role == "user"} <= {0}
 
 
 def test_only_a_read_only_tool_runs_before_the_turn_is_over() -> None:

@@ -92,6 +92,12 @@ def test_prompts_with_and_without_tools_are_read_by_a_language_model_each() -> N
         selecting.prepare([Message("user", "Hi")], tools=tools)
     assert read == [("first", 0), ("second", 2), ("first", 0), ("second", 2)]
     assert model.cancelled  # a conversation has one request at a time
+    read.clear()
+    cancelled = model.cancelled
+    for tools in (MANY[:2], []):
+        selecting.prepare([Message("system", "Be brief.")], tools=tools)
+    assert read == [("second", 2), ("first", 0)]
+    assert model.cancelled == cancelled  # between turns both read ahead
 
 
 @pytest.mark.parametrize(
