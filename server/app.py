@@ -25,6 +25,7 @@ from server.access.shared_conversations import SharedConversations
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.operations.headers import SecurityHeaders
+from server.operations.memory import free_ended_conversations
 from server.operations.presence import Presence
 from server.operations.routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
@@ -70,6 +71,7 @@ def build_app(
         tasks = [
             asyncio.create_task(context.admission.supervise()),
             asyncio.create_task(resumptions.keep_records()),
+            asyncio.create_task(free_ended_conversations()),
         ]
         if store is not None:
             presence = Presence(store, context.admission)

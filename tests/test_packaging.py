@@ -61,8 +61,9 @@ import sys
 import server
 assert server.__file__.startswith(sys.argv[1]), server.__file__
 sys.path.append(sys.argv[2])  # for the fakes
-import server.openmp
+import server.openmp, asyncio
 from concurrent.futures import Future
+from server import app
 from server.cli.main import main
 from server.deploy import service
 from tests.fakes import FakeLanguageModel, fake_speech_models
@@ -79,6 +80,7 @@ service.resolve_model = lambda options: options
 service.load_engine = lambda *_: Engine()
 service.load_speech_models = lambda *_: fake_speech_models()
 service.Conversation = lambda engine: FakeLanguageModel()
+app.read_ahead = lambda engine, tools: asyncio.sleep(0)
 sys.argv = ["rejoinder", "serve", "--port", "0", "--max-conversations", "2"]
 main()
 """

@@ -32,6 +32,7 @@ from server.observability.metrics import Reading, stage_readings
 from server.observability.observers import TurnObservers
 from server.observability.tracing import otlp_tracer
 from server.observability.turn_log import TurnLog
+from server.operations.memory import set_loaded_objects_aside
 from server.records.opening import open_store
 from server.remote_llm.language_model import RemoteLLM
 from server.remote_llm.settings import RemoteSettings
@@ -208,6 +209,7 @@ def load_service(
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
     closers = [engine.close, *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None)]
     app = build_app(context, settings.telephony, audiosocket)
+    set_loaded_objects_aside()
     return Service(context, app, failures, [*stages, engine_heartbeat(engine)], settings.hang_s, closers)
 
 

@@ -49,10 +49,11 @@ def test_every_stage_is_watched() -> None:
 
 
 PROGRAM = """
-import server.openmp, io, sys, threading
+import server.openmp, asyncio, io, sys, threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from rich.console import Console
+from server import app
 from server.deploy import failures, run, service
 from server.deploy.runtime import ModelOptions
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models
@@ -75,6 +76,7 @@ service.resolve_model = lambda options: options
 service.load_engine = lambda *_: Engine()
 service.load_speech_models = lambda *_: models
 service.Conversation = lambda engine: FakeLanguageModel()
+app.read_ahead = lambda engine, tools: asyncio.sleep(0)
 settings = service.ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 4, hang_s=0.5)
 run.run(ModelOptions("tiny"), settings, Console(file=sys.stdout, width=200))
 """
