@@ -71,7 +71,7 @@ def build_app(
         tasks = [
             asyncio.create_task(context.admission.supervise()),
             asyncio.create_task(resumptions.keep_records()),
-            asyncio.create_task(free_ended_conversations()),
+            asyncio.create_task(free_ended_conversations(context.admission)),
         ]
         if store is not None:
             presence = Presence(store, context.admission)

@@ -11,7 +11,12 @@ from __future__ import annotations
 import asyncio
 import gc
 
-_INTERVAL_S = 10.0
+from server.access.admission import Admission
+
+_INTERVAL_S = 2.0
+
+_COLLECTIONS = 3
+"""After conversations have ended: their connections and tasks take a while to close."""
 
 
 def set_loaded_objects_aside() -> None:
@@ -20,9 +25,15 @@ def set_loaded_objects_aside() -> None:
     gc.freeze()
 
 
-async def free_ended_conversations() -> None:
-    """Collect every ten seconds, once the loaded objects are set aside. Runs until it is cancelled."""
+async def free_ended_conversations(admission: Admission) -> None:
+    """Collect in the seconds after conversations have ended, once the loaded objects are set aside. Runs until it is
+    cancelled."""
+    open_slots, collections = set(admission.slots), 0
     while True:
         await asyncio.sleep(_INTERVAL_S)
-        if gc.get_freeze_count():
+        if open_slots - admission.slots:
+            collections = _COLLECTIONS
+        open_slots = set(admission.slots)
+        if collections and gc.get_freeze_count():
             gc.collect()
+        collections = max(0, collections - 1)

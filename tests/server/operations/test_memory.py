@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from server.access.admission import Admission
 from server.operations import memory
 from server.operations.memory import free_ended_conversations, set_loaded_objects_aside
 from tests.fakes import FakeLanguageModel
@@ -27,7 +28,7 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 async def test_the_memory_of_a_conversation_that_has_ended_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_INTERVAL_S", 0.05)
+    monkeypatch.setattr(memory, "_INTERVAL_S", 0.2)
     models = list[weakref.ref[FakeLanguageModel]]()
 
     def new_language_model() -> FakeLanguageModel:
@@ -52,10 +53,24 @@ async def test_nothing_is_collected_where_loaded_objects_would_be_looked_at_each
     monkeypatch.setattr(memory, "_INTERVAL_S", 0.0)
     collections = list[None]()
     monkeypatch.setattr(gc, "collect", lambda: collections.append(None))
-    task = asyncio.create_task(free_ended_conversations())
-    await asyncio.sleep(0.02)
+    admission = Admission()
+    task = asyncio.create_task(free_ended_conversations(admission))
+
+    async def pass_time() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def hold_a_conversation() -> None:
+        slot = admission.reserve("realtime")
+        await pass_time()
+        slot.release()
+        await pass_time()
+
+    await hold_a_conversation()
     assert not collections
     gc.freeze()
-    await asyncio.sleep(0.02)
+    await pass_time()
+    assert not collections  # nobody has left
+    await hold_a_conversation()
     task.cancel()
-    assert collections
+    assert len(collections) == memory._COLLECTIONS
