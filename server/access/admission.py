@@ -118,6 +118,7 @@ class Admission:
         refusals: how many were refused, by code.
         dropped_events: events that were not sent because the client had gone or did not read.
         draining: whether nobody is admitted any more.
+        num_released: slots that were given back since the start.
         shared: what keys have open on other replicas; None if there are none.
     """
 
@@ -131,7 +132,7 @@ class Admission:
         self.capacity, self.keys, self.usage, self._clock = capacity, keys or ApiKeys(), usage or UsageLog(), clock
         self.slots: set[Slot] = set()
         self.refusals: Counter[str] = Counter()
-        self.dropped_events = 0
+        self.dropped_events = self.num_released = 0
         self.draining = False
         self.shared: SharedConversations | None = None
         self._released = asyncio.Event()
@@ -202,6 +203,7 @@ class Admission:
         if slot in self.slots:
             self._count_time(slot)
             self.slots.discard(slot)
+            self.num_released += 1
             self._released.set()
             if self.shared is not None:
                 self.shared.change()

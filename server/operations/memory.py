@@ -28,12 +28,11 @@ def set_loaded_objects_aside() -> None:
 async def free_ended_conversations(admission: Admission) -> None:
     """Collect in the seconds after conversations have ended, once the loaded objects are set aside. Runs until it is
     cancelled."""
-    open_slots, collections = set(admission.slots), 0
+    released, collections = admission.num_released, 0
     while True:
         await asyncio.sleep(_INTERVAL_S)
-        if open_slots - admission.slots:
-            collections = _COLLECTIONS
-        open_slots = set(admission.slots)
+        if admission.num_released != released:
+            released, collections = admission.num_released, _COLLECTIONS
         if collections and gc.get_freeze_count():
             gc.collect()
         collections = max(0, collections - 1)

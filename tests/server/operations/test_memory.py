@@ -28,7 +28,7 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 async def test_the_memory_of_a_conversation_that_has_ended_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_INTERVAL_S", 0.2)
+    monkeypatch.setattr(memory, "_INTERVAL_S", 0.05)
     models = list[weakref.ref[FakeLanguageModel]]()
 
     def new_language_model() -> FakeLanguageModel:
@@ -37,6 +37,7 @@ async def test_the_memory_of_a_conversation_that_has_ended_is_freed(monkeypatch:
         return model
 
     set_loaded_objects_aside()
+    monkeypatch.setattr(memory, "_COLLECTIONS", int(HANG_S / 0.05))  # closing takes as long as the machine is slow
     with serving(new_language_model=new_language_model) as address:
         async with connected(address) as client:
             await speak_one_turn(client)
