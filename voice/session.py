@@ -264,9 +264,10 @@ class Session:
         messages = [*self.history.messages(self.settings.instructions), *newest]
         tools, choice = self.settings.tools, self.settings.tool_choice
         if self._tool_runs is not None and choice == "auto":
-            if not newest:  # what the user will say decides whether the turn's prompt has tools
+            declared = self._tool_runs.declared(tools, messages if newest else ())
+            if not newest and declared != tools:  # what the user will say decides whether the prompt has tools
                 self._language_model.prepare(messages, tools=tools)
-            tools = self._tool_runs.declared(tools, messages if newest else ())
+            tools = declared
         self._language_model.prepare(messages, tools=tools, tool_choice=choice)
 
     @property
