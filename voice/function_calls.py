@@ -63,6 +63,11 @@ class _Call:
         return ToolCall(self.call_id, self.name, self.arguments)
 
     @property
+    def output_text(self) -> str:
+        """What it has returned; empty while it runs."""
+        return self.output.result().text if self.output is not None and self.output.done() else ""
+
+    @property
     def step(self) -> ToolStep:
         """For the turn's metrics."""
         if self.output is None or not self.output.done():
@@ -132,6 +137,12 @@ class FunctionCalls:
         if self._parts is None and self._runs is not None:
             self._parts = self._runs.parts(tools, prompt)
 
+    def narrowed(self, prompt: Sequence[Message]) -> list[Message]:
+        """The prompt for what follows the outputs of this step, without them."""
+        if self._parts is None:
+            return list(prompt)
+        return self._parts.narrowed(prompt, [call.name for call in self._calls if call.own])
+
     def next_part(self, said: str) -> list[Message] | None:
         """The prompt for what else the user has asked for; None if there is nothing.
 
@@ -140,7 +151,8 @@ class FunctionCalls:
         """
         if self._parts is None or self.in_step:
             return None
-        return self._parts.next_prompt(said, [call.name for call in self._calls if call.own])
+        own = [call for call in self._calls if call.own]
+        return self._parts.next_prompt(said, [call.name for call in own], [call.output_text for call in own])
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take more of a call from the language model."""
@@ -183,9 +195,14 @@ class FunctionCalls:
     def _run(self, call: _Call) -> None:
         if call.output is None and self._runs is not None:
             call.started_at = self._clock()
-            made = [other.name for other in self._calls[: self._calls.index(call) + 1] if other.own]
-            said = call.said or (self._parts.asked_with(made) if self._parts is not None else None)
-            call.output = self._runs.start(call.as_tool_call, self._prompt, confirmed=call.confirmed, said=said)
+            made = [other for other in self._calls[: self._calls.index(call) + 1] if other.own]
+            said = call.said
+            if not said and self._parts is not None:
+                said = self._parts.asked_with([other.name for other in made])
+            known = "\n".join(filter(None, (other.output_text for other in made[:-1])))
+            call.output = self._runs.start(
+                call.as_tool_call, self._prompt, confirmed=call.confirmed, said=said, known=known
+            )
             call.output.add_done_callback(lambda _: self._on_output(call))
             call.running.set()
 

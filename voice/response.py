@@ -242,7 +242,7 @@ class Response:
         if self._text:
             self._take_text(self._text, on_text)
             return
-        prompt, text = list(messages), ""
+        prompt, text, is_part = list(messages), "", False
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt, self._options.tools)
             verbatim = not self.metrics.remote_leads
@@ -253,14 +253,14 @@ class Response:
                     self._calls.add_made(call)
                     self._on_calls()
                 case None:
-                    text = await self._ask_model(language_model, prompt, deadline, on_text, number)
+                    text = await self._ask_model(language_model, prompt, deadline, on_text, number, suiting=is_part)
             say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
             outputs = await wait_for_outputs(self._calls, self._released, say)
             if outputs is not None:
-                prompt += outputs
+                prompt = [*self._calls.narrowed(prompt), *outputs]
             elif verbatim and (next_part := self._calls.next_part(text)) is not None:
                 self._take_text(" ", on_text)
-                prompt = next_part
+                prompt, is_part = next_part, True
             else:
                 return
 
@@ -278,12 +278,19 @@ class Response:
         deadline: float | None,
         on_text: _OnText,
         number: int,
+        *,
+        suiting: bool,
     ) -> str:
-        """One step of the language model; `number` counts from 1. Returns its text."""
+        """One step of the language model. Returns its text.
+
+        Args:
+            number: of the step, from 1.
+            suiting: only tools for the words of the prompt in particular may be called.
+        """
         options, text = self._options, ""
         offered = None
         if self._tool_runs is not None and options.tool_choice == "auto":
-            offered = self._tool_runs.offered(options.tools, messages)
+            offered = self._tool_runs.offered(options.tools, messages, suiting=suiting)
             options = replace(options, tools=self._tool_runs.declared(options.tools, messages))
         stream = options.ask(language_model, messages, deadline, offered, first=number == 1, last=number == _MAX_STEPS)
         steps, tokens = self.metrics.steps, self.metrics.tokens

@@ -91,14 +91,18 @@ class ToolRuns:
         """How a tool is called; None for a function of the client."""
         return self._tools.traits(name)
 
-    def offered(self, tools: Sequence[Tool], messages: Sequence[Message]) -> OfferedTools:
+    def offered(self, tools: Sequence[Tool], messages: Sequence[Message], *, suiting: bool = False) -> OfferedTools:
         """The functions that a response to `messages` may call: all but the tools that have nothing to do with what the
-        user said. A call is likely where a tool has."""
+        user said. A call is likely where a tool has.
+
+        Args:
+            suiting: only the tools for such words in particular.
+        """
         said, names, expected, acts = _said(messages), list[str](), False, False
         for tool in tools:
             traits = self._tools.traits(tool.name)
             pattern = "" if traits is None else traits.said
-            if re.search(pattern, said, re.IGNORECASE):
+            if (pattern or not suiting) and re.search(pattern, said, re.IGNORECASE):
                 names.append(tool.name)
                 expected = expected or bool(pattern)
                 acts = acts or traits is None or not traits.read_only
@@ -127,7 +131,13 @@ class ToolRuns:
         return traits is not None and (traits.read_only or traits.consequential)
 
     def start(
-        self, call: ToolCall, prompt: Sequence[Message], *, confirmed: bool = False, said: str | None = None
+        self,
+        call: ToolCall,
+        prompt: Sequence[Message],
+        *,
+        confirmed: bool = False,
+        said: str | None = None,
+        known: str = "",
     ) -> asyncio.Task[ToolOutput]:
         """Start a call. A call with the same arguments that is still running is not started again: both get its
         output. Nor is one that was made since the user last spoke.
@@ -136,6 +146,7 @@ class ToolRuns:
             prompt: the conversation before the call.
             confirmed: the user has agreed to it.
             said: the part of the user's request that it is about; None for all that they said.
+            known: what earlier calls of the response returned.
         """
         traits = self._tools.traits(call.name)
         assert traits is not None
@@ -147,7 +158,7 @@ class ToolRuns:
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = self._spawn(self._run(call, traits, said or _said(prompt)))
+            running = self._running[key] = self._spawn(self._run(call, traits, said or _said(prompt), known))
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))
 
@@ -182,12 +193,12 @@ class ToolRuns:
                 del self._speeches[next(iter(self._speeches))]
         return output
 
-    async def _run(self, call: ToolCall, traits: ToolTraits, said: str) -> ToolOutput:
+    async def _run(self, call: ToolCall, traits: ToolTraits, said: str, known: str) -> ToolOutput:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
                 dialogue = _CallDialogue(self._captures, limit, traits.timeout_s)
-                return await self._tools.call(call.name, call.arguments, said, dialogue)
+                return await self._tools.call(call.name, call.arguments, said, dialogue, known)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
@@ -214,8 +225,9 @@ class ToolRuns:
             return MakeCall(self._opening, "{}")
         outputs = _trailing_outputs(messages)
         speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
-        verbatim = verbatim or any(message.content == NOT_CONFIRMED for message in outputs)
-        if verbatim and speeches and all(speeches):
+        asks = any(message.content == NOT_CONFIRMED for message in outputs)
+        verbatim = verbatim and not self._has_unsaid(messages[: len(messages) - len(outputs)])
+        if (verbatim or asks) and speeches and all(speeches):
             return Say(" ".join(dict.fromkeys(speeches)))
         return self._answered_question(messages) or (self._certain_call(messages, tools) if verbatim else None)
 
@@ -227,6 +239,16 @@ class ToolRuns:
         if call is None and (first := self.parts(tools, messages).first) is not None:
             call = self._tools.certain_call(names, [*turns[:-1], (first, "")])
         return None if call is None else MakeCall(call.name, call.arguments, call.said, confirmed=False)
+
+    def _has_unsaid(self, messages: Sequence[Message]) -> bool:
+        """Whether a call of this turn has returned what has no words of its own, and nothing was said since. The
+        language model answers with all results then."""
+        for message in reversed(messages):
+            if message.role == "user" or (message.role == "assistant" and message.content):
+                return False
+            if message.role == "tool" and not self._speeches.get(message.tool_call_id or ""):
+                return True
+        return False
 
     def _answered_question(self, messages: Sequence[Message]) -> Say | MakeCall | None:
         """The user's reply to the question before a consequential call. It must be the newest message, and the

@@ -82,13 +82,14 @@ class Tools(Protocol):
         """
         ...
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
         """Make a call. Any exception counts as its failure; cancelling the task cancels the call.
 
         Args:
             arguments: JSON text of an object.
             said: what the user said before it.
             dialogue: asks the user for data.
+            known: what earlier calls of the same response returned.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Whether a real model makes all calls of a request that needs several.
 
-    python -m benchmarks.tool_loops [--model NAME] [--part tune|report]
+    python -m benchmarks.tool_loops [--model NAME] [--part tune|report] [--kind KIND …]
 
 Every request of requests.toml is asked in a written conversation of its own, with all built-in tools and whatever the
 session does to have a turn take several steps. What was called and said is printed, to be read.
@@ -13,11 +13,13 @@ import server.openmp  # noqa: F401  # before torch
 # isort: split
 import argparse
 import asyncio
+import re
 import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -32,6 +34,9 @@ from voice import events
 from voice.history import FunctionCall, Item
 from voice.playback import SessionSettings
 from voice.session import Session
+
+KINDS = ("several", "one", "none", "dependent", "sufficient", "injected")
+WITH_OWN_TOOLS = ("dependent", "sufficient", "injected")
 
 
 async def ask(engine: Engine, server_tools: ServerTools, request: str) -> tuple[list[str], str]:
@@ -50,14 +55,20 @@ async def ask(engine: Engine, server_tools: ServerTools, request: str) -> tuple[
     return [f"{item.name}{item.arguments}" for item in event.items if isinstance(item, FunctionCall)], event.item.text
 
 
-async def judge(engine: Engine, kind: str, requests: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Ask, and return the figures."""
+async def judge(engine: Engine, kind: str, requests: Sequence[Sequence[Any]], files: tuple[Path, ...]) -> str:
+    """Ask, and return the figures.
+
+    Args:
+        requests: each with the tools that it needs, and perhaps what its last call has.
+        files: tools besides the built-in ones.
+    """
     right = 0
-    server_tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
+    server_tools = ServerTools(ToolSettings(files, data=Path(tempfile.mkdtemp())))
     async with server_tools.running():
-        for request, expected in requests:
+        for request, expected, *last in requests:
             calls, said = await ask(engine, server_tools, request)
             good = Counter(call.partition("{")[0] for call in calls) == Counter(expected)
+            good = good and all(re.search(pattern, calls[-1]) for pattern in last)
             right += good
             print(f"{' ' if good else '!'} {request} → {', '.join(calls) or '–'} → {said}", flush=True)
     return f"{kind}: exactly the calls that are needed: {right} of {len(requests)}"
@@ -68,12 +79,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=QWEN_15B.name)
     parser.add_argument("--part", choices=("tune", "report"), default="report")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only requests of this kind; repeatable")
     options = parser.parse_args()
     requests = tomllib.loads((Path(__file__).parent / "requests.toml").read_text(encoding="utf-8"))[options.part]
-    parts = {**requests, "none": [(request, []) for request in requests["none"]]}
+    requests["none"] = [(request, []) for request in requests["none"]]
+    own_tools = (Path(__file__).with_name(f"{options.part}_tools.py"),)
     engine = load_engine(ModelOptions(options.model), Console(stderr=True))
     try:
-        print(*[asyncio.run(judge(engine, kind, part)) for kind, part in parts.items()], sep="\n")
+        figures = [
+            asyncio.run(judge(engine, kind, requests[kind], own_tools if kind in WITH_OWN_TOOLS else ()))
+            for kind in options.kind or KINDS
+        ]
+        print(*figures, sep="\n")
     finally:
         engine.close()
 

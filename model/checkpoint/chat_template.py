@@ -234,13 +234,15 @@ def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
 
 def with_noted_outputs(messages: Sequence[Message]) -> list[Message]:
     """The same conversation for a model that was not taught the template's form of calls and outputs: what functions
-    returned since the last message of the user, as notes of the system. In the template's form such a model talks about
-    functions and JSON, instead of answering with the result. Earlier outputs keep that form: where the model sees notes
-    after questions, it writes notes with results that it makes up, instead of calling."""
+    returned since the last message of the user, as notes of the system. Calls that followed one another have one note
+    together. In the template's form such a model talks about functions and JSON, instead of answering with the result.
+    Earlier outputs keep that form: where the model sees notes after questions, it writes notes with results that it
+    makes up, instead of calling."""
     last = max((place for place, message in enumerate(messages) if message.role == "user"), default=0)
     noted = list(messages[:last])
     names = {call.id: call.name for message in messages for call in message.tool_calls}
-    for returned, group in groupby(messages[last:], lambda message: message.role == "tool"):
+    remaining = [message for message in messages[last:] if message.content or not message.tool_calls]
+    for returned, group in groupby(remaining, lambda message: message.role == "tool"):
         if returned:
             results = [
                 f"Result of {names.get(each.tool_call_id or '', 'the function')}: {each.content}" for each in group
@@ -248,8 +250,7 @@ def with_noted_outputs(messages: Sequence[Message]) -> list[Message]:
             noted.append(TextMessage("system", "\n".join([*results, _ANSWER_WITH_OUTPUTS])))
             continue
         for message in group:
-            if message.content or not message.tool_calls:
-                noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
+            noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
     return noted
 
 

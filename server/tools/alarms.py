@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, is_grounded, tool
+from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from server.tools.user_data import Alarm, UserData
 from server.tools.when import UnknownTime, parse_duration, parse_time, spoken_duration
 from server.tools.world_clock import spoken_date, spoken_time
@@ -205,7 +205,7 @@ def _describe(alarm: Alarm, now: datetime) -> str:
 def _understood(parse: Callable[[str], T], argument: str, caller: Caller) -> T:
     """A time that the language model has written down, if it uses the user's words, otherwise the time in these. Raises
     UnknownTime: small models make up what the user has not said."""
-    if is_grounded(argument, caller.said):
+    if caller.has(argument):
         with suppress(UnknownTime):
             return parse(argument)
     return parse(caller.said)
@@ -220,7 +220,7 @@ def _name(said: str) -> str:
 
 def _what_to_do(about: str, caller: Caller) -> str:
     """What to remind of, without the words that ask for it; as the user said it, if the model says something else."""
-    if not is_grounded(about, caller.said) and (asked := re.search(r"(?i)\bremind me (.+)", caller.said)):
+    if not caller.has(about) and (asked := re.search(r"(?i)\bremind me (.+)", caller.said)):
         about = asked[1].rstrip(".?!")
     return re.sub(r"(?i)^(please )?(remind|reminder)?( me)?\s*(to|that|about|of) ", "", about.strip())
 

@@ -114,10 +114,12 @@ def certain_sum(turns: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], str] 
 @tool(read_only=True, said=_ABOUT_NUMBERS, certain=certain_sum)
 def calculate(expression: Annotated[str, Field(json_schema_extra={"maxLength": 40})], caller: Caller) -> Spoken | str:
     """Do arithmetic or convert units."""
-    # The user's words count where they are understood. An expression of the model counts if its numbers are theirs.
+    # The user's words count where they are understood. An expression of the model counts if its numbers are theirs, or
+    # those of an earlier result.
     if (answer := answer_turns([(caller.said, "")])) is not None:
         return Spoken(answer.speech)
-    if _numbers(expression) != _numbers(digits_for_words(caller.said)):
+    numbers, said = _numbers(expression), _numbers(digits_for_words(caller.said))
+    if numbers != said and not (caller.known and said <= numbers <= said | _numbers(caller.known)):
         return NO_RESULT
     try:
         return Spoken(f"That's {spoken_number(evaluate(expression))}.")

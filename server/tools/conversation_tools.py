@@ -96,16 +96,19 @@ class ConversationTools:
                 return CertainCall(tool.name, json.dumps(arguments), said)
         return None
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None) -> ToolOutput:
+    async def call(
+        self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None, known: str = ""
+    ) -> ToolOutput:
         """Make a call. Raises whatever the tool raises.
 
         Args:
             dialogue: asks the user for data; None where nobody can be asked.
+            known: what earlier calls of the same response returned.
         """
         tool = self._registry.get(name)
         if tool is None:
             raise ValueError(f"the tool {name} is not available any more")
-        return await tool.run(json.loads(arguments), replace(self._caller, said=said, dialogue=dialogue))
+        return await tool.run(json.loads(arguments), replace(self._caller, said=said, known=known, dialogue=dialogue))
 
     @property
     def opening(self) -> str:

@@ -62,17 +62,23 @@ class Caller:
     Attributes:
         owner: whose data the call is about; the same for the same person in another conversation.
         said: what the user said before the call.
+        known: what earlier calls of the same response returned, one a line.
         dialogue: asks them for data. A tool takes it as a parameter with the type hint `Dialogue`.
     """
 
     owner: str
     said: str = ""
+    known: str = ""
     dialogue: Dialogue | None = None
 
+    def has(self, value: str) -> bool:
+        """Whether a text has only words and numbers that the user said or an earlier call returned."""
+        return is_grounded(value, f"{self.said}\n{self.known}")
+
     def named(self, value: str) -> str:
-        """A text argument if the user said it, otherwise nothing. Small models fill in arguments that they were not
-        given, from a description or an example."""
-        return value.strip() if is_grounded(value, self.said) else ""
+        """A text argument if the user or an earlier result named it, otherwise nothing. Small models fill in arguments
+        that they were not given, from a description or an example."""
+        return value.strip() if self.has(value) else ""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from server.tools.user_data import Note, UserData
 
 _DICTATION = re.compile(
     r"(?i)^(?:please |can you |could you |would you )*(?:write down|write|note down|note|take a note|make a note|"
-    r"jot down|add|put down|put|remember|record|save)(?: please)?(?: that| of)?\s*[:,.]?\s+(\S.*)$"
+    r"jot down|add|put down|put|remember|record|save)(?: please)?"
+    r"(?!(?: down)? (?:it|that|this|them|the (?:result|answer))(?: down)?\W*$)(?: that| of)?\s*[:,.]?\s+(\S.*)$"
 )
-"""A command to write something down, and what."""
+"""A command to write something down, and what. "Write that down" does not say what."""
 
 _MAX_READ = 10
 """Notes that are read out at once: the newest."""

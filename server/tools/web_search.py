@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from server.tools.function_tool import Caller, ServerTool, function_tool, is_grounded, tool
+from server.tools.function_tool import Caller, ServerTool, function_tool, tool
 from server.tools.web_service import WebService, saying_failures
 
 _NUM_RESULTS = 4
@@ -100,7 +100,7 @@ class WebSearch:
 
 def _query(query: str, caller: Caller) -> str:
     """What to search for: the model's words if the user said them, otherwise the user's."""
-    if not is_grounded(query, caller.said) and caller.said:
+    if not caller.has(query) and caller.said:
         match = _COMMAND.match(caller.said.strip())
         query = match[1] if match else caller.said
     return query.strip().rstrip("?.!")[:_MAX_QUERY_CHARACTERS]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from server.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
-from server.tools.when import clock_times, named_day, plain_words
+from server.tools.when import UnknownTime, clock_times, named_day, plain_words
 
 _MORE_PLACES = {
     "America/New_York": "new york city|nyc|washington|washington dc|boston|philadelphia|miami|atlanta|orlando|"
@@ -137,35 +138,49 @@ def spoken_date(moment: datetime) -> str:
     return f"{moment:%A, %B} {moment.day}"
 
 
-def another_time(said: str, now: datetime) -> datetime | None:
-    """The time here that the user wants to know elsewhere; None if they ask for the time now."""
+def other_times(said: str, known: str, now: datetime) -> list[datetime]:
+    """The times here that the user may want to know elsewhere; none if they ask for the time now.
+
+    Args:
+        known: what "that" in the user's words may stand for.
+    """
     plain = plain_words(said)
-    times = clock_times(plain)
-    if len(times) != 1 or not re.search(_ABOUT_ANOTHER_TIME, plain):
-        return None
-    hour, minute, certain = times[0]
-    hour += 12 if not certain and 1 <= hour <= _LAST_AFTERNOON_HOUR else 0
-    return (named_day(plain, now) or now).replace(hour=hour, minute=minute, second=0, microsecond=0)
+    if not re.search(_ABOUT_ANOTHER_TIME, plain):
+        return []
+    plain = plain if clock_times(plain) else plain_words(known)
+    day, times = now, []
+    with suppress(UnknownTime):
+        day = named_day(plain, now) or now
+    for hour, minute, certain in dict.fromkeys(clock_times(plain)):
+        hour += 12 if not certain and 1 <= hour <= _LAST_AFTERNOON_HOUR else 0
+        times.append(day.replace(hour=hour, minute=minute, second=0, microsecond=0))
+    return times
+
+
+def _converted(here: datetime, there: datetime, where: str) -> str:
+    day = "" if there.date() == here.date() else f" on {there:%A}"
+    sentence = f"{spoken_time(here)} here is {spoken_time(there)}{day}{where}."
+    return sentence[0].upper() + sentence[1:]
 
 
 def clock_tools(now: Callable[[], datetime]) -> list[ServerTool]:
     """The tool, on a clock that returns the time here with its zone."""
 
     @tool(read_only=True, said=_ABOUT_TIME)
-    def get_time(caller: Caller, place: str = "") -> Spoken:
+    def get_time(caller: Caller, place: str = "") -> Spoken | str:
         """Tell the time and date, here or in another city or country."""
-        place, here = caller.named(place), another_time(caller.said, now())
+        place = caller.named(place)
         if place and not re.fullmatch(_HERE, place, re.IGNORECASE):
             try:
-                moment, where = (here or now()).astimezone(zone_of(place)), f" in {place}"
+                zone, where = zone_of(place), f" in {place}"
             except UnknownPlace:
                 return Spoken(f"I don't know the time zone of {place}.")
+            if times := other_times(caller.said, caller.known, now()):
+                converted = " ".join(_converted(time, time.astimezone(zone), where) for time in times)
+                return Spoken(converted) if len(times) == 1 else converted  # the language model knows which is meant
+            moment = now().astimezone(zone)
         else:
             moment, where = now(), ""
-        if where and here is not None:
-            day = "" if moment.date() == here.date() else f" on {moment:%A}"
-            answer = f"{spoken_time(here)} here is {spoken_time(moment)}{day}{where}."
-            return Spoken(answer[0].upper() + answer[1:])
         return Spoken(f"It is {spoken_time(moment)} on {spoken_date(moment)}, {moment.year}{where}.")
 
     return [function_tool(get_time)]

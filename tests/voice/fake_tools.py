@@ -14,18 +14,20 @@ from voice.tools import CertainCall, ToolOutput, ToolTraits
 
 @dataclass
 class FakeTools:
-    """The tools `traits`, each of which takes `seconds` and returns `output`. What the user says may be a key of
-    `certain`."""
+    """The tools `known`, each of which takes `seconds` and returns its own of `outputs`, or `output`. What the user
+    says may be a key of `certain`."""
 
     known: dict[str, ToolTraits] = field(default_factory=lambda: {"look": ToolTraits(read_only=True)})
     seconds: float = 0.0
     output: ToolOutput = field(default_factory=lambda: ToolOutput("14 degrees"))
+    outputs: dict[str, ToolOutput] = field(default_factory=dict)
     failing: bool = False
     started: list[tuple[str, str]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     said: str = ""
     certain: dict[str, CertainCall] = field(default_factory=dict)
+    known_before: str = ""
 
     def traits(self, name: str) -> ToolTraits | None:
         return self.known.get(name)
@@ -37,8 +39,8 @@ class FakeTools:
         call = self.certain.get(turns[-1][0])
         return call if call is not None and call.name in names else None
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
-        self.said = said
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
+        self.said, self.known_before = said, known
         self.started.append((name, arguments))
         try:
             await asyncio.sleep(self.seconds)
@@ -48,7 +50,7 @@ class FakeTools:
         if self.failing:
             raise RuntimeError("out of paper")
         self.finished.append(name)
-        return self.output
+        return self.outputs.get(name, self.output)
 
     @property
     def settings(self) -> SessionSettings:

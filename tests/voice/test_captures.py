@@ -45,7 +45,7 @@ class FormTools:
     def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
         return None
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue) -> ToolOutput:
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
         try:
             self.outputs.append(await self.work(dialogue))
         except BaseException as error:

@@ -13,11 +13,11 @@ TOOLS = {"time": r"\b(time|day|date)\b", "timer": r"\btimer\b", "note": r"\bwrit
 
 
 def suits(name: str, text: str) -> bool:
-    return bool(re.search(TOOLS[name], text, re.IGNORECASE))
+    return name in TOOLS and bool(re.search(TOOLS[name], text, re.IGNORECASE))
 
 
 def parts(said: str) -> list[str]:
-    return request_parts(said, lambda text: any(suits(name, text) for name in TOOLS))
+    return request_parts(said, lambda text: [name for name in TOOLS if suits(name, text)])
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,10 @@ def parts(said: str) -> list[str]:
             ["What day is it in Rome", "what time is it in Cairo?"],
         ),
         ("Tell me what time it is and set a timer.", ["Tell me what time it is", "set a timer."]),
+        ("Find my flight and tell me what time that is.", ["Find my flight", "tell me what time that is."]),
         ("Write a note for Ann. And what time is it?", ["Write a note for Ann", "what time is it?"]),
         ("Remind me to eat, and also write a note.", ["Remind me to eat", "write a note."]),
+        ("What time is it, and then write that down.", ["What time is it", "write that down."]),
     ],
 )
 def test_requests_for_several_tools_are_separated(said: str, expected: list[str]) -> None:
@@ -50,10 +52,10 @@ def test_requests_for_several_tools_are_separated(said: str, expected: list[str]
         "Remind me to check the time and to write a note.",
         "Write down bread, butter and a timer.",
         "If it is past noon, set a timer and write a note.",
-        "Tell me a joke and set a timer.",
         "What time and date is it in Rome?",
+        "In ten minutes, remind me to write a note.",
+        "When I am home, set a timer.",
         "Set a timer for the eggs, and make it six minutes on the timer.",
-        "What time is it, and then write that down.",
         "A timer for the note and time of the day.",
         "What time is it in Trinidad and Tobago?",
         "Hello there.",
@@ -95,6 +97,38 @@ def test_calls_may_come_in_another_order() -> None:
     parts = request("What time is it, and set a timer.")
     assert next_part(parts, ["timer"]) == "What time is it"
     assert next_part(parts, ["timer"], "I cannot tell.") is None  # it is asked once only
+
+
+def test_a_part_that_needs_a_result_follows_what_the_calls_returned() -> None:
+    parts = request("What time is it? Write that down.")
+    prompt = parts.next_prompt("It is noon.", ["time"], ["noon"])
+    assert prompt is not None
+    assert [message.content for message in prompt] == ["Be brief.", "Result of time: noon", "Write that down."]
+    assert parts.asked_with(["time", "note"]) == "Write that down."
+    assert parts.asked_with(["time"]) == "What time is it"
+
+
+def test_results_are_told_only_where_a_part_may_mean_them() -> None:
+    for said, told in (("what time is that", True), ("tell me what time it is", False), ("what day is it", False)):
+        prompt = request(f"Look up my flight, and {said}.").next_prompt("At gate 5.", ["look"], ["gate 5"])
+        assert prompt is not None and prompt[-1].content == f"{said}."
+        assert (len(prompt) == 3) == told
+
+
+def test_an_answer_is_about_the_part_that_was_called_for() -> None:
+    system, asked = Message("system", "Be brief."), Message("user", "Look up my flight, and what time is that?")
+    parts, later = request(asked.content), Message("tool", "Gate 5.")
+    narrowed = parts.narrowed([system, asked, later], ["look"])
+    assert narrowed == [system, Message("user", "Look up my flight"), later]
+    assert parts.narrowed([system, Message("user", "what time is that?")], ["look", "time"])[-1].content == (
+        "what time is that?"
+    )
+    whole = request("Look up my flight.")
+    assert whole.narrowed([system, asked], ["look"]) == [system, asked]
+
+
+def test_a_part_that_no_tool_suits_is_not_asked_for() -> None:
+    assert next_part(request("Tell me a joke and set a timer."), ["timer"]) is None
 
 
 def test_a_question_for_the_user_comes_first() -> None:

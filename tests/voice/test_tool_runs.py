@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -401,3 +401,60 @@ def test_a_prompt_declares_no_tools_where_none_may_be_called() -> None:
         run_session(scenario, tools.settings, tools)
         assert names
         assert all(each == declared for each in names)
+
+
+def in_order(*names: str) -> Callable[[SessionHarness], Coroutine[Any, Any, None]]:
+    """A question to a language model that calls these tools one after the other, and then answers."""
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def next_call(messages, **options):  # type: ignore[no-untyped-def]
+            if (number := len(model.prompts)) < len(names):
+                model.calls, options["tool_choice"] = [(names[number], "{}")], "required"
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = next_call  # type: ignore[method-assign]
+        await harness.ask_question(5.0)
+
+    return scenario
+
+
+def test_a_call_that_follows_a_result_may_take_its_arguments_from_it() -> None:
+    tools = FakeTools({"look": ToolTraits(), "write": ToolTraits()})
+    harness = run_session(in_order("look", "write"), tools.settings, tools)
+    assert kinds(harness) == ["user", "call", "output", "call", "output", "assistant"]
+    assert (tools.said, tools.known_before) == ("What is the capital of France?", "14 degrees")
+
+
+def test_words_of_an_output_are_not_said_while_an_earlier_result_has_none() -> None:
+    tools = FakeTools({"look": ToolTraits(), "write": ToolTraits()}, outputs={"write": ToolOutput("ok", "Written.")})
+    assert response_texts(run_session(in_order("write"), tools.settings, tools)) == ["Written."]
+    harness = run_session(in_order("look", "write"), tools.settings, tools)
+    assert response_texts(harness) == ["The capital of France is Paris."]
+    assert [message.role for message in harness.language_model.prompts[-1][-4:]] == ["assistant", "tool"] * 2
+
+
+def test_a_part_that_needs_a_result_is_asked_for_after_it() -> None:
+    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
+    tools = FakeTools(known, output=ToolOutput("14 degrees", "It is 14 degrees."))
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
+            model.calls = [("write" if messages[-1].content.startswith("write") else "look", "{}")]
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_suits  # type: ignore[method-assign]
+        harness.recognizer.text = "What is the weather, and write that down."
+        await harness.ask_question(5.0)
+        assert [message.content for message in model.prompts[-1][1:]] == [
+            "Result of look: 14 degrees", "write that down.",
+        ]  # fmt: skip
+
+    run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["look", "write"]
+    assert (tools.said, tools.known_before) == ("write that down.", "14 degrees")

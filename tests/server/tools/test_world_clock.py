@@ -40,16 +40,23 @@ async def test_the_time_is_said_here_and_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("said", "known", "answer"),
     [
-        ("What time is 3:30 PM in Tokyo?", "3:30 PM here is 12:30 AM on Monday in Tokyo."),
-        ('{"at": "15:30"}. What time is that in Tokyo?', "3:30 PM here is 12:30 AM on Monday in Tokyo."),
-        ("What time is it in Tokyo when it's noon here?", "Noon here is 9:00 PM in Tokyo."),
-        ("It's 3 PM here, what time is that in Tokyo?", "3:00 PM here is midnight on Monday in Tokyo."),
-        ("What time is it in Tokyo?", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
-        ("Is it 6 o'clock in Tokyo?", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
+        ("What time is 3:30 PM in Tokyo?", "", "3:30 PM here is 12:30 AM on Monday in Tokyo."),
+        ("What time is that in Tokyo?", '{"at": "15:30"}', "3:30 PM here is 12:30 AM on Monday in Tokyo."),
+        ("What time is it in Tokyo when it's noon here?", "", "Noon here is 9:00 PM in Tokyo."),
+        ("It's 3 PM here, what time is that in Tokyo?", "at 7 AM", "3:00 PM here is midnight on Monday in Tokyo."),
+        ("What time is it in Tokyo?", "at 7 AM", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
+        ("Is it 6 o'clock in Tokyo?", "", "It is 12:05 AM on Monday, November 23, 2026 in Tokyo."),
     ],
 )  # fmt: skip
-async def test_a_time_that_the_user_names_is_converted(said: str, answer: str) -> None:
+async def test_a_time_that_the_user_names_is_converted(said: str, known: str, answer: str) -> None:
     (get_time,) = clock_tools(lambda: datetime(2026, 11, 22, 15, 5, tzinfo=UTC))
-    assert (await get_time.run({"place": "Tokyo"}, Caller("me", said))).speech == answer
+    assert (await get_time.run({"place": "Tokyo"}, Caller("me", said, known))).speech == answer
+
+
+async def test_of_several_times_in_a_result_the_language_model_chooses() -> None:
+    (get_time,) = clock_tools(lambda: datetime(2026, 11, 22, 15, 5, tzinfo=UTC))
+    known = '{"departs": "17:45", "lands": "21:05"}'
+    output = await get_time.run({"place": "Cairo"}, Caller("me", "What time is that in Cairo?", known))
+    assert (output.speech, output.text) == ("", "5:45 PM here is 7:45 PM in Cairo. 9:05 PM here is 11:05 PM in Cairo.")
