@@ -53,10 +53,13 @@ _NUMBER = (
 )
 _ABOUT_NUMBERS = (
     rf"^(?!.*\b(remind|remember|write|note|timer|alarm)\b).*({_NUMBER}.*\b(plus|minus|times|divided|multiplied)\b.*{_NUMBER}|"
-    rf"{_NUMBER}\s*[-+*/x×÷^]\s*{_NUMBER}|{_NUMBER} ?(%|percent\b) (of|off)\b|\b(square|cube) root of\b|"
-    rf"{_NUMBER} (squared|cubed)\b|\b(multiply|divide|subtract|convert|sine|cosine|tangent|logarithm)\b.*{_NUMBER})"
+    rf"{_NUMBER}\s*[+*x×÷^]\s*{_NUMBER}|{_NUMBER}\s+[-/]\s+{_NUMBER}|"
+    rf"\b(what|what's|how much|calculate|compute)\b.*(?<![-/\d])\d[\d.,]*\s*[-/]\s*\d[\d.,]*(?![-/\d])|"
+    rf"{_NUMBER} ?(%|percent\b) (of|off)\b|\b(square|cube) root of\b|{_NUMBER} (squared|cubed)\b|"
+    rf"\b(multiply|divide|subtract|convert|sine|cosine|tangent|logarithm)\b.*{_NUMBER})"
 )
-"""What people say who want something calculated that is not certain: numbers and an operation."""
+"""What people say who want something calculated that is not certain: numbers and an operation. Between digits, a
+hyphen or a slash is one only in a question: transcripts have them in telephone numbers, ranges and dates, too."""
 
 
 class BadExpression(ValueError):

@@ -19,6 +19,12 @@ _SYMBOLS = (
 )  # fmt: skip
 """What transcripts have in place of words."""
 
+_HYPHENS = re.compile(r"(?<=\d)[-−–](?=\d)")
+_GROUPS = re.compile(r"\d+(?:[-−–]\d+){2,}")
+_IS_SUM = re.compile(r"\?|\b(?:what|what's|how much|calculate|compute)\b|^[\d\s.,()+*/x×÷−–-]+$")
+"""In what is asked like this, or has nothing but numbers, "15-7" is a subtraction. Elsewhere it is a range ("I work
+9-5"), and three groups of digits are a number that somebody dictates."""
+
 DENOMINATORS = {
     "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
     "ninth": 9, "tenth": 10, "twelfth": 12, "twentieth": 20, "hundredth": 100,
@@ -34,6 +40,8 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 def sum_tokens(said: str) -> list[str]:
     """The tokens of what the user said: `2.5`, `2/3`, `plus`, `what's`, `,`."""
     text = f" {said.lower()} "
+    text = _GROUPS.sub(lambda match: _HYPHENS.sub(" , ", match[0]), text)
+    text = text if _IS_SUM.search(text) else _HYPHENS.sub(" to ", text)
     for pattern, replacement in _SYMBOLS:
         text = re.sub(pattern, replacement, text)
     text = re.sub(r"\b(each|every|which) one\b", r"\1", text)

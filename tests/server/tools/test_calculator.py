@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from server.tools.calculator import BadExpression, calculate, evaluate
+from server.tools.calculator import BadExpression, calculate, calculator_tools, evaluate
 from server.tools.function_tool import NO_RESULT, Caller
 
 
@@ -56,3 +58,19 @@ def test_the_users_own_words_count_and_an_expression_with_all_of_their_numbers(
     expression: str, said: str, spoken: str
 ) -> None:
     assert calculate(expression, Caller("me", said)) == spoken
+
+
+@pytest.mark.parametrize(
+    ("said", "is_offered"),
+    [
+        ("Fifteen times twelve, roughly", True),
+        ("How much is 144/12?", True),
+        ("I paid 80 - 15 for it", True),
+        ("You can call me at 619-332-8075.", False),
+        ("What is 619-332-8075?", False),
+        ("It's open 24/7, and from 9-5 on 11/23/2026.", False),
+    ],
+)
+def test_groups_of_digits_ranges_and_dates_are_no_sums(said: str, is_offered: bool) -> None:
+    (tool,) = calculator_tools()
+    assert bool(re.search(tool.traits.said, said, re.IGNORECASE)) == is_offered

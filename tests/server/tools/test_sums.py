@@ -96,6 +96,11 @@ def test_numbers_that_ask_for_no_sum_are_left_to_the_language_model(turns: str |
         ("Sarah has 15 apples. She gives 6 to Tom. How many does she have left?", "That's 9."),
         ("What's 12 * (3 + 4)?", "That's 84."),
         ("What's 12 * (3 + 4 # 2)?", None),
+        ("What is 15-7?", "That's 8."),
+        ("15-7.", "That's 8."),
+        ("I work 9-5.", None),
+        ("The code is 777-1249.", None),
+        ("What's 619-332-8075?", None),
     ],
 )
 def test_what_is_said(said: str, spoken: str | None) -> None:
