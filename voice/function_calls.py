@@ -137,6 +137,12 @@ class FunctionCalls:
         if self._parts is None and self._runs is not None:
             self._parts = self._runs.parts(tools, prompt)
 
+    def first_part(self, prompt: Sequence[Message]) -> list[Message]:
+        """The prompt for what the language model is asked first: the first part of a request for several things."""
+        if self._parts is not None:
+            self._prompt = self._parts.first_prompt(prompt)
+        return list(self._prompt)
+
     def narrowed(self, prompt: Sequence[Message]) -> list[Message]:
         """The prompt for what follows the outputs of this step, without them."""
         if self._parts is None:

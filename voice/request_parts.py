@@ -111,16 +111,24 @@ class RequestParts:
         """The first part; None if the request is not separated."""
         return self._parts[0] if len(self._parts) > 1 else None
 
+    def first_prompt(self, prompt: Sequence[Message]) -> list[Message]:
+        """The prompt for the first part alone, if the request is separated: whether it needs a call is decided as if
+        the user had said nothing else."""
+        if len(self._parts) < 2 or prompt[-1] != self._request:
+            return list(prompt)
+        self._asked.add(0)
+        return [*self._before, Message("user", self._parts[0])]
+
     def next_prompt(self, said: str, made: Sequence[str], outputs: Sequence[str] = ()) -> list[Message] | None:
-        """The prompt for the next part. None if no part remains, no call was made yet, or the user is to answer a
-        question first.
+        """The prompt for the next part. None if no part remains, nothing was asked for yet, or the user is to answer
+        a question first.
 
         Args:
             said: what the assistant has just said.
             made: names of the tools that were called for this request.
             outputs: what these calls returned.
         """
-        if len(self._parts) < 2 or not made or said.rstrip().endswith("?"):
+        if len(self._parts) < 2 or not (made or self._asked) or said.rstrip().endswith("?"):
             return None
         done = self._assigned(made)
         remaining = (n for n in range(len(self._parts)) if n not in done and n not in self._asked)

@@ -14,6 +14,7 @@ from voice.capture.form import Form
 from voice.captures import Captures
 from voice.confirmation import reply_to_question
 from voice.history import PENDING_OUTPUT
+from voice.invented_arguments import invented_argument
 from voice.language_model import Message, OfferedTools, Tool, ToolCall
 from voice.request_parts import RequestParts
 from voice.tools import ToolOutput, Tools, ToolTraits, canonical
@@ -25,6 +26,9 @@ NOT_CONFIRMED = "Not done yet: the user has to agree first, and was asked."
 
 REPEATED = "This call was already made in this turn: its result is above. Answer the user with it."
 """The output of a call that the same turn has made before."""
+
+INVENTED = "{name} was not called: nobody has said {value!r}. Ask the user for it, or look it up."
+"""The output of a call with a number or an address that the language model made up."""
 
 DECLINED = "All right, I won't."
 """Said when the user refuses a consequential call."""
@@ -140,7 +144,7 @@ class ToolRuns:
         known: str = "",
     ) -> asyncio.Task[ToolOutput]:
         """Start a call. A call with the same arguments that is still running is not started again: both get its
-        output. Nor is one that was made since the user last spoke.
+        output. Nor is one that was made since the user last spoke, or one with an argument that was made up.
 
         Args:
             prompt: the conversation before the call.
@@ -151,7 +155,11 @@ class ToolRuns:
         traits = self._tools.traits(call.name)
         assert traits is not None
         if _was_made(prompt, call):
-            return self._spawn(_refuse())
+            return self._spawn(_refuse(REPEATED))
+        heard = "\n".join([*(message.content for message in prompt), said or "", known])
+        if (invented := invented_argument(call.arguments, heard)) is not None:
+            _log.warning("%s was not called: the language model made up an argument", call.name)
+            return self._spawn(_refuse(INVENTED.format(name=call.name, value=invented)))
         if traits.consequential and not confirmed:
             return self._spawn(self._ask(call))
         key = _key(call)
@@ -337,5 +345,5 @@ def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
     return False
 
 
-async def _refuse() -> ToolOutput:
-    return ToolOutput(REPEATED)
+async def _refuse(reason: str) -> ToolOutput:
+    return ToolOutput(reason)

@@ -99,6 +99,15 @@ def test_calls_may_come_in_another_order() -> None:
     assert next_part(parts, ["timer"], "I cannot tell.") is None  # it is asked once only
 
 
+def test_the_first_part_is_asked_alone_and_the_next_one_whether_it_needed_a_call_or_not() -> None:
+    parts = request("Who wrote Hamlet? And set a timer for tea.")
+    whole = [Message("system", "Be brief."), Message("user", "Who wrote Hamlet? And set a timer for tea.")]
+    assert parts.first_prompt(whole) == [whole[0], Message("user", "Who wrote Hamlet")]
+    assert next_part(parts, []) == "set a timer for tea."
+    one = request("Set a timer for tea.")
+    assert one.first_prompt(whole) == whole and next_part(one, []) is None
+
+
 def test_a_part_that_needs_a_result_follows_what_the_calls_returned() -> None:
     parts = request("What time is it? Write that down.")
     prompt = parts.next_prompt("It is noon.", ["time"], ["noon"])

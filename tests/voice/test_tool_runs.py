@@ -15,7 +15,7 @@ from tests.voice.session_harness import SessionHarness, response_texts, run_sess
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, Item
 from voice.language_model import Message, OfferedTools, Tool
-from voice.tool_runs import DECLINED, NOT_CONFIRMED
+from voice.tool_runs import DECLINED, INVENTED, NOT_CONFIRMED
 from voice.tools import CertainCall, ToolOutput, ToolTraits
 from voice.turn_metrics import ToolStep
 from voice.unprompted import Announcement
@@ -313,6 +313,7 @@ def test_a_request_for_two_things_takes_a_second_step() -> None:
         model.reply = call_what_suits  # type: ignore[method-assign]
         harness.recognizer.text = "What is the weather, and then write a letter."
         await harness.ask_question(5.0)
+        assert model.prompts[0][-1].content == "What is the weather"
         assert [(message.role, message.content) for message in model.prompts[-1][1:]] == [("user", "write a letter.")]
         assert tools.said == "write a letter."
 
@@ -426,6 +427,16 @@ def test_a_call_that_follows_a_result_may_take_its_arguments_from_it() -> None:
     harness = run_session(in_order("look", "write"), tools.settings, tools)
     assert kinds(harness) == ["user", "call", "output", "call", "output", "assistant"]
     assert (tools.said, tools.known_before) == ("What is the capital of France?", "14 degrees")
+
+
+def test_a_call_with_a_number_that_the_model_made_up_is_not_made() -> None:
+    for consequential in (False, True):
+        tools = FakeTools({"call_up": ToolTraits(consequential=consequential)})
+        harness = converse(tools, ("call_up", '{"number": "555 0100 4321"}'))
+        assert not tools.started
+        output = harness.language_model.prompts[-1][-1].content
+        assert output == INVENTED.format(name="call_up", value="555 0100 4321")
+        assert response_texts(harness) == ["The capital of France is Paris."]
 
 
 def test_words_of_an_output_are_not_said_while_an_earlier_result_has_none() -> None:
