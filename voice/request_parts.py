@@ -17,7 +17,8 @@ _JOINT = re.compile(rf"(?i)\s*({_STRONG}|\band\b)\s*")
 _WEAK_JOINTS = ("and", ",")
 _BEGINNING = re.compile(
     r"(?i)(?:please )?(?:what|what's|who|when|where|which|how|is|are|do|does|can|could|will|would|tell|set|start|"
-    r"remind|write|read|cancel|stop|convert|calculate|give|show|list|create|delete|look|find|search|check|note|let)\b"
+    r"remind|write|read|cancel|stop|convert|calculate|give|show|list|create|delete|look|find|search|check|note|let|put|add|"
+    r"send|text|mail|email|message|call|book|order|buy|play|turn|open|close|move|share|print|save)\b"
 )
 """How a part begins that only an "and" or a comma separates: as a question or as a command."""
 
@@ -28,7 +29,10 @@ _ASKS = re.compile(
 """How a first part begins that asks for something, whether a tool is known to suit it or not. Others only say when or
 why: "in ten minutes, remind me to call"."""
 
-_DICTATION = re.compile(r"(?i)\b(?:remind|reminder|note|write|jot|remember|says?|saying|tell (?!me\b|us\b)|add|put)\b")
+_DICTATION = re.compile(
+    r"(?i)\b(?:remind(?:er)?|note|write|jot|remember|say(?:s|ing)?|tell (?!me\b|us\b)|add|put|send|text|e?mail|"
+    r"message)\b"
+)
 """After these words an "and" belongs to what is dictated: "remind me to call Peter and check the door"."""
 
 _CONDITION = re.compile(r"(?i)\b(?:if|unless|whether|depending|in case|otherwise|until)\b")

@@ -17,6 +17,7 @@ from voice.history import PENDING_OUTPUT
 from voice.invented_arguments import invented_argument
 from voice.language_model import Message, OfferedTools, Tool, ToolCall
 from voice.request_parts import RequestParts
+from voice.tool_words import describing_stems, stems
 from voice.tools import ToolOutput, Tools, ToolTraits, canonical
 
 _log = logging.getLogger("rejoinder.voice")
@@ -106,7 +107,7 @@ class ToolRuns:
         for tool in tools:
             traits = self._tools.traits(tool.name)
             pattern = "" if traits is None else traits.said
-            if (pattern or not suiting) and re.search(pattern, said, re.IGNORECASE):
+            if self._suits(tool, said) if suiting else re.search(pattern, said, re.IGNORECASE):
                 names.append(tool.name)
                 expected = expected or bool(pattern)
                 acts = acts or traits is None or not traits.read_only
@@ -120,13 +121,22 @@ class ToolRuns:
 
     def parts(self, tools: Sequence[Tool], messages: Sequence[Message]) -> RequestParts:
         """The parts of what the user said last, by the tools that suit them."""
-        return RequestParts(messages, [tool.name for tool in tools], self._suits)
+        by_name = {tool.name: tool for tool in tools}
 
-    def _suits(self, name: str, text: str) -> bool:
-        """Whether a tool is for such words in particular."""
-        traits = self._tools.traits(name)
-        is_about = bool(traits and traits.said and re.search(traits.said, text, re.IGNORECASE))
-        return is_about or self._tools.certain_call([name], [(text, "")]) is not None
+        def suits(name: str, text: str) -> bool:
+            return name in by_name and self._suits(by_name[name], text)
+
+        return RequestParts(messages, list(by_name), suits)
+
+    def _suits(self, tool: Tool, text: str) -> bool:
+        """Whether a tool is for such words in particular. One that does not say which is for those that describe it."""
+        traits = self._tools.traits(tool.name)
+        if traits is None:
+            return False
+        if not traits.said:
+            return not describing_stems(tool).keys().isdisjoint(stems(text))
+        is_about = re.search(traits.said, text, re.IGNORECASE) is not None
+        return is_about or self._tools.certain_call([tool.name], [(text, "")]) is not None
 
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the

@@ -8,7 +8,6 @@ starts on interim transcripts.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -27,6 +26,7 @@ from voice.language_model import (
     ToolChoice,
     Truncation,
 )
+from voice.tool_words import describing_stems, stems
 
 MAX_TOOLS = 10
 """Tools that a prompt may have before some are selected. The built-in ones are fewer."""
@@ -36,21 +36,8 @@ NUM_SELECTED = 5
 _NUM_RELEVANT = 2
 """The most relevant tools, which must be among those selected."""
 
-_STOP_WORDS = frozenset(
-    "a an the of to for in on at by and or is are was be do does can could would will please me my i you it its this "
-    "that what which who how when where with from as if only example user tool function current one some any".split()
-)
 _K1, _B = 1.2, 0.5
 """BM25's constants (Robertson and Zaragoza, 2009). Descriptions are short, so their length counts less than usual."""
-
-_NAME_WEIGHT = 3
-"""How often the words of a tool's name count."""
-
-
-def _words(text: str) -> list[str]:
-    """Lower-case stems: without the endings of plurals and verbs."""
-    plain = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
-    return [re.sub(r"(?<=\w{3})(ies|es|s|ing|ed|e)$", "", word) for word in plain if word not in _STOP_WORDS]
 
 
 class ToolRanking:
@@ -58,7 +45,7 @@ class ToolRanking:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = tuple(tools)
-        documents = self._documents = [_document(tool) for tool in tools]
+        documents = self._documents = [describing_stems(tool) for tool in tools]
         mean = sum(document.total() for document in documents) / max(1, len(documents))
         self._lengths = [1 - _B + _B * document.total() / max(1.0, mean) for document in documents]
         found = Counter(word for document in documents for word in document)
@@ -66,7 +53,7 @@ class ToolRanking:
 
     def relevant(self, text: str) -> list[Tool]:
         """The tools that share a word with the text, the most relevant first."""
-        words = set(_words(text))
+        words = set(stems(text))
         scores = [self._score(words, n) for n in range(len(self._tools))]
         ranked = sorted(range(len(self._tools)), key=lambda n: -scores[n])
         return [self._tools[n] for n in ranked if scores[n] > 0]
@@ -78,23 +65,6 @@ class ToolRanking:
             for word in words
             if word in document
         )
-
-
-def _document(tool: Tool) -> Counter[str]:
-    """The words that describe a tool, with their number."""
-    texts = [tool.description]
-    for name, schema in tool.parameters.get("properties", {}).items():
-        texts += [name, *_schema_texts(schema)]
-    return Counter(_NAME_WEIGHT * _words(tool.name.replace("_", " ")) + _words(" ".join(texts).replace("_", " ")))
-
-
-def _schema_texts(schema: Any) -> list[str]:
-    """What a parameter's schema says about it, and the values that it may have."""
-    if not isinstance(schema, dict):
-        return []
-    values = schema.get("enum", [])
-    texts = [str(schema.get("description", "")), *(value for value in values if isinstance(value, str))]
-    return texts + _schema_texts(schema.get("items"))
 
 
 class ToolSelection:

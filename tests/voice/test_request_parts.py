@@ -55,6 +55,7 @@ def test_requests_for_several_tools_are_separated(said: str, expected: list[str]
         "What time and date is it in Rome?",
         "In ten minutes, remind me to write a note.",
         "When I am home, set a timer.",
+        "Text Ann that it is late and write a note.",
         "Set a timer for the eggs, and make it six minutes on the timer.",
         "A timer for the note and time of the day.",
         "What time is it in Trinidad and Tobago?",

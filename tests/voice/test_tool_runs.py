@@ -429,6 +429,26 @@ def test_a_call_that_follows_a_result_may_take_its_arguments_from_it() -> None:
     assert (tools.said, tools.known_before) == ("What is the capital of France?", "14 degrees")
 
 
+def test_a_tool_that_names_no_words_suits_a_part_with_words_that_describe_it() -> None:
+    tools = FakeTools({"find_contact": ToolTraits(read_only=True), "send_message": ToolTraits(), "pay": ToolTraits()})
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_is_offered(messages, **options):  # type: ignore[no-untyped-def]
+            offered = options["offered"].names
+            model.calls = [("find_contact" if "pay" in offered else offered[0], "{}")] if offered else []
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_is_offered  # type: ignore[method-assign]
+        harness.recognizer.text = "Find the contact of Anna and message her that I am late."
+        await harness.ask_question(5.0)
+
+    run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["find_contact", "send_message"]
+
+
 def test_a_call_with_a_number_that_the_model_made_up_is_not_made() -> None:
     for consequential in (False, True):
         tools = FakeTools({"call_up": ToolTraits(consequential=consequential)})
