@@ -16,6 +16,13 @@ _DICTATION = re.compile(
 )
 """A command to write something down, and what. "Write that down" does not say what."""
 
+_TO_BE_WRITTEN = (
+    r"\b(a note|note (that|down)|lists?|remember (that|this)|jot|record|add|put|save|"
+    r"write (it |that |this |these |them )?down)\b|"
+    r"^\W*((please|and|then|also|now|can you|could you|would you)\W+)*write (?!(me )?(an?|some|the)\b)"
+)
+"""What asks for a note: not "what did Tom write?", nor "write a poem"."""
+
 _MAX_READ = 10
 """Notes that are read out at once: the newest."""
 
@@ -23,7 +30,7 @@ _MAX_READ = 10
 def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
     """The tools, on a clock that returns the time."""
 
-    @tool(said=r"\b(a note|note (that|down)|write|lists?|remember (that|this)|jot|record|add|put|save)\b")
+    @tool(said=_TO_BE_WRITTEN)
     def write_note(text: str, caller: Caller) -> Spoken:
         """Write down a note or an entry of a list."""
         if dictated := _DICTATION.match(caller.said):

@@ -1,0 +1,34 @@
+"""What asks for a note."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from server.tools.notes import note_tools
+from server.tools.user_data import UserData
+
+
+@pytest.mark.parametrize(
+    ("said", "is_offered"),
+    [
+        ("Write down that the plumber comes on Friday.", True),
+        ("Could you write buy milk on my list?", True),
+        ("Please, write buy milk.", True),
+        ("And write that down.", True),
+        ("Write a note that I owe Anna four euros.", True),
+        ("Remember that I parked on level two.", True),
+        ("What did Tom write about lunch?", False),
+        ("Who wrote Hamlet, and why did he write it?", False),
+        ("Write me a poem about the sea.", False),
+        ("How do I write the date in French?", False),
+    ],
+)
+def test_a_note_is_written_where_the_user_asks_for_one(tmp_path: Path, said: str, is_offered: bool) -> None:
+    data = UserData(tmp_path / "data.sqlite")
+    write_note, *_ = note_tools(data, lambda: datetime(2026, 11, 23, tzinfo=UTC))
+    assert write_note.declaration.name == "write_note"
+    assert bool(re.search(write_note.traits.said, said, re.IGNORECASE)) == is_offered
