@@ -45,7 +45,7 @@ if no tool for an earlier part is for it, unlike in "set a timer, and make it an
 
 _ANAPHOR = re.compile(
     r"(?i)\b(?:(?<!\bis )(?<!\bwas )it(?!'s\b| is\b| will\b)|that|this|them|those|these|there|its|her|him|his|their|"
-    r"she|he|they|the (?:result|answer|same|difference))\b"
+    r"she|he|they|the)\b"
 )
 """What may stand for a result: a part with it is asked for after what the calls so far returned."""
 

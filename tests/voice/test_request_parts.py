@@ -119,7 +119,7 @@ def test_a_part_that_needs_a_result_follows_what_the_calls_returned() -> None:
 
 
 def test_results_are_told_only_where_a_part_may_mean_them() -> None:
-    for said, told in (("what time is that", True), ("tell me what time it is", False), ("what day is it", False)):
+    for said, told in (("what time is that", True), ("write the gate down", True), ("tell me what time it is", False), ("what day is it", False)):
         prompt = request(f"Look up my flight, and {said}.").next_prompt("At gate 5.", ["look"], ["gate 5"])
         assert prompt is not None and prompt[-1].content == f"{said}."
         assert (len(prompt) == 3) == told
