@@ -125,6 +125,7 @@ def test_a_turn_takes_several_steps() -> None:
     assert response_texts(harness) == ["I wrote down 14."]
     roles = [[message["role"] for message in body["messages"]] for body in server.bodies]
     assert roles[2] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert all(body["messages"][1]["content"] == REQUEST for body in server.bodies)
     ids = [message.get("tool_call_id") for message in server.bodies[2]["messages"]]
     made = [call["id"] for message in server.bodies[2]["messages"] for call in message.get("tool_calls", ())]
     assert made == [one for one in ids if one]

@@ -86,12 +86,14 @@ class Message:
         content: the text; of a `tool` message, what the function returned.
         tool_calls: the calls that an assistant message ends with.
         tool_call_id: which call a `tool` message belongs to.
+        whole: all that the user said, where `content` is only the part of it that is asked for now.
     """
 
     role: str
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    whole: str | None = None
 
 
 @dataclass(frozen=True)

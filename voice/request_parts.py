@@ -121,7 +121,7 @@ class RequestParts:
         if len(self._parts) < 2 or prompt[-1] != self._request:
             return list(prompt)
         self._asked.add(0)
-        return [*self._before, Message("user", self._parts[0])]
+        return [*self._before, Message("user", self._parts[0], whole=self._request.content)]
 
     def next_prompt(self, said: str, made: Sequence[str], outputs: Sequence[str] = ()) -> list[Message] | None:
         """The prompt for the next part. None if no part remains, nothing was asked for yet, or the user is to answer

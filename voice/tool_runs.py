@@ -310,7 +310,7 @@ def _said(messages: Sequence[Message]) -> str:
     spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
     while spoken and spoken[-1].role != "user":
         spoken.pop()
-    said = spoken[-1].content if spoken else ""
+    said = (spoken[-1].whole or spoken[-1].content) if spoken else ""
     if len(spoken) < 3 or spoken[-2].role != "assistant" or spoken[-3].role != "user":
         return said
     continues = spoken[-2].content.endswith("?") or _FOLLOW_UP.match(said)

@@ -41,7 +41,7 @@ def reason_for_remote(
     """
     if scope == "all":
         return "all questions"
-    said = next((message.content for message in reversed(messages) if message.role == "user"), "")
+    said = next((message.whole or message.content for message in reversed(messages) if message.role == "user"), "")
     if _ASKED_FOR.search(said):
         return "asked for"
     if effort == "high":
