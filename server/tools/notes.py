@@ -23,6 +23,12 @@ _TO_BE_WRITTEN = (
 )
 """What asks for a note: not "what did Tom write?", nor "write a poem"."""
 
+_TO_BE_READ = (
+    r"\bnotes\b|\b(a|the|my|our|that|this|any|what|which|last|first|newest) note\b|\blists?\b|"
+    r"\bdid (i|you) (write|note)\b|\bi (wrote|told you)\b"
+)
+"""What asks for notes that were written: not "please note 020 …"."""
+
 _MAX_READ = 10
 """Notes that are read out at once: the newest."""
 
@@ -40,7 +46,7 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
         data.add_note(caller.owner, text.strip(), now().timestamp())
         return Spoken(f"I wrote down: {text.strip().rstrip('.!?')}.")
 
-    @tool(read_only=True, said=r"\b(notes?|lists?)\b|\bdid (i|you) (write|note)\b|\bi (wrote|told you)\b")
+    @tool(read_only=True, said=_TO_BE_READ)
     def read_notes(caller: Caller, about: str = "") -> Spoken:
         """Read out the notes and lists."""
         notes, about = data.notes(caller.owner), _topic(caller, about)

@@ -32,3 +32,20 @@ def test_a_note_is_written_where_the_user_asks_for_one(tmp_path: Path, said: str
     write_note, *_ = note_tools(data, lambda: datetime(2026, 11, 23, tzinfo=UTC))
     assert write_note.declaration.name == "write_note"
     assert bool(re.search(write_note.traits.said, said, re.IGNORECASE)) == is_offered
+
+
+@pytest.mark.parametrize(
+    ("said", "is_offered"),
+    [
+        ("Read me my notes.", True),
+        ("What was the last note about?", True),
+        ("What's on my shopping list?", True),
+        ("What did I write down about the car?", True),
+        ("Please note 020, 7946, 1833.", False),
+        ("Note that the meeting moved.", False),
+    ],
+)
+def test_notes_are_read_where_the_user_asks_for_them(tmp_path: Path, said: str, is_offered: bool) -> None:
+    tools = note_tools(UserData(tmp_path / "data.sqlite"), lambda: datetime(2026, 11, 23, tzinfo=UTC))
+    (read_notes,) = (tool for tool in tools if tool.declaration.name == "read_notes")
+    assert bool(re.search(read_notes.traits.said, said, re.IGNORECASE)) == is_offered
