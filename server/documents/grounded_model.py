@@ -13,6 +13,7 @@ from typing import Protocol
 from model.decode.grammar import Opening
 from server.documents.grounding import Grounding, ground, search_text
 from server.documents.index import Match
+from server.documents.support import Support, only_supported
 from voice.language_model import (
     Effort,
     Grammar,
@@ -133,6 +134,9 @@ class GroundedLanguageModel(LanguageModelWrapper):
         )
         if len(grounding.openings) == 1:
             replying = _begun_at_once(replying, grounding.openings[0])
+        if grounding.passages:
+            texts = [message.content for message in grounding.prompt(messages)]
+            replying = only_supported(replying, Support(grounding.source_openings, texts))
         async for progress in replying:
             yield progress
 

@@ -73,6 +73,11 @@ class Grounding:
     openings: tuple[str, ...] = ()
 
     @property
+    def source_openings(self) -> tuple[str, ...]:
+        """The openings of answers from the passages."""
+        return tuple(opening for opening in self.openings if opening not in (NOTHING_FOUND, OWN_KNOWLEDGE))
+
+    @property
     def sources(self) -> tuple[Source, ...]:
         """The passages, as clients see them."""
         return tuple(Source(found.title, location(found), found.passage.text) for found in self.passages)
