@@ -18,14 +18,21 @@ def chosen(grounding: Grounding) -> list[int]:
 
 
 def test_passages_that_fit_are_chosen_and_the_response_names_one_of_their_documents() -> None:
-    matches = [match(1), match(2, title="Manual"), match(3, 0.1, 0.0)]
+    matches = [match(1, 0.42, 0.4), match(2, 0.42, 0.4, title="Manual"), match(3, 0.1, 0.0)]
     grounding = ground(QUESTION, matches, Grounding(), final=True, tool_suits=False)
     assert chosen(grounding) == [1, 2]
-    assert grounding.openings == ("According to House,", "According to Manual,")
-    doubtful = ground(QUESTION, [match(1, 0.42, 0.4)], Grounding(), final=True, tool_suits=False)
-    assert doubtful.openings == ("According to House,", NOTHING_FOUND)
+    assert grounding.openings == ("According to House,", "According to Manual,", NOTHING_FOUND)
     assert [source.location for source in grounding.sources] == ["house.md, Heating, page 2"] * 2
     assert fit(match(1)) > 0.9 > 0.1 > fit(match(3, 0.1, 0.0))
+
+
+def test_if_the_best_passage_almost_certainly_answers_only_its_document_does() -> None:
+    other = match(2, title="Manual")
+    early = ground("How do I", [match(1, 0.42, 0.4), other, match(4)], Grounding(), final=False, tool_suits=False)
+    assert chosen(early) == [1, 2, 4]
+    certain = ground(QUESTION, [match(1), other, match(3)], Grounding(), final=True, tool_suits=False)
+    assert (chosen(certain), certain.openings) == ([1, 3], ("According to House,",))
+    assert chosen(ground(QUESTION, [match(1), other], early, final=True, tool_suits=False)) == [1, 4]
 
 
 @pytest.mark.parametrize(
