@@ -253,7 +253,8 @@ class Response:
                     self._calls.add_made(call)
                     self._on_calls()
                 case None:
-                    prompt = self._calls.first_part(prompt) if verbatim and number == 1 else prompt
+                    if number == 1 and verbatim and self._options.may_take_parts:
+                        prompt = self._calls.first_part(prompt)
                     text = await self._ask_model(language_model, prompt, deadline, on_text, number, suiting=is_part)
             say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
             outputs = await wait_for_outputs(self._calls, self._released, say)

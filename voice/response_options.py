@@ -44,6 +44,11 @@ class ResponseOptions:
     effort: Effort | None = None
     grammar: Grammar | None = None
 
+    @property
+    def may_take_parts(self) -> bool:
+        """Whether a request for several things may be taken part by part: what follows a grammar is one text."""
+        return self.tool_choice == "auto" and self.grammar is None
+
     def ask(
         self,
         language_model: LanguageModel,

@@ -1,13 +1,21 @@
-"""Requests that ask for several things: where they are separated, and what remains to be asked for."""
+"""Requests that ask for several things: where they are separated, what remains to be asked for, and how responses take
+them part by part, on a virtual clock."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.voice.fake_tools import FakeTools
+from tests.voice.session_harness import SessionHarness, response_texts, run_session
+from voice import events
+from voice.history import Item
 from voice.language_model import Message
 from voice.request_parts import RequestParts, request_parts
+from voice.tools import ToolOutput, ToolTraits
 
 TOOLS = {"time": r"\b(time|day|date)\b", "timer": r"\btimer\b", "note": r"\bwrite|note\b", "remind": r"\bremind\b"}
 
@@ -150,3 +158,90 @@ def test_a_part_that_no_tool_suits_is_not_asked_for() -> None:
 def test_a_question_for_the_user_comes_first() -> None:
     parts = request("Set a timer and tell me the time.")
     assert next_part(parts, ["timer"], "For how long?") is None
+
+
+def test_a_request_for_two_things_takes_a_second_step() -> None:
+    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
+    tools = FakeTools(known, output=ToolOutput("done", "Done."))
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
+            name = "write" if messages[-1].content.startswith("write") else "look"
+            model.calls = [(name, "{}")]
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_suits  # type: ignore[method-assign]
+        harness.recognizer.text = "What is the weather, and then write a letter."
+        await harness.ask_question(5.0)
+        assert model.prompts[0][-1].content == "What is the weather"
+        assert [(message.role, message.content) for message in model.prompts[-1][1:]] == [("user", "write a letter.")]
+        assert tools.said == "write a letter."
+
+    harness = run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["look", "write"]
+    assert response_texts(harness) == ["Done. Done."]
+    (done,) = harness.events_of(events.ResponseDone)
+    assert [step.name for step in done.metrics.tools] == ["look", "write"]
+    assert [item.text for item in harness.session.history.items if isinstance(item, Item) and item.role == "user"] == [
+        "What is the weather, and then write a letter."
+    ]
+
+
+@pytest.mark.parametrize("settings", [{"tool_choice": "none"}, {"grammar": object()}, {}])
+def test_a_response_with_a_form_of_its_own_is_not_taken_part_by_part(settings: dict[str, Any]) -> None:
+    tools = FakeTools({"look": ToolTraits(said="weather"), "write": ToolTraits(said="write")})
+
+    async def scenario(harness: SessionHarness) -> None:
+        harness.recognizer.text = "What is the weather, and then write a letter."
+        await harness.ask_question(5.0)
+
+    harness = run_session(scenario, replace(tools.settings, **settings), tools)
+    asked = [prompt[-1].content for prompt in harness.language_model.prompts]
+    assert ("What is the weather" in asked) == (not settings)
+
+
+def test_a_tool_that_names_no_words_suits_a_part_with_words_that_describe_it() -> None:
+    tools = FakeTools({"find_contact": ToolTraits(read_only=True), "send_message": ToolTraits(), "pay": ToolTraits()})
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_is_offered(messages, **options):  # type: ignore[no-untyped-def]
+            offered = options["offered"].names
+            model.calls = [("find_contact" if "pay" in offered else offered[0], "{}")] if offered else []
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_is_offered  # type: ignore[method-assign]
+        harness.recognizer.text = "Find the contact of Anna and message her that I am late."
+        await harness.ask_question(5.0)
+
+    run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["find_contact", "send_message"]
+
+
+def test_a_part_that_needs_a_result_is_asked_for_after_it() -> None:
+    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
+    tools = FakeTools(known, output=ToolOutput("14 degrees", "It is 14 degrees."))
+
+    async def scenario(harness: SessionHarness) -> None:
+        model, reply = harness.language_model, harness.language_model.reply
+
+        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
+            model.calls = [("write" if messages[-1].content.startswith("write") else "look", "{}")]
+            async for progress in reply(messages, **options):
+                yield progress
+
+        model.reply = call_what_suits  # type: ignore[method-assign]
+        harness.recognizer.text = "What is the weather, and write that down."
+        await harness.ask_question(5.0)
+        assert [message.content for message in model.prompts[-1][1:]] == [
+            "Result of look: 14 degrees", "write that down.",
+        ]  # fmt: skip
+
+    run_session(scenario, tools.settings, tools)
+    assert [name for name, _ in tools.started] == ["look", "write"]
+    assert (tools.said, tools.known_before) == ("write that down.", "14 degrees")

@@ -297,36 +297,6 @@ def test_tools_are_told_what_the_user_said() -> None:
     assert tools.said == "What is the capital of France?"
 
 
-def test_a_request_for_two_things_takes_a_second_step() -> None:
-    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
-    tools = FakeTools(known, output=ToolOutput("done", "Done."))
-
-    async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
-            name = "write" if messages[-1].content.startswith("write") else "look"
-            model.calls = [(name, "{}")]
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_suits  # type: ignore[method-assign]
-        harness.recognizer.text = "What is the weather, and then write a letter."
-        await harness.ask_question(5.0)
-        assert model.prompts[0][-1].content == "What is the weather"
-        assert [(message.role, message.content) for message in model.prompts[-1][1:]] == [("user", "write a letter.")]
-        assert tools.said == "write a letter."
-
-    harness = run_session(scenario, tools.settings, tools)
-    assert [name for name, _ in tools.started] == ["look", "write"]
-    assert response_texts(harness) == ["Done. Done."]
-    (done,) = harness.events_of(events.ResponseDone)
-    assert [step.name for step in done.metrics.tools] == ["look", "write"]
-    assert [item.text for item in harness.session.history.items if isinstance(item, Item) and item.role == "user"] == [
-        "What is the weather, and then write a letter."
-    ]
-
-
 SUM = "What is six times seven?"
 CERTAIN = {SUM: CertainCall("look", '{"expression": "6 * 7"}', "6 times 7")}
 
@@ -429,26 +399,6 @@ def test_a_call_that_follows_a_result_may_take_its_arguments_from_it() -> None:
     assert (tools.said, tools.known_before) == ("What is the capital of France?", "14 degrees")
 
 
-def test_a_tool_that_names_no_words_suits_a_part_with_words_that_describe_it() -> None:
-    tools = FakeTools({"find_contact": ToolTraits(read_only=True), "send_message": ToolTraits(), "pay": ToolTraits()})
-
-    async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_is_offered(messages, **options):  # type: ignore[no-untyped-def]
-            offered = options["offered"].names
-            model.calls = [("find_contact" if "pay" in offered else offered[0], "{}")] if offered else []
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_is_offered  # type: ignore[method-assign]
-        harness.recognizer.text = "Find the contact of Anna and message her that I am late."
-        await harness.ask_question(5.0)
-
-    run_session(scenario, tools.settings, tools)
-    assert [name for name, _ in tools.started] == ["find_contact", "send_message"]
-
-
 def test_a_call_with_a_number_that_the_model_made_up_is_not_made() -> None:
     for consequential in (False, True):
         tools = FakeTools({"call_up": ToolTraits(consequential=consequential)})
@@ -465,27 +415,3 @@ def test_words_of_an_output_are_not_said_while_an_earlier_result_has_none() -> N
     harness = run_session(in_order("look", "write"), tools.settings, tools)
     assert response_texts(harness) == ["The capital of France is Paris."]
     assert [message.role for message in harness.language_model.prompts[-1][-4:]] == ["assistant", "tool"] * 2
-
-
-def test_a_part_that_needs_a_result_is_asked_for_after_it() -> None:
-    known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
-    tools = FakeTools(known, output=ToolOutput("14 degrees", "It is 14 degrees."))
-
-    async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
-            model.calls = [("write" if messages[-1].content.startswith("write") else "look", "{}")]
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_suits  # type: ignore[method-assign]
-        harness.recognizer.text = "What is the weather, and write that down."
-        await harness.ask_question(5.0)
-        assert [message.content for message in model.prompts[-1][1:]] == [
-            "Result of look: 14 degrees", "write that down.",
-        ]  # fmt: skip
-
-    run_session(scenario, tools.settings, tools)
-    assert [name for name, _ in tools.started] == ["look", "write"]
-    assert (tools.said, tools.known_before) == ("write that down.", "14 degrees")
