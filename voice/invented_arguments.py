@@ -7,19 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from voice.capture.numbers import with_digits
+
 _EMAIL = re.compile(r"\s*[\w.+-]+@[\w-]+(?:\.[\w-]+)+\s*")
 _NUMBER = re.compile(r"\s*\+?[\d\s()./-]{7,}\s*")
 _DATE = re.compile(r"\s*\d{4}-\d\d-\d\d\s*|\s*\d\d?[./]\d\d?[./]\d{4}\s*")
 
 _SAID_DIGITS = 7
 """The last digits of a number must have been said; a model may add an area code."""
-
-_DIGITS = {
-    word: str(digit)
-    for digit, words in enumerate("zero oh|one|two|three|four|five|six|seven|eight|nine".split("|"))
-    for word in words.split()
-}
-_DIGIT_WORD = re.compile(rf"\b(?:{'|'.join(_DIGITS)})\b")
 
 
 def invented_argument(arguments: str, known: str) -> str | None:
@@ -29,7 +24,7 @@ def invented_argument(arguments: str, known: str) -> str | None:
         arguments: JSON text of an object.
         known: all that was said, and what tools have returned.
     """
-    plain = _DIGIT_WORD.sub(lambda match: _DIGITS[match[0]], known.lower())
+    plain = with_digits(known)
     digits, words = re.sub(r"\D", "", plain), re.sub(r"[\W_]", "", plain)
     for text in _texts(json.loads(arguments)):
         if _EMAIL.fullmatch(text):

@@ -231,6 +231,22 @@ class SourcedProgress:
     cached_tokens: int = 0
     tool_calls: Sequence[ToolCallDelta] = ()
 
+    @staticmethod
+    def of(progress: Progress, committed: str) -> SourcedProgress:
+        """The same progress with other text."""
+        return SourcedProgress(
+            committed,
+            (),
+            progress.draft,
+            progress.confidence,
+            progress.step,
+            progress.tokens,
+            progress.finished,
+            progress.prompt_tokens,
+            progress.cached_tokens,
+            progress.tool_calls,
+        )
+
 
 class LanguageModel(Protocol):
     """One conversation's language model."""

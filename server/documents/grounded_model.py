@@ -58,18 +58,7 @@ async def _begun_at_once(
         if not said and (rest := text.removeprefix(opening).lstrip()):
             said = len(text) - len(rest)
         new, said = (text[said:], len(text)) if said else ("", 0)
-        yield SourcedProgress(
-            new,
-            (),
-            progress.draft,
-            progress.confidence,
-            progress.step,
-            progress.tokens,
-            progress.finished,
-            progress.prompt_tokens,
-            progress.cached_tokens,
-            progress.tool_calls,
-        )
+        yield SourcedProgress.of(progress, new)
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from voice.capture.numbers import cardinal, ordinal, tokens
 from voice.language_model import Progress, RemoteRequest, SourcedProgress
@@ -38,9 +39,13 @@ class Support:
 
     def covers(self, clause: str) -> bool:
         """Whether all numbers of a clause are in the texts. An hour may be told in the other of the two ways."""
+        numbers = {number for number in _numbers(clause) if number > _COUNTED}
+        return not numbers or numbers <= self._known
+
+    @cached_property
+    def _known(self) -> set[int]:
         known = {number for text in self.texts for number in _numbers(text)}
-        known |= {number + 12 for number in known if 1 <= number <= _COUNTED}
-        return all(number <= _COUNTED or number in known for number in _numbers(clause))
+        return known | {number + 12 for number in known if 1 <= number <= _COUNTED}
 
 
 async def only_supported(
@@ -69,7 +74,8 @@ async def only_supported(
                     break
                 new += clause
             said += new
-            yield _changed(progress, new, finished)
+            # Nobody has checked the numbers of a draft.
+            yield replace(SourcedProgress.of(progress, new), draft="", confidence=(), finished=finished)
             if finished is not None:
                 return
 
@@ -91,19 +97,3 @@ def _numbers(text: str) -> set[int]:
             numbers |= {int(found[i][:2]), int(found[i][2:])}
         i = hit[1]
     return numbers
-
-
-def _changed(progress: Progress, committed: str, finished: str | None) -> SourcedProgress:
-    """The same progress with other text, and without a draft, whose numbers nobody has checked."""
-    return SourcedProgress(
-        committed,
-        (),
-        "",
-        (),
-        progress.step,
-        progress.tokens,
-        finished,
-        progress.prompt_tokens,
-        progress.cached_tokens,
-        progress.tool_calls,
-    )

@@ -4,6 +4,7 @@ them part by part, on a virtual clock."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -160,20 +161,30 @@ def test_a_question_for_the_user_comes_first() -> None:
     assert next_part(parts, ["timer"], "For how long?") is None
 
 
+def call_by(harness: SessionHarness, choose: Callable[[str, Sequence[str]], str | None]) -> None:
+    """Let the language model call what `choose` says, by the newest message and the tools on offer."""
+    model, reply = harness.language_model, harness.language_model.reply
+
+    async def call_chosen(messages, **options):  # type: ignore[no-untyped-def]
+        name = choose(messages[-1].content, options["offered"].names)
+        model.calls = [(name, "{}")] if name is not None else []
+        async for progress in reply(messages, **options):
+            yield progress
+
+    model.reply = call_chosen  # type: ignore[method-assign]
+
+
+def what_suits(newest: str, offered: Sequence[str]) -> str:
+    return "write" if newest.startswith("write") else "look"
+
+
 def test_a_request_for_two_things_takes_a_second_step() -> None:
     known = {"look": ToolTraits(read_only=True, said="weather"), "write": ToolTraits(said="write")}
     tools = FakeTools(known, output=ToolOutput("done", "Done."))
 
     async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
-            name = "write" if messages[-1].content.startswith("write") else "look"
-            model.calls = [(name, "{}")]
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_suits  # type: ignore[method-assign]
+        model = harness.language_model
+        call_by(harness, what_suits)
         harness.recognizer.text = "What is the weather, and then write a letter."
         await harness.ask_question(5.0)
         assert model.prompts[0][-1].content == "What is the weather"
@@ -206,16 +217,11 @@ def test_a_response_with_a_form_of_its_own_is_not_taken_part_by_part(settings: d
 def test_a_tool_that_names_no_words_suits_a_part_with_words_that_describe_it() -> None:
     tools = FakeTools({"find_contact": ToolTraits(read_only=True), "send_message": ToolTraits(), "pay": ToolTraits()})
 
+    def what_is_offered(newest: str, offered: Sequence[str]) -> str | None:
+        return ("find_contact" if "pay" in offered else offered[0]) if offered else None
+
     async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_is_offered(messages, **options):  # type: ignore[no-untyped-def]
-            offered = options["offered"].names
-            model.calls = [("find_contact" if "pay" in offered else offered[0], "{}")] if offered else []
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_is_offered  # type: ignore[method-assign]
+        call_by(harness, what_is_offered)
         harness.recognizer.text = "Find the contact of Anna and message her that I am late."
         await harness.ask_question(5.0)
 
@@ -228,14 +234,8 @@ def test_a_part_that_needs_a_result_is_asked_for_after_it() -> None:
     tools = FakeTools(known, output=ToolOutput("14 degrees", "It is 14 degrees."))
 
     async def scenario(harness: SessionHarness) -> None:
-        model, reply = harness.language_model, harness.language_model.reply
-
-        async def call_what_suits(messages, **options):  # type: ignore[no-untyped-def]
-            model.calls = [("write" if messages[-1].content.startswith("write") else "look", "{}")]
-            async for progress in reply(messages, **options):
-                yield progress
-
-        model.reply = call_what_suits  # type: ignore[method-assign]
+        model = harness.language_model
+        call_by(harness, what_suits)
         harness.recognizer.text = "What is the weather, and write that down."
         await harness.ask_question(5.0)
         assert [message.content for message in model.prompts[-1][1:]] == [

@@ -30,6 +30,7 @@ _ORDINALS = {
 } | {"thirtieth": 30}
 
 _DIGIT_NAMES = "zero one two three four five six seven eight nine".split()
+_DIGIT_WORD = re.compile(rf"\b(?:oh|{'|'.join(_DIGIT_NAMES)})\b")
 
 
 def tokens(text: str) -> list[str]:
@@ -129,6 +130,11 @@ def with_numerals(text: str) -> str:
         text.lower(),
     )
     return re.sub(rf"\b({'|'.join(_TEENS)})\b", lambda match: str(_TEENS[match[1]]), plain)
+
+
+def with_digits(text: str) -> str:
+    """The text in lower case, with the words for single digits as digits: "six one nine" is "6 1 9"."""
+    return _DIGIT_WORD.sub(lambda match: str(_UNITS[match[0]]), text.lower())
 
 
 def say_digits(digits: str) -> str:
