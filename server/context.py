@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
-from server.auth import is_same_site, offered_keys
+from server.auth import LocalAccess, is_same_site, offered_keys
 from server.documents.grounded_model import Documents
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
@@ -26,7 +26,7 @@ class AccessDenied(Exception):
 
     Args:
         status: the HTTP status.
-        code: `origin_not_allowed`, `invalid_api_key` or `admin_key_required`.
+        code: `origin_not_allowed`, `invalid_api_key`, `api_key_required` or `admin_key_required`.
         message: one sentence that says what to do.
     """
 
@@ -60,7 +60,8 @@ class ServerContext:
         model: name of the language model.
         admission: the keys, the limits and the open conversations, including phone calls.
         origins: origins of other sites whose pages may connect.
-        local: whether the server listens on this machine only.
+        local: which requests come from a user of this machine, and need no key while there is none.
+        allow_anyone: whether clients elsewhere need no key either, which the operator insisted on.
         engine: generates the responses of the text API. If None, the API has no language model.
         mcp_servers: URLs of the MCP servers that conversations may use.
         session_limits: of Realtime sessions.
@@ -77,7 +78,8 @@ class ServerContext:
     model: str
     admission: Admission = field(default_factory=Admission)
     origins: frozenset[str] = frozenset()
-    local: bool = False
+    local: LocalAccess = field(default_factory=LocalAccess)
+    allow_anyone: bool = False
     engine: Engine | None = None
     mcp_servers: frozenset[str] = frozenset()
     session_limits: SessionLimits = field(default_factory=SessionLimits)
@@ -90,24 +92,40 @@ class ServerContext:
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""
-        if not is_same_site(connection, self.origins, local_only=self.local):
+        if not is_same_site(connection, self.origins):
             origin = connection.headers.get("origin")
             message = f"pages from {origin} may not connect: start the server with --allow-origin for it"
             raise AccessDenied(403, "origin_not_allowed", message)
 
     def authenticate(self, connection: HTTPConnection) -> ApiKey | None:
-        """The key of a client, None where no key is required. Raises AccessDenied."""
+        """The key of a client; None where none is required, which users of this machine alone can count on. Raises
+        AccessDenied."""
         self.check_origin(connection)
-        key = self.admission.keys.find(offered_keys(connection))
-        if key is None and self.admission.keys.required:
+        keys = self.admission.keys
+        key = keys.find(offered_keys(connection))
+        if key is None and keys.required:
             message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
             raise AccessDenied(401, "invalid_api_key", message)
+        if key is None and not self.allow_anyone and not self.local.includes(connection):
+            message = (
+                "requests from beyond this machine, or through a proxy or tunnel, need an API key: `rejoinder keys add "
+                "NAME` makes one"
+            )
+            raise AccessDenied(401, "api_key_required", message)
         return key
 
     def authenticate_admin(self, connection: HTTPConnection) -> None:
-        """Check that the operator asks: with an admin key, or on a server that listens on this machine only and
-        requires no key. Raises AccessDenied."""
+        """Check that the operator asks: with an admin key, or from this machine while the server has no keys. Raises
+        AccessDenied."""
         key = self.authenticate(connection)
-        if not (key.admin if key is not None else self.local):
+        if not (key.admin if key is not None else self.local.includes(connection)):
             message = "this needs an admin key: `rejoinder keys add NAME --admin` makes one"
             raise AccessDenied(401, "admin_key_required", message)
+
+    def admits(self, connection: HTTPConnection) -> bool:
+        """Whether a client may use the server: what only such clients get to see depends on it."""
+        try:
+            self.authenticate(connection)
+        except AccessDenied:
+            return False
+        return True

@@ -31,7 +31,6 @@ def load_fake_replica(capacity: int, session_limits: SessionLimits | None = None
         fake_speech_models(),
         "tiny",
         Admission(capacity),
-        local=True,
         session_limits=session_limits or SessionLimits(),
     )
     return Service(context, build_app(context))

@@ -8,11 +8,15 @@ import server.openmp  # noqa: F401  # before torch
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from model.engine.engine import Engine
+from model.engine.loader import load_model
 
 # Triton's kernels run in its interpreter where there is no GPU; it reads this when they are defined.
 if not torch.cuda.is_available():
@@ -88,3 +92,18 @@ def save_tiny_checkpoint(folder: Path, tokenizer: Tokenizer, family: str, **sett
 def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
     """A tiny random Qwen2 checkpoint."""
     return save_tiny_checkpoint(tmp_path_factory.mktemp("qwen2"), tiny_tokenizer, "qwen2")
+
+
+@pytest.fixture(scope="session")
+def tiny_engine(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine with a tiny model. It can fill in the middle, and its context holds declarations of tools."""
+    from tests.model.dialogues import with_doubled_weights
+
+    tokenizer = Tokenizer.from_str(tiny_tokenizer.to_str())
+    fill_in = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in fill_in])
+    plain = save_tiny_checkpoint(tmp_path_factory.mktemp("plain"), tokenizer, "qwen2", max_position_embeddings=2048)
+    folder = with_doubled_weights(plain, tmp_path_factory.mktemp("chat"))
+    engine = Engine(lambda: load_model(folder, device="cpu", precision="float32"))
+    yield engine
+    engine.close()

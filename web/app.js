@@ -1,6 +1,7 @@
 // The page: connects the microphone, the loudspeaker, the server connection and the transcript.
 
 import { drawSoon } from "./drawing.js";
+import { keyHeaders, storeKey, storedKey } from "./key.js";
 import { Realtime, decodePcm } from "./realtime.js";
 import { INSECURE_CONTEXT, Loudspeaker, Microphone } from "./sound.js";
 import { Tools } from "./tools.js";
@@ -21,7 +22,7 @@ const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"));
 const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
-const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
+const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: storedKey });
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
 
 let level = 0; // of the microphone, in steps
@@ -130,8 +131,8 @@ async function listMicrophones() {
 
 /** Offer the server's voices, if there is a choice, and say where words may go. */
 async function showServer() {
-  const server = await fetch("healthz").then((response) => response.json()).catch(() => ({ voices: [] }));
-  if (server.voices.length > 1) {
+  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => ({}));
+  if (server.voices?.length > 1) {
     $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
     $("voice").parentElement.hidden = false;
   }
@@ -333,6 +334,11 @@ document.addEventListener("keyup", (event) => {
 });
 window.addEventListener("blur", release);
 navigator.mediaDevices?.addEventListener("devicechange", listMicrophones);
+$("api-key").value = storedKey();
+$("api-key").addEventListener("change", () => {
+  storeKey($("api-key").value.trim());
+  showServer();
+});
 showServer();
 if (!window.isSecureContext) notice(INSECURE_CONTEXT);
 window.rejoinder = { realtime, loudspeaker, tools, transcript }; // for the console and tests

@@ -1,11 +1,12 @@
 // The operator's dashboard: open conversations, the latest turns with their stages, and how latency is distributed.
 
+import { keyHeaders, storeKey, storedKey } from "./key.js";
+
 const REFRESH_MS = 2000;
 const BUCKET_MS = 100;
 const MAX_BUCKETS = 30; // the last one holds everything above
 
 const $ = (id) => document.getElementById(id);
-const KEY = "rejoinder-admin-key"; // kept for this tab only
 
 let labels = {};
 
@@ -86,12 +87,11 @@ function askForKey(message) {
 }
 
 async function refresh() {
-  const key = sessionStorage.getItem(KEY);
-  const response = await fetch("dashboard/data", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
+  const response = await fetch("dashboard/data", { headers: keyHeaders() });
   if (!response.ok) {
     const { error } = await response.json();
-    sessionStorage.removeItem(KEY);
-    askForKey(key ? error.message : "");
+    askForKey(storedKey() ? error.message : "");
+    storeKey("");
     return false;
   }
   const data = await response.json();
@@ -118,7 +118,7 @@ async function keepRefreshing() {
 
 $("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem(KEY, $("key").value.trim());
+  storeKey($("key").value.trim());
   $("key").value = "";
   keepRefreshing();
 });

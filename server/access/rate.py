@@ -17,9 +17,9 @@ class TokenBucket:
         self._per_second, self._burst, self._clock = per_second, burst, clock
         self._tokens, self._filled_at = burst, clock()
 
-    def take(self) -> float:
-        """Take one. Returns how many seconds to wait before acting on it: 0 unless too many were taken."""
+    def take(self, count: float = 1) -> float:
+        """Take some. Returns how many seconds to wait before acting on it: 0 unless too many were taken."""
         now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - count
         self._filled_at = now
         return max(0.0, -self._tokens / self._per_second)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,10 +18,10 @@ from rich.console import Console
 
 from server.auth import LOCAL_NAMES
 from server.deploy.load_balancer import LoadBalancer, find_haproxy
-from server.deploy.run import bind, certificate_files, is_loopback, print_ready
+from server.deploy.run import bind, certificate_files, listens_on_loopback, print_ready
 from server.deploy.runtime import ModelOptions
 from server.deploy.scaling import CORES_PER_REPLICA, ReplicaLimits, replicas_that_fit
-from server.deploy.service import ServeSettings, Service, check_access, load_service
+from server.deploy.service import ServeSettings, Service, checked_access, load_service
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -62,7 +62,11 @@ class ClusterSettings:
 
 
 def load_replica(
-    model_options: ModelOptions, settings: ServeSettings, local: bool, folder: Path, set_up_logging: Callable[[], None]
+    model_options: ModelOptions,
+    settings: ServeSettings,
+    loopback: bool,
+    folder: Path,
+    set_up_logging: Callable[[], None],
 ) -> Service:
     """Load the models of a replica, in its process. See `load_service`.
 
@@ -72,7 +76,7 @@ def load_replica(
     set_up_logging()
     if folder.is_dir():  # on another machine of the cluster it may be missing
         os.chdir(folder)
-    return load_service(model_options, settings, Console(stderr=True), local=local)
+    return load_service(model_options, settings, Console(stderr=True), loopback=loopback)
 
 
 def run_cluster(
@@ -89,7 +93,7 @@ def run_cluster(
         set_up_logging: called in every replica.
 
     Raises:
-        ValueError: Ray is not installed, or an option does not work in a cluster.
+        ValueError: Ray is not installed, an option does not work in a cluster, or the cluster is open to everybody.
         OSError: the cluster cannot be reached, the port cannot be used, or the models cannot be loaded.
     """
     if settings.audiosocket is not None:
@@ -97,16 +101,30 @@ def run_cluster(
     listener = None
     if cluster.address == LOCAL:
         listener = bind(settings.host, settings.port)  # Ray would not say that the port is in use
-        settings, local = replace(settings, port=listener.getsockname()[1]), is_loopback(listener)
+        settings, loopback = replace(settings, port=listener.getsockname()[1]), listens_on_loopback(listener)
         if settings.data is not None and not settings.records:
             settings = replace(settings, records=str(settings.data / RECORDS_FILE))
     else:  # there, the service may be running on the port already
-        local = settings.host in LOCAL_NAMES
+        loopback = settings.host in LOCAL_NAMES
         if not settings.port:
             raise ValueError("choose a --port for the cluster: its machines cannot agree on a free one")
-    check_access(settings, local)
-    load = partial(load_replica, model_options, settings, local, Path.cwd(), set_up_logging)
+    settings = checked_access(settings, loopback=loopback)
+    if cluster.address != LOCAL:
+        check_ray_authentication(os.environ)
+    load = partial(load_replica, model_options, settings, loopback, Path.cwd(), set_up_logging)
     _start(load, settings, cluster, listener, console, on_gpus=_on_gpus(model_options.device, cluster))
+
+
+def check_ray_authentication(environment: Mapping[str, str]) -> None:
+    """Raise ValueError unless Ray is told to authenticate. Whoever reaches a cluster without that runs programs on it.
+
+    Ray reads this before it connects, and never from the cluster. Clusters of this machine make a token themselves.
+    """
+    if environment.get("RAY_AUTH_MODE", "").lower() != "token":
+        raise ValueError(
+            "a Ray cluster needs token authentication: set RAY_AUTH_MODE=token here and where the cluster is started, "
+            "and share a token (`ray get-auth-token --generate`, or RAY_AUTH_TOKEN_PATH)"
+        )
 
 
 def _start(

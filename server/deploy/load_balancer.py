@@ -107,11 +107,12 @@ frontend callers
     bind {bind}
     acl trusted src {" ".join(trusted)}
     acl forwarded req.hdr(X-Forwarded-For) -m found
+    acl local src 127.0.0.0/8 ::1
     http-request del-header {ELSEWHERE}
     http-request del-header X-Forwarded-Proto if !trusted
     http-request set-header X-Forwarded-Proto https if {{ ssl_fc }}
     http-request set-header X-Forwarded-For %[req.fhdr(X-Forwarded-For)],%[src] if forwarded
-    http-request set-header X-Forwarded-For %[src] if !forwarded
+    http-request set-header X-Forwarded-For %[src] if !forwarded !local
     acl full be_conn_free({_CONVERSATIONS}) le 0
     use_backend {_CONVERSATIONS} if {{ req.hdr(Upgrade) -i websocket }} !full
     default_backend {_REQUESTS}

@@ -10,10 +10,11 @@ from functools import partial
 from rich.console import Console
 
 from model.hub.store import cache_folder
+from server.auth import is_loopback
 from server.deploy.draining import DrainingServer
 from server.deploy.http_server import http_config
 from server.deploy.runtime import ModelOptions
-from server.deploy.service import ServeSettings, load_service
+from server.deploy.service import ServeSettings, checked_access, keys_required, load_service
 from server.deploy.tls import addresses, self_signed
 
 
@@ -30,8 +31,9 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     http_socket = bind(settings.host, settings.port)
     audiosocket = None if settings.audiosocket is None else bind(settings.host, settings.audiosocket)
     certificate, key = certificate_files(settings)
-    local = is_loopback(http_socket)
-    service = load_service(model_options, settings, console, local=local, audiosocket=audiosocket)
+    loopback = listens_on_loopback(http_socket)
+    settings = checked_access(settings, loopback=loopback)
+    service = load_service(model_options, settings, console, loopback=loopback, audiosocket=audiosocket)
     admission, failures = service.context.admission, service.failures
     config = http_config(service.app, certificate, key)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
@@ -75,9 +77,9 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def is_loopback(bound: socket.socket) -> bool:
+def listens_on_loopback(bound: socket.socket) -> bool:
     """Whether only this machine can connect to a socket."""
-    return str(bound.getsockname()[0]) in ("127.0.0.1", "::1")
+    return is_loopback(str(bound.getsockname()[0]))
 
 
 def certificate_files(settings: ServeSettings) -> tuple[str | None, str | None]:
@@ -114,16 +116,25 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
     say(carried)
     if all_interfaces and not secure:
         say("Browsers on other devices allow no microphone over http: add --tls-self-signed, or use a certificate.")
+    carrier_auth = settings.telephony.carrier_auth
     if settings.allow_anyone:
         say("Anyone who can reach this port can use the assistant (--allow-anyone).", style="yellow")
-    carrier_auth = settings.telephony.carrier_auth
+    elif settings.start_key and console.is_terminal:
+        # A log would keep the key.
+        say(f"On this machine: {scheme}://{settings.host}:{port}/#key={settings.start_key} (until the server stops)")
+    elif settings.start_key:
+        say("Everybody but carriers needs a key, on this machine as well: make one with `rejoinder keys add NAME`.")
+    elif not keys_required(settings):
+        say("Only this machine can use it. Make a key (`rejoinder keys add NAME`) before you put a proxy in front.")
     for audiosocket in ports[1:]:
         uuid = carrier_auth.audiosocket_uuid or "any UUID"
         say(f"AudioSocket: {settings.host}:{audiosocket}, calls with {uuid}")
-    public = settings.allow_anyone or ports[1:] or settings.telephony.public_url
-    if public and not carrier_auth.configured:
+    credentials = "--twilio-token, --plivo-token, --telnyx-key or --phone-secret"
+    if settings.allow_anyone and not carrier_auth.configured:
         say(
-            "Anyone who can reach this port can place phone calls: set --twilio-token, --plivo-token, --telnyx-key or "
-            "--phone-secret to accept only authenticated ones.",
+            f"Anyone who can reach this port can place phone calls: set {credentials} to accept only authenticated "
+            "ones.",
             style="yellow",
         )
+    elif settings.telephony.public_url and not carrier_auth.configured:
+        say(f"Phone calls need a key in their URL, or set {credentials}.", style="yellow")

@@ -7,8 +7,9 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from starlette.types import ASGIApp
 from model.engine.conversation import Conversation
 from model.hub.store import cache_folder
 from server.access.admission import Admission
-from server.access.keys import KEYS_FILE, ApiKeys, KeyStore
+from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, start_key
 from server.access.usage import USAGE_FILE, UsageLog
 from server.app import build_app
+from server.auth import LocalAccess
 from server.context import ServerContext, SessionLimits
 from server.deploy.capacity import measured_capacity
 from server.deploy.failures import Failures, with_accounts
@@ -70,6 +72,7 @@ class ServeSettings:
         remote_llm: a bigger model on another server; None if there is none.
         documents: names of the folders of documents that conversations answer from.
         records: where servers that share their conversations keep them: a path or a URL; empty for nowhere.
+        start_key: an admin key that ends with the server; empty for none.
     """
 
     host: str
@@ -96,6 +99,16 @@ class ServeSettings:
     records: str = ""
     remote_llm: RemoteSettings | None = None
     documents: tuple[str, ...] = ()
+    start_key: str = ""
+
+    def local_access(self, *, loopback: bool) -> LocalAccess:
+        """Which requests come from a user of this machine.
+
+        Args:
+            loopback: whether the server listens on this machine only.
+        """
+        tunnelled = bool(self.telephony.public_url) or self.telephony.carrier_auth.configured
+        return LocalAccess(loopback and not tunnelled, self.host)
 
 
 @dataclass(frozen=True)
@@ -142,13 +155,13 @@ def load_service(
     settings: ServeSettings,
     console: Console,
     *,
-    local: bool,
+    loopback: bool,
     audiosocket: socket.socket | None = None,
 ) -> Service:
     """Load the models and open the records.
 
     Args:
-        local: whether only this machine can reach the server.
+        loopback: whether the server listens on this machine only.
         audiosocket: a bound socket for AudioSocket calls, or None.
 
     Raises:
@@ -159,8 +172,8 @@ def load_service(
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     keys, usage = _open_accounts(settings.data)
-    api_keys = ApiKeys(settings.api_keys, keys)
-    _check_exposure(settings, api_keys, local)
+    api_keys = ApiKeys(settings.api_keys, keys, settings.start_key)
+    _check_exposure(settings, api_keys, loopback=loopback)
     records = open_store(settings.records) if settings.records else None
     tools = ServerTools(settings.tools)
     documents = open_documents(settings.documents, settings.data, console)
@@ -196,7 +209,8 @@ def load_service(
         model_options.model,
         admission,
         settings.origins,
-        local,
+        settings.local_access(loopback=loopback),
+        settings.allow_anyone,
         engine,
         settings.mcp_servers,
         settings.session_limits,
@@ -222,15 +236,36 @@ def _open_remote_llm(settings: RemoteSettings | None, console: Console) -> Remot
     return remote_llm
 
 
-def check_access(settings: ServeSettings, local: bool) -> None:
-    """What `load_service` checks before it loads any model. Raises ValueError, OSError."""
-    keys, usage = _open_accounts(settings.data)
+def checked_access(settings: ServeSettings, *, loopback: bool) -> ServeSettings:
+    """Check, before any model is loaded, that the server is not open to people who were not meant.
+
+    Where nobody counts as local and there are no keys, the settings get a key for the one who starts the server.
+
+    Raises:
+        ValueError: clients beyond this machine could connect without a key.
+        OSError: the keys cannot be read.
+    """
+    with _keys(settings) as keys:
+        _check_exposure(settings, keys, loopback=loopback)
+        needs_key = not (keys.required or settings.allow_anyone or settings.local_access(loopback=loopback).enabled)
+        return replace(settings, start_key=start_key()) if needs_key else settings
+
+
+def keys_required(settings: ServeSettings) -> bool:
+    """Whether every client needs a key, on this machine as well. Raises OSError."""
+    with _keys(settings) as keys:
+        return keys.required
+
+
+@contextmanager
+def _keys(settings: ServeSettings) -> Iterator[ApiKeys]:
+    store, usage = _open_accounts(settings.data)
     try:
-        _check_exposure(settings, ApiKeys(settings.api_keys, keys), local)
+        yield ApiKeys(settings.api_keys, store, settings.start_key)
     finally:
         usage.close()
-        if keys is not None:
-            keys.close()
+        if store is not None:
+            store.close()
 
 
 def _measured_capacity(
@@ -262,14 +297,15 @@ def _open_accounts(data: Path | None) -> tuple[KeyStore | None, UsageLog]:
         return None, UsageLog()
 
 
-def _check_exposure(settings: ServeSettings, keys: ApiKeys, local: bool) -> None:
+def _check_exposure(settings: ServeSettings, keys: ApiKeys, *, loopback: bool) -> None:
     """Raise ValueError if anyone who can reach the server could use it, and the operator has not asked for that."""
-    if local or settings.allow_anyone:
+    if settings.allow_anyone:
         return
-    if not keys.required:
+    if not (loopback or keys.required):
         raise ValueError(
             f"anyone who can reach {settings.host} could use the assistant: make a key with `rejoinder keys add NAME` "
             "(or set --api-key), or add --allow-anyone"
         )
-    if settings.audiosocket is not None and settings.telephony.carrier_auth.audiosocket_uuid is None:
+    no_uuid = settings.telephony.carrier_auth.audiosocket_uuid is None
+    if settings.audiosocket is not None and no_uuid and not settings.local_access(loopback=loopback).enabled:
         raise ValueError("AudioSocket calls carry no key: set --phone-secret, or add --allow-anyone")

@@ -20,10 +20,13 @@ from server.operations.load import admission_readings, open_conversations
 
 
 def operations_routes(context: ServerContext) -> list[Route]:
-    """The routes for the operator. Where the server is one of several replicas, they speak for all of them."""
+    """The routes for the operator. Where the server is one of several replicas, they speak for all of them. Anybody may
+    ask whether the server is healthy and ready, and learns no more than that."""
     context.observers.metrics.add_readings(admission_readings(context.admission))
 
     async def healthz(request: Request) -> Response:
+        if not context.admits(request):
+            return JSONResponse({"status": "ok"})
         report = ReplicaReport.together(await _reports(context))
         state = {**_state(context, report), "peak_memory_mb": report.peak_memory_mb}
         return JSONResponse({"status": "ok", **state})
@@ -32,8 +35,8 @@ def operations_routes(context: ServerContext) -> list[Route]:
         reports = await _reports(context)
         report, ready = ReplicaReport.together(reports), any(one.ready for one in reports)
         headers = {} if ready else {"retry-after": "10"}
-        status = _status(report, ready)
-        return JSONResponse({"status": status, **_occupancy(report)}, 200 if ready else 503, headers)
+        occupancy = _occupancy(report) if context.admits(request) else {}
+        return JSONResponse({"status": _status(report, ready), **occupancy}, 200 if ready else 503, headers)
 
     async def drain(request: Request) -> Response:
         draining = request.method != "DELETE"

@@ -18,7 +18,14 @@ from starlette.responses import JSONResponse, Response
 
 from server.access.keys import ApiKey
 from server.context import AccessDenied, ServerContext
-from server.realtime.configuration import InvalidConfig, check_speech, default_config, session_object, updated_config
+from server.realtime.configuration import (
+    InvalidConfig,
+    check_speech,
+    config_bytes,
+    default_config,
+    session_object,
+    updated_config,
+)
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
 from server.records.store import RecordStore, StoreUnavailable
@@ -129,6 +136,7 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         wanted = ClientSecretRequest.model_validate_json(bytes(body) or b"{}")
         default = default_config(context.model, context.speech_models.voices.default.name)
         config = updated_config(default, wanted.session)
+        config_bytes(config)
         check_speech(config, context.speech_models)
         config.model = context.model
     except ValidationError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +43,11 @@ _EFFORTS: dict[str, Effort] = {"minimal": "low", "low": "low", "medium": "medium
 """Diffusion decoding has three measures of effort."""
 
 
+MAX_CONFIG_BYTES = 256 << 10
+"""Limit of a configuration as JSON: 128 tools of 2 KiB. Every change copies and checks all of it on the event loop,
+which takes about 10 ms at this size."""
+
+
 class InvalidConfig(ValueError):
     """A configuration that is invalid. `param` is the path of the field, or empty."""
 
@@ -80,6 +84,18 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
         raise InvalidConfig(message, code=code, param=param or "") from None
     _check_tool_names(updated)
     return updated
+
+
+def config_bytes(config: SessionConfig) -> int:
+    """The size of a configuration as JSON. Raises InvalidConfig if it is too large."""
+    size = len(config.model_dump_json())
+    if size > MAX_CONFIG_BYTES:
+        raise InvalidConfig(
+            f"the session's configuration has {size >> 10} KiB, more than {MAX_CONFIG_BYTES >> 10}: shorten its tools "
+            "or instructions",
+            code="session_too_large",
+        )
+    return size
 
 
 def check_speech(config: SessionConfig, models: SpeechModels) -> None:
@@ -233,7 +249,7 @@ def _check_tool_names(config: SessionConfig) -> None:
 
 def _merge(current: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """Merge `patch` into `current`, objects field by field. An object of another `type` replaces the old one."""
-    merged = deepcopy(current)
+    merged = dict(current)
     for key, value in patch.items():
         old = merged.get(key)
         merged[key] = value

@@ -24,6 +24,7 @@ from server.realtime.configuration import (
     InvalidConfig,
     after_output,
     check_speech,
+    config_bytes,
     default_config,
     response_config,
     session_object,
@@ -90,6 +91,9 @@ class RealtimeConversation:
         resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
         meter: counts the audio that is received and sent.
         restored: the record of a session that goes on here; `resumed` tells its client.
+
+    Attributes:
+        configured_bytes: size of all configurations that the client's events made by now.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class RealtimeConversation:
             language_model, documents, lambda: self._writer.includes("rejoinder.sources")
         )
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
-        self._speech_models = speech_models
+        self._speech_models, self.configured_bytes = speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
         self._listening.set()
@@ -292,6 +296,7 @@ class RealtimeConversation:
     async def _update(self, patch: dict[str, Any]) -> None:
         try:
             config = updated_config(self._config, patch)
+            self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
@@ -443,6 +448,7 @@ class RealtimeConversation:
             raise InvalidEvent("a transcription session has no responses", param="type")
         try:
             config = response_config(self._config, params)
+            self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
         except InvalidConfig as error:
             raise InvalidEvent(str(error), code=error.code, param=f"response.{error.param}".rstrip(".")) from None

@@ -5,9 +5,10 @@ Types only. Source: the openai-python SDK's `types/realtime`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -26,6 +27,13 @@ from voice.tts import DEFAULT_VOICE
 
 MAX_TOOLS = 128
 """Functions of one session or response."""
+
+
+T = TypeVar("T")
+
+WithoutEffect = Annotated[T | None, AfterValidator(lambda _: None)]
+"""A field that means something to OpenAI's service only. It is checked, so that clients learn of mistakes, but not
+kept."""
 
 
 class StrictModel(BaseModel):
@@ -113,18 +121,18 @@ class SemanticVAD(StrictModel):
 
 
 class AudioTranscription(SparseModel):
-    """How the user is transcribed. The language is used; the rest is accepted without effect."""
+    """How the user is transcribed. The language is used; the model is reported as the client named it."""
 
-    model: str = "whisper-base"
+    model: str = Field("whisper-base", max_length=256)
     language: str = Field("en", max_length=16)
-    prompt: str = Field("", max_length=4096)
-    languages: list[str] | None = Field(None, max_length=64)
-    keywords: list[str] | None = Field(None, max_length=256)
-    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+    prompt: Annotated[str, Field(max_length=4096), AfterValidator(lambda _: "")] = ""
+    languages: WithoutEffect[list[str]] = Field(None, max_length=64)
+    keywords: WithoutEffect[list[str]] = Field(None, max_length=256)
+    delay: WithoutEffect[Literal["minimal", "low", "medium", "high", "xhigh"]] = None
 
 
 class NoiseReduction(SparseModel):
-    """Accepted so that clients which request it can connect. It has no effect."""
+    """What clients may request of OpenAI's service."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: float | None = Field(None, ge=0.0, le=1.0)
@@ -138,7 +146,7 @@ class AudioConfigInput(StrictModel):
     """Configuration of the input audio."""
 
     format: InputAudioFormat = AudioPCM()
-    noise_reduction: NoiseReduction | None = None
+    noise_reduction: WithoutEffect[NoiseReduction] = None
     transcription: AudioTranscription | None = AudioTranscription()
     turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
 
@@ -221,11 +229,11 @@ class McpServer(SparseModel):
     authorization: str | None = Field(None, max_length=8192)
     allowed_tools: list[str] | McpToolFilter | None = None
     require_approval: Literal["always", "never"] | McpApprovalFilter | None = None
-    # Specific to OpenAI's service: a connector or a tunnel is rejected, the rest has no effect.
-    connector_id: str | None = None
-    tunnel_id: str | None = None
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
-    defer_loading: bool | None = None
+    # Specific to OpenAI's service: a connector or a tunnel is rejected.
+    connector_id: str | None = Field(None, max_length=256)
+    tunnel_id: str | None = Field(None, max_length=256)
+    allowed_callers: WithoutEffect[list[Literal["direct", "programmatic"]]] = None
+    defer_loading: WithoutEffect[bool] = None
 
 
 class ToolChoiceMcp(StrictModel):
@@ -273,7 +281,7 @@ class Reasoning(SparseModel):
 
 
 class Prompt(SparseModel):
-    """A prompt template that OpenAI stores. There are none here: accepted without effect."""
+    """A prompt template that OpenAI stores."""
 
     id: str = Field(max_length=256)
     variables: dict[str, Any] | None = None
@@ -281,7 +289,7 @@ class Prompt(SparseModel):
 
 
 class Tracing(SparseModel):
-    """Names for OpenAI's traces: accepted without effect."""
+    """Names for OpenAI's traces."""
 
     group_id: str | None = None
     metadata: dict[str, Any] | None = None
@@ -333,7 +341,6 @@ class SessionConfig(StrictModel):
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
     response_format: ResponseFormat | None = None
     """Extension: the form of every response."""
-    # Specific to OpenAI's service: accepted, without effect.
-    tracing: Literal["auto"] | Tracing | None = None
-    prompt: Prompt | None = None
+    tracing: WithoutEffect[Literal["auto"] | Tracing] = None
+    prompt: WithoutEffect[Prompt] = None
     reasoning: Reasoning | None = None

@@ -28,6 +28,10 @@ _EVENTS_PER_SECOND, _EVENT_BURST = 500.0, 2000.0
 """Client events that are read. A client that streams audio sends 10 to 50 a second; one that sends more is read more
 slowly, which its own send buffer then feels."""
 
+_BYTES_PER_SECOND, _BYTE_BURST = float(2 << 20), float(8 << 20)
+"""Bytes of client events that are read: 24 kHz audio 30 times as fast as it is spoken, and two minutes of it at once.
+An event that changes the configuration costs the size of the whole, because all of that is copied and checked."""
+
 _MAX_FINISH_S = 15.0
 """How long a conversation that is to end may finish its turn."""
 
@@ -173,20 +177,24 @@ class _Connection:
 
     async def _read(self) -> None:
         """Pass the client's events to the conversation, not faster than the limit."""
-        bucket = TokenBucket(_EVENTS_PER_SECOND, _EVENT_BURST, self._clock)
+        events = TokenBucket(_EVENTS_PER_SECOND, _EVENT_BURST, self._clock)
+        read = TokenBucket(_BYTES_PER_SECOND, _BYTE_BURST, self._clock)
+        conversation, configured = self._session.conversation, self._session.conversation.configured_bytes
         try:
             while True:
                 message = await self._socket.receive()
                 if message["type"] == "websocket.disconnect":
                     self._disconnect_code = int(message.get("code") or 1006)
                     return
-                if (wait_s := bucket.take()) > 0:
-                    await asyncio.sleep(wait_s)
-                self._last_event_at = self._clock()
                 text = message.get("text")
                 # The protocol uses text frames only. A binary frame produces an `error` event instead of being ignored.
                 text = text if text is not None else message["bytes"].decode("utf-8", "replace")
-                await self._session.conversation.receive(text)
+                cost = len(text) + conversation.configured_bytes - configured
+                configured = conversation.configured_bytes
+                if (wait_s := max(events.take(), read.take(cost))) > 0:
+                    await asyncio.sleep(wait_s)
+                self._last_event_at = self._clock()
+                await conversation.receive(text)
         except (WebSocketDisconnect, RuntimeError):
             self._disconnect_code = self._disconnect_code or 1006
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
+
+from server.auth import is_loopback
 
 Scope = Literal["hard", "all"]
 """Which responses come from the bigger model: those to hard questions (`routing.py`), or all."""
@@ -54,7 +55,7 @@ class RemoteSettings:
     @property
     def leaves_machine(self) -> bool:
         """Whether that is another machine than this one."""
-        return not is_loopback(self.host)
+        return not (is_loopback(self.host) or self.host == "localhost" or self.host.endswith(".localhost"))
 
 
 def check_url(url: str, option: str, example: str) -> None:
@@ -68,11 +69,3 @@ def check_url(url: str, option: str, example: str) -> None:
         raise ValueError(f"{option} looks like {example}, not {url!r}")
     if parts.username or parts.password:
         raise ValueError(f"{option} contains a password: give the address alone")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name stands for this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -1,6 +1,6 @@
 """Authentication of carriers: a signature over the requested URL, or a shared secret.
 
-A request is accepted if any configured method accepts it. If none is configured, every request is accepted.
+A request is accepted if any configured method accepts it. If none is configured, none is accepted here.
 """
 
 from __future__ import annotations
@@ -76,13 +76,11 @@ class CarrierAuth:
 
     @property
     def configured(self) -> bool:
-        """Whether any request can be refused."""
+        """Whether a carrier can show who it is."""
         return bool(self.twilio_token or self.plivo_token or self.telnyx_public_key or self.shared_secrets)
 
     def accepts(self, request: CarrierRequest) -> bool:
         """Whether a request is authorized."""
-        if not self.configured:
-            return True
         return (
             (bool(self.twilio_token) and self._is_signed_by_twilio(request))
             or (bool(self.plivo_token) and self._is_signed_by_plivo(request))

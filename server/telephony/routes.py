@@ -19,7 +19,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from server.access.admission import Refused, Slot
 from server.access.keys import ApiKey
 from server.access.usage import current_meter
-from server.auth import LOCAL_NAMES, is_same_site
 from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
@@ -74,22 +73,13 @@ class Telephony:
     Args:
         context: the models, the limits and the open connections.
         settings: of calls, and which calls are accepted.
-
-    Attributes:
-        warned_about_open_access: whether the warning was logged that anyone can call through a tunnel.
     """
 
     def __init__(self, context: ServerContext, settings: TelephonySettings) -> None:
         self.context, self.settings = context, settings
         self.announcements = Announcements(context.speech_models)
         self.continued = ContinuedCalls(context.records)
-        self.warned_about_open_access = False
-
         self._being_refused = 0
-
-    def is_same_site(self, socket: WebSocket) -> bool:
-        """Whether a page of this server opened the stream. Carriers are not pages and pass."""
-        return is_same_site(socket, self.context.origins, local_only=self.context.local)
 
     @property
     def authenticated(self) -> bool:
@@ -100,14 +90,13 @@ class Telephony:
         """The API key that a request carries as its secret."""
         return self.context.admission.keys.find(offered_secrets(request))
 
-    def accepts(self, request: CarrierRequest) -> bool:
-        """Whether a request has a carrier's signature, the secret, an API key or a ticket, or needs none."""
-        if not self.authenticated or self.find_key(request) is not None:
-            return True
+    def accepts(self, request: CarrierRequest, connection: HTTPConnection) -> bool:
+        """Whether a request has a carrier's signature, the secret, an API key or a ticket; or needs none, because the
+        server has none of these and the call comes from this machine."""
         carrier_auth = self.settings.carrier_auth
-        return (
-            carrier_auth.accepts(request) if carrier_auth.configured else carrier_auth.has_valid_ticket(request.ticket)
-        )
+        if self.find_key(request) is not None or carrier_auth.accepts(request):
+            return True
+        return not self.authenticated and self.context.admits(connection)
 
     @asynccontextmanager
     async def line(self, name: str, key: ApiKey | None = None) -> AsyncIterator[AdmittedCall | None]:
@@ -162,17 +151,10 @@ def telephony_routes(telephony: Telephony) -> list[BaseRoute]:
 async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
     name = f"from {socket.client.host if socket.client else 'an unknown address'}"
     request = _carrier_request(socket, telephony, ticket=socket.path_params.get("ticket", ""))
-    if not telephony.accepts(request) or not (telephony.authenticated or telephony.is_same_site(socket)):
+    if not telephony.accepts(request, socket):
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", name)
         await _deny(socket, 403, "this call is not signed")
         return
-    if not (telephony.authenticated or telephony.warned_about_open_access) and socket.url.hostname not in LOCAL_NAMES:
-        telephony.warned_about_open_access = True
-        _log.warning(
-            "calls to %s are not authenticated, so anyone can call: start the server with a carrier's token or key, or "
-            "with --phone-secret",
-            socket.url.hostname,
-        )
     offered = socket.scope.get("subprotocols", [])
     try:
         async with telephony.line(name, telephony.find_key(request)) as admitted:
@@ -239,7 +221,7 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-        if not telephony.accepts(_carrier_request(request, telephony, form=form, body=body)):
+        if not telephony.accepts(_carrier_request(request, telephony, form=form, body=body), request):
             _log.warning("a webhook for %s was refused: it has neither a signature nor the secret", name)
             return PlainTextResponse("this request is not signed\n", 403)
         parameters = {key: value for key, value in request.query_params.items() if key in PARAMETERS}

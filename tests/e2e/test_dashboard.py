@@ -9,6 +9,7 @@ from playwright.async_api import async_playwright, expect
 
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
+from server.auth import LocalAccess
 from tests.fakes import LoudnessDetector
 from tests.real_time import HANG_S
 from tests.server.live_server import connected, serving, speak_one_turn
@@ -50,4 +51,23 @@ async def test_the_dashboard_shows_turns_to_an_admin_and_nothing_to_others(
             await speak_one_turn(client)
             await expect(page.locator("#turns tr")).to_have_count(2)  # it refreshes itself
             assert [text for text in errors if "Content Security" in text] == []
+            await browser.close()
+
+
+async def test_a_link_with_a_key_opens_the_page_and_the_dashboard_and_leaves_no_trace_of_it(
+    chromium: str, tmp_path: Path
+) -> None:
+    keys = ApiKeys(start="rj_start")
+    with serving(admission=Admission(3, keys), local=LocalAccess(enabled=False)) as address:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = await browser.new_page()
+            requested: list[str] = []
+            page.on("request", lambda request: requested.append(request.url))
+            await page.goto(f"http://{address}/#key=rj_start")
+            await expect(page.locator("#api-key")).to_have_value("rj_start")
+            assert page.url == f"http://{address}/"
+            await page.goto(f"http://{address}/dashboard")  # in the same tab
+            await expect(page.locator("#board")).to_be_visible()
+            assert not any("rj_start" in url for url in requested)
             await browser.close()

@@ -21,6 +21,7 @@ from server.access.keys import ApiKeys
 from server.app import build_app
 from server.context import ServerContext
 from server.deploy.http_server import MAX_FRAME_BYTES
+from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, fake_speech_models
 from tests.real_time import HANG_S
 from voice.audio.codec import to_pcm16
@@ -33,6 +34,7 @@ def serving(
     new_language_model: Callable[[], LanguageModel] = FakeLanguageModel,
     api_keys: frozenset[str] = frozenset(),
     max_conversations: int = 16,
+    telephony: TelephonySettings | None = None,
     **settings: Any,
 ) -> Iterator[str]:
     """Runs a server on a free port of this machine; yields `host:port`."""
@@ -41,7 +43,7 @@ def serving(
     context = ServerContext(new_language_model=new_language_model, model="tiny", **settings)
     certificate, key = (str(tls[0]), str(tls[1])) if tls else (None, None)
     config = uvicorn.Config(
-        build_app(context), port=0, log_level="error", ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES,
+        build_app(context, telephony), port=0, log_level="error", ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES,
         ssl_certfile=certificate, ssl_keyfile=key, timeout_graceful_shutdown=2,
     )  # fmt: skip
     server = uvicorn.Server(config)

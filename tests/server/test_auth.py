@@ -45,7 +45,7 @@ async def test_pages_of_other_sites_cannot_connect() -> None:
 
 
 async def test_a_foreign_host_name_cannot_reach_a_local_server() -> None:
-    with serving(local=True) as address:
+    with serving() as address:
         port = int(address.split(":")[1])
         for name, allowed in (("127.0.0.1", True), ("localhost", True), ("evil.example", False)):
             host = f"{name}:{port}"

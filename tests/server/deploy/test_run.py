@@ -16,9 +16,10 @@ from starlette.applications import Starlette
 
 from model.engine.engine import DeviceFailed
 from model.hub.store import ModelUnavailable
+from server.access.keys import ApiKeys
 from server.deploy.run import print_ready, run
 from server.deploy.runtime import ModelOptions
-from server.deploy.service import ServeSettings
+from server.deploy.service import ServeSettings, checked_access
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from tests.fakes import fake_speech_models
@@ -32,7 +33,8 @@ def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAut
     host, port = "127.0.0.1", 8000
     telephony = TelephonySettings(carrier_auth=carrier_auth)
     settings = ServeSettings(host, port, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
-    print_ready(settings, [8000, 9000], Console(file=out, width=400), "Up to 3 conversations.")
+    anyone = replace(settings, allow_anyone=True)
+    print_ready(anyone, [8000, 9000], Console(file=out, width=400), "Up to 3 conversations.")
     print_ready(settings, [8000], Console(file=local_only, width=400), "Up to 3 conversations.")
     assert ("can place phone calls" in out.getvalue()) == warned
     assert "AudioSocket: 127.0.0.1:9000" in out.getvalue()
@@ -57,6 +59,35 @@ def test_nobody_gets_in_from_outside_without_a_key_unless_the_operator_insists(
     insisted = replace(settings, allow_anyone=True)
     with pytest.raises(ModelUnavailable):  # it went on to load the model
         run(ModelOptions("missing"), insisted, Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_server_behind_a_tunnel_gives_a_key_to_who_starts_it_but_not_to_a_log(terminal: bool) -> None:
+    telephony = TelephonySettings(public_url="https://phone.example.org", carrier_auth=CarrierAuth("token"))
+    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
+    checked = checked_access(settings, loopback=True)
+    out = io.StringIO()
+    print_ready(checked, [8000], Console(file=out, width=400, force_terminal=terminal), "Up to 3 conversations.")
+    link = f"http://127.0.0.1:8000/#key={checked.start_key}"
+    assert checked.start_key.startswith("rj_") and (link in out.getvalue()) == terminal
+    assert ("rejoinder keys add" in out.getvalue()) != terminal
+    found = ApiKeys(start=checked.start_key).find([checked.start_key])
+    assert found is not None and found.admin
+
+
+@pytest.mark.parametrize("changes", [{}, {"api_keys": frozenset({"s"})}, {"allow_anyone": True}], ids=str)
+def test_no_key_is_made_where_there_is_another_way_in(changes: dict[str, Any]) -> None:
+    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+    if changes:
+        settings = replace(settings, telephony=TelephonySettings(public_url="https://phone.example.org"), **changes)
+    assert not checked_access(settings, loopback=True).start_key
+
+
+def test_a_server_without_keys_says_that_a_proxy_needs_one() -> None:
+    out = io.StringIO()
+    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+    print_ready(settings, [8000], Console(file=out, width=400), "Up to 3 conversations.")
+    assert "before you put a proxy in front" in out.getvalue()
 
 
 def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:

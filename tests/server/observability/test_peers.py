@@ -18,9 +18,7 @@ class Fleet:
     """Two replicas with two slots each, in this process."""
 
     def __init__(self) -> None:
-        self.contexts = [
-            ServerContext(FakeLanguageModel, fake_speech_models(), "tiny", Admission(2), local=True) for _ in range(2)
-        ]
+        self.contexts = [ServerContext(FakeLanguageModel, fake_speech_models(), "tiny", Admission(2)) for _ in range(2)]
         self.apps = [build_app(context) for context in self.contexts]
         for context in self.contexts:
             context.peers = self
@@ -33,7 +31,7 @@ class Fleet:
             context.admission.draining = draining
 
     def client(self, replica: int) -> TestClient:
-        return TestClient(self.apps[replica], base_url="http://localhost")
+        return TestClient(self.apps[replica], base_url="http://localhost", client=("127.0.0.1", 50_000))
 
 
 def test_every_replica_answers_for_all_of_them() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
+from server.auth import LocalAccess
 from tests.real_time import HANG_S
 from tests.server.live_server import connected, receive, serving, speak_one_turn
 
@@ -28,7 +29,7 @@ async def test_an_admin_key_drains_the_server_and_nobody_else_can(tmp_path: Path
     store = KeyStore(tmp_path / "keys.sqlite")
     admin, user = store.add("root", admin=True), store.add("user")
     admission = Admission(4, ApiKeys(store=store))
-    with serving(admission=admission, local=True) as address:
+    with serving(admission=admission) as address:
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             for headers in ({}, {"Authorization": f"Bearer {user}"}):
                 refused = await web.post("/drain", headers=headers)
@@ -47,18 +48,18 @@ async def test_an_admin_key_drains_the_server_and_nobody_else_can(tmp_path: Path
 
 
 async def test_a_local_server_without_keys_needs_none_for_the_operator_but_refuses_other_pages() -> None:
-    with serving(local=True) as address:
+    with serving() as address:
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             foreign = await web.post("/drain", headers={"Origin": "https://evil.example"})
             assert foreign.status_code == 403
             assert (await web.post("/drain")).status_code == 200
-    with serving(local=False) as address:
+    with serving(local=LocalAccess(enabled=False)) as address:
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             assert (await web.post("/drain")).status_code == 401
 
 
 async def test_the_metrics_and_the_dashboard_show_a_turn_and_who_was_refused() -> None:
-    with serving(local=True, max_conversations=1) as address:
+    with serving(max_conversations=1) as address:
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             async with connected(address) as client:
                 await speak_one_turn(client)
@@ -81,7 +82,7 @@ async def test_the_metrics_and_the_dashboard_show_a_turn_and_who_was_refused() -
 
 @pytest.mark.parametrize("path", ["/metrics", "/dashboard/data"])
 async def test_only_operators_see_the_figures(path: str) -> None:
-    with serving(api_keys=frozenset({"secret"}), local=True) as address:
+    with serving(api_keys=frozenset({"secret"})) as address:
         async with httpx.AsyncClient(base_url=f"http://{address}", timeout=HANG_S) as web:
             assert (await web.get(path)).status_code == 401
             refused = await web.get(path, headers={"Authorization": "Bearer secret"})

@@ -1,8 +1,9 @@
-"""The choice of voice: of the session, of one response, and what cannot be chosen."""
+"""The choice of voice: of the session, of one response, and what cannot be chosen. How large a configuration may be."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -87,3 +88,46 @@ def test_a_response_may_have_a_voice_of_its_own_outside_the_conversation_even_la
     client = hold_conversation(scenario)
     assert client.last("response.done")["response"]["audio"]["output"]["voice"] == "other"
     assert "".join(spoken_by(client)["other"]).endswith("Paris.")
+
+
+def tool(size: int) -> dict[str, Any]:
+    return {"type": "function", "name": "lookup", "parameters": {"type": "object", "description": "x" * size}}
+
+
+def test_a_configuration_has_a_limit_and_a_larger_one_changes_nothing() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(tools=[tool(200_000)])
+        await client.configure(tools=[tool(300_000)], instructions="Be brief.")
+        assert client.error["code"] == "session_too_large"
+        assert "KiB, more than 256" in client.error["message"]
+        await client.send("response.create", response={"tools": [tool(300_000)]})
+        assert client.error["code"] == "session_too_large"
+
+    client = hold_conversation(scenario)
+    assert client.conversation.session.settings.instructions != "Be brief."
+    assert len(client.conversation.session.settings.tools[0].parameters["description"]) == 200_000
+
+
+def test_fields_without_effect_do_not_collect() -> None:
+    async def scenario(client: Client) -> None:
+        for number in range(3):
+            variables = {f"v{number}": "x" * 100_000}
+            await client.configure(
+                prompt={"id": "p", "variables": variables},
+                tracing={"metadata": variables},
+                audio={"input": {"transcription": {"prompt": "y" * 4000, "keywords": ["z" * 1000]}}},
+            )
+
+    client = hold_conversation(scenario)
+    session = client.last("session.updated")["session"]
+    assert session["prompt"] is None and session["tracing"] is None
+    assert len(json.dumps(session)) < 10_000
+    assert client.conversation.configured_bytes < 30_000
+
+
+def test_a_field_without_effect_is_checked_all_the_same() -> None:
+    async def scenario(client: Client) -> None:
+        await client.configure(audio={"input": {"noise_reduction": {"kind": "near_field"}}})
+        assert client.error["code"] == "unknown_parameter"
+
+    hold_conversation(scenario)

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -116,6 +117,7 @@ class _BurstConversation:
         self, send: Callable[[ServerEvent], None], client_gone: threading.Event, closed: threading.Event
     ) -> None:
         self._send, self._client_gone, self._closed = send, client_gone, closed
+        self.configured_bytes, self.resumable = 0, False
 
     async def receive(self, text: str) -> None:
         while not self._client_gone.is_set():  # noqa: ASYNC110 - the event belongs to another thread
@@ -182,6 +184,26 @@ async def test_a_revoked_key_ends_its_conversation_and_its_client_secrets(
             assert client.close_code == 1008
         async with connected(address, additional_headers={"Authorization": f"Bearer {secret}"}) as client:
             assert (await receive(client, "error"))["error"]["code"] == "invalid_api_key"
+
+
+async def test_events_are_read_by_their_bytes_and_changes_by_the_size_of_the_whole_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_BYTE_BURST", 300_000.0)
+    monkeypatch.setattr(websocket, "_BYTES_PER_SECOND", 200_000.0)
+    large = {"type": "function", "name": "lookup", "parameters": {"type": "object", "description": "x" * 100_000}}
+    with serving() as address:
+        async with connected(address) as flooder, connected(address) as witness:
+            for session in ({"tools": [large]}, *[{"instructions": "Be brief."}] * 20):
+                await flooder.send(json.dumps({"type": "session.update", "session": {"type": "realtime", **session}}))
+            assert (await speak_one_turn(witness))["response"]["status"] == "completed"
+            updates, started = 0, time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.5):
+                    while True:
+                        await receive(flooder, "session.updated")
+                        updates += 1
+            assert 1 <= updates <= 3 + (time.monotonic() - started) * 3 + 6
 
 
 async def test_a_flood_of_events_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_a_ticket_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not auth.accepts(request(ticket=ticket))
 
 
-def test_without_credentials_every_call_is_accepted() -> None:
-    assert CarrierAuth().accepts(request())
+def test_without_credentials_no_carrier_can_show_who_it_is() -> None:
+    assert not CarrierAuth().accepts(request())
     assert CarrierAuth().audiosocket_uuid is None
     assert isinstance(CarrierAuth(shared_secrets=("s",)).audiosocket_uuid, uuid.UUID)
