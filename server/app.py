@@ -19,25 +19,25 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from agent.instructions import INSTRUCTIONS
+from agent.language_model import Message
+from agent.tools.server_tools import ServerTools
+from agent.tools.tool_selection import SelectingLanguageModel
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
-from server.access.shared_conversations import SharedConversations
+from server.access.conversation_counts import ConversationCounts
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
-from server.operations.headers import SecurityHeaders
-from server.operations.memory import free_ended_conversations
-from server.operations.presence import Presence
-from server.operations.routes import operations_routes
+from server.memory import free_ended_conversations
+from server.operator_routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
+from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumptions import Resumptions
-from server.realtime.shared_sessions import SharedSessions
 from server.realtime.websocket import serve_realtime
+from server.replica_presence import Presence
+from server.security_headers import SecurityHeaders
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
-from server.tools.server_tools import ServerTools
-from server.tools.tool_selection import SelectingLanguageModel
-from voice.instructions import INSTRUCTIONS
-from voice.language_model import Message
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -55,7 +55,7 @@ def build_app(
         audiosocket: a bound socket for AudioSocket calls, or None.
     """
     store, resume_s = context.records, context.session_limits.resume_s
-    shared = None if store is None else SharedSessions(store, resume_s, time.monotonic)
+    shared = None if store is None else ReplicatedSessions(store, resume_s, time.monotonic)
     client_secrets, resumptions = ClientSecrets(store=store), Resumptions(resume_s, shared)
 
     async def realtime(socket: WebSocket) -> None:
@@ -75,7 +75,7 @@ def build_app(
         ]
         if store is not None:
             presence = Presence(store, context.admission)
-            context.admission.shared = SharedConversations(store, context.admission.limited_conversations)
+            context.admission.shared = ConversationCounts(store, context.admission.limited_conversations)
             tasks.append(asyncio.create_task(context.admission.shared.run()))
             context.observers.metrics.add_readings(presence.readings())
             tasks.append(asyncio.create_task(presence.run()))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
+from agent.documents.grounded_model import Documents
+from agent.language_model import LanguageModel
+from agent.remote.language_model import RemoteLLM
+from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.auth import LocalAccess, is_same_site, offered_keys
-from server.documents.grounded_model import Documents
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
-from server.records.store import RecordStore
-from server.remote_llm.language_model import RemoteLLM
-from server.tools.server_tools import ServerTools
-from voice.language_model import LanguageModel
+from server.shared_store.store import RecordStore
 from voice.speech_models import SpeechModels
 
 

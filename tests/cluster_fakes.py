@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
+from agent.language_model import Message
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext, SessionLimits
-from server.deploy.service import Service
+from server.serving.service import Service
 from tests.fakes import FakeLanguageModel, FakeProgress, LoudnessDetector, fake_speech_models
 from voice import session
-from voice.language_model import Message
 
 
 class RecallingLanguageModel(FakeLanguageModel):

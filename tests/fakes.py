@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from agent.language_model import Effort, Grammar, Message, OfferedTools, Tool, ToolChoice, Truncation
 from model.decode.grammar import Opening
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.language_model import Effort, Grammar, Message, OfferedTools, Tool, ToolChoice, Truncation
 from voice.prosody import ProsodyTurnDetector
 from voice.speech_models import SpeechModels
 from voice.tts import Voices

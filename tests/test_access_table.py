@@ -27,8 +27,8 @@ from server.access.keys import ApiKeys, KeyStore
 from server.app import build_app
 from server.auth import LocalAccess
 from server.context import ServerContext
-from server.deploy.run import bind, listens_on_loopback
-from server.deploy.service import ServeSettings, checked_access
+from server.serving.run import bind, listens_on_loopback
+from server.serving.service import ServeSettings, checked_access
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, fake_speech_models

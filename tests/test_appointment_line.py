@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from agent.capture import Date
+from agent.tools.server_tools import ServerTools, ToolSettings
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
-from server.tools.server_tools import ServerTools, ToolSettings
 from tests.fakes import LoudnessDetector
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
 from voice import session
-from voice.capture import Date
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "appointments.py"
 MONDAY = date(2026, 11, 23)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agent.instructions import INSTRUCTIONS
+from agent.tools.server_tools import ServerTools, ToolSettings
 from model.checkpoint.bound_file import load_bound_file
 from model.engine.bundled import BUNDLED_REQUEST_CLASSIFIERS
 from model.engine.request_classifier import instructions_checksum
-from server.tools.server_tools import ServerTools, ToolSettings
-from voice.instructions import INSTRUCTIONS
 
 
 def test_bundled_request_classifiers_know_the_default_instructions_and_the_built_in_tools(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from server.cli.main import app
+from cli.main import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

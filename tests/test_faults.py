@@ -1,10 +1,10 @@
-"""Faults over real sockets, next to a witness whose every turn is answered (`benchmarks/faults.py`)."""
+"""Faults over real sockets, next to a witness whose every turn is answered (`lab/benchmarks/faults.py`)."""
 
 from __future__ import annotations
 
 import asyncio
 
-from benchmarks.faults import FAULTS, MAX_RECOVERY_S, cut, flood, garbage, half_open, inject, malformed, site
+from lab.benchmarks.faults import FAULTS, MAX_RECOVERY_S, cut, flood, garbage, half_open, inject, malformed, site
 from tests.real_time import retried_under_load, wait_until
 from tests.server.live_server import connected, receive, speak_one_turn
 

@@ -1,7 +1,7 @@
 """Bytes from outside, made at random: every decoder raises the error that it declares, and nothing else.
 
 Short in CI. `REJOINDER_FUZZ=100000 pytest tests/test_fuzz.py` runs that many examples of each, and
-`python -m benchmarks.fuzz` looks for inputs that reach new code.
+`python -m lab.benchmarks.fuzz` looks for inputs that reach new code.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cli.config_file import BadConfig, ConfigFile
+from lab.simulator.carriers import CARRIERS
 from server.chat_completions.audio_files import decode_file
 from server.chat_completions.schema import ChatCompletionRequest
-from server.cli.config_file import BadConfig, ConfigFile
 from server.observability.logs import Redactor
 from server.realtime.events import CLIENT_EVENT
-from server.simulator.carriers import CARRIERS
 from server.telephony.auth import CarrierAuth, CarrierRequest
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
@@ -222,4 +222,4 @@ TARGETS: dict[str, Any] = {
     "the configuration file": test_a_configuration_is_valid_or_bad,
     "lines of the log": test_a_key_never_reaches_the_log,
 }
-"""For `benchmarks/fuzz.py`."""
+"""For `lab/benchmarks/fuzz.py`."""

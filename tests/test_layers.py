@@ -152,9 +152,7 @@ def test_test_files_are_named_after_modules() -> None:
 
 
 def test_everything_but_the_local_microphone_imports_without_portaudio() -> None:
-    blocked = (
-        "import sys; sys.modules['sounddevice'] = None; import server.cli.main, server.app, voice.session, voice.local"
-    )
+    blocked = "import sys; sys.modules['sounddevice'] = None; import cli.main, server.app, voice.session, voice.local"
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT, timeout=120)
 
 
@@ -187,7 +185,7 @@ def spy(name, *rest):
         order.append(name)
     return real(name, *rest)
 builtins.__import__ = spy
-import server.cli.main
+import cli.main
 print(*order)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

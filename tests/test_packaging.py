@@ -64,8 +64,8 @@ sys.path.append(sys.argv[2])  # for the fakes
 import server.openmp, asyncio
 from concurrent.futures import Future
 from server import app
-from server.cli.main import main
-from server.deploy import service
+from cli.main import main
+from server.serving import service
 from tests.fakes import FakeLanguageModel, fake_speech_models
 
 class Engine:

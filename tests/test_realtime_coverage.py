@@ -24,8 +24,8 @@ from openai.types.realtime import (
 )
 from pydantic import BaseModel
 
+from agent.tools.mcp_client import McpError
 from server.realtime.session_config import MAX_TOOLS
-from server.tools.mcp_client import McpError
 from tests.fakes import LoudnessDetector
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn
 from tests.server.realtime.test_items import recording

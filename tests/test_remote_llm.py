@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.tools.protocol import ToolOutput, ToolTraits
 from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.usage import UsageLog
@@ -19,13 +20,12 @@ from server.observability.metrics import Metrics
 from server.observability.turn_lines import log_turn
 from server.observability.turn_log import TurnRecord
 from server.realtime.opening import open_conversation
+from tests.agent.remote.scripted_server import ScriptedServer, calls, remote_llm, text
 from tests.fakes import FakeLanguageModel, LoudnessDetector, fake_speech_models, run_on_virtual_clock
-from tests.server.remote_llm.scripted_server import ScriptedServer, calls, remote_llm, text
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events, session
 from voice.history import FunctionCall, FunctionCallOutput
-from voice.tools import ToolOutput, ToolTraits
 
 LOCAL = "The capital of France is Paris."
 REQUEST = "Look in Oslo, and then write that down."

@@ -16,7 +16,7 @@ from tests.server.realtime.conversation_client import Client, hold_conversation
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events, session
 from voice.audio.codec import OUTPUT_RATE
-from voice.session import Session
+from voice.session import VoiceSession
 
 APOLOGY = ("Sorry, something went wrong.", np.full(OUTPUT_RATE // 2, 0.25, np.float32))
 
@@ -36,7 +36,7 @@ class Stages:
     def __init__(self, harness: SessionHarness) -> None:
         self.detector = TurnDetector()
         models = replace(harness.session._speech_models, turn_detector=self.detector, apology=APOLOGY)
-        harness.session = Session(harness.language_model, models, harness.record, clock=harness.loop.time)
+        harness.session = VoiceSession(harness.language_model, models, harness.record, clock=harness.loop.time)
         self.owners: dict[str, tuple[Any, str]] = {
             "recognition": (harness.recognizer, "transcribe"),
             "language model": (harness.language_model, "reply"),

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from agent.language_model import RemoteRequest, Source
 from voice.audio.codec import Samples
 from voice.history import FunctionCall, HistoryItem, Item
-from voice.language_model import RemoteRequest, Source
 from voice.turn_machine import Phase
 from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import Word

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent.language_model import LanguageModel, Message, Tool, ToolCall, ToolCallDelta
+from agent.request_parts import RequestParts
+from agent.tool_runs import MakeCall, ToolRuns
+from agent.tools.protocol import HOLDING_PHRASE, ToolOutput
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
-from voice.language_model import LanguageModel, Message, Tool, ToolCall, ToolCallDelta
-from voice.request_parts import RequestParts
 from voice.response_options import ResponseOptions, choice_after_output
-from voice.tool_runs import MakeCall, ToolRuns
-from voice.tools import HOLDING_PHRASE, ToolOutput
 from voice.turn_metrics import ToolStep
 
 CANCELLED_OUTPUT = "Cancelled: the response was stopped before the call was complete, so the function did not run."

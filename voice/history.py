@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from voice.language_model import Message, ToolCall
+from agent.language_model import Message, ToolCall
 
 Role = Literal["system", "user", "assistant"]
 

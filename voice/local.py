@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from agent.language_model import LanguageModel
+from agent.tools.protocol import Tools
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import Resampler
 from voice.history import Item
-from voice.language_model import LanguageModel
 from voice.playback import SessionSettings
-from voice.session import Session
+from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
-from voice.tools import Tools
 
 _BLOCK_MS = 20
 """Block size of both audio streams."""
@@ -148,7 +148,7 @@ class LocalConversation:
         show_line: Callable[[str], None],
         settings: SessionSettings | None = None,
         tools: Tools | None = None,
-        on_start: Callable[[Session], None] = lambda session: None,
+        on_start: Callable[[VoiceSession], None] = lambda session: None,
     ) -> None:
         self._settings, self._tools, self._on_start = settings, tools, on_start
         self._devices, self._full_duplex, self._show_line = devices, full_duplex, show_line
@@ -160,7 +160,9 @@ class LocalConversation:
         """Hold the conversation until cancelled. Raises AudioDeviceError if a device cannot be opened."""
         sounddevice = _sounddevice()
         loop = asyncio.get_running_loop()
-        session = Session(self._language_model, self._speech_models, self._on_event, self._settings, tools=self._tools)
+        session = VoiceSession(
+            self._language_model, self._speech_models, self._on_event, self._settings, tools=self._tools
+        )
         self._session = session
         self._on_start(session)
 

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from agent.language_model import LanguageModel, Message
 from voice import events
 from voice.clause_pace import ClausePace
 from voice.history import new_id
-from voice.language_model import LanguageModel, Message
 from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
 from voice.speech_models import SpeechModels

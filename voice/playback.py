@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from agent.instructions import INSTRUCTIONS
+from agent.language_model import LanguageModel, Message, Truncation
+from agent.tool_runs import ToolRuns
 from voice import events
 from voice.clause_pace import ClausePace
 from voice.function_calls import AddItem
 from voice.history import History, new_id
-from voice.instructions import INSTRUCTIONS
-from voice.language_model import LanguageModel, Message, Truncation
 from voice.response import Response
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
-from voice.tool_runs import ToolRuns
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
 

@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from agent.language_model import LanguageModel, Message, Progress, RemoteRequest, Source, SourcedProgress
+from agent.tool_runs import MakeCall, Say, ToolRuns
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks
@@ -23,10 +25,8 @@ from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import AddItem, FunctionCalls
 from voice.history import FunctionCall, Item, Span, new_id
-from voice.language_model import LanguageModel, Message, Progress, RemoteRequest, Source, SourcedProgress
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
-from voice.tool_runs import MakeCall, Say, ToolRuns
 from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 

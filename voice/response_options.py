@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from voice.language_model import (
+from agent.language_model import (
     Effort,
     Grammar,
     LanguageModel,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.language_model import Message
 from voice.history import History, HistoryItem
-from voice.language_model import Message
 from voice.playback import SessionSettings
 
 

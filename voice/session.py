@@ -11,6 +11,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from agent.capture.commands import is_filler
+from agent.capture.form_runner import FormRunner
+from agent.language_model import LanguageModel, Message
+from agent.tool_runs import ToolRuns
+from agent.tools.protocol import Tools
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
@@ -19,20 +24,15 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
-from voice.capture.commands import is_filler
-from voice.captures import Captures
-from voice.endpointer import Endpointer
+from voice.endpoint_evidence import EndpointEvidence
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
-from voice.language_model import LanguageModel, Message
 from voice.out_of_band import OutOfBandResponses
 from voice.playback import Playback, SessionSettings
 from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
 from voice.speculation import Speculation
 from voice.speech_models import SpeechModels
-from voice.tool_runs import ToolRuns
-from voice.tools import Tools
 from voice.turn_actions import Action
 from voice.turn_machine import Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
@@ -46,7 +46,7 @@ _MIN_PREFILL_WORDS = 3
 turn delay the response: on a CPU each is a row more in the forward pass that yields its first token."""
 
 
-class Session:
+class VoiceSession:
     """One conversation.
 
     Args:
@@ -83,8 +83,8 @@ class Session:
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
-        self._captures = Captures(lambda: self.history.messages(""), self._unprompted.add_result)
-        self._endpointer = Endpointer(language_model, speech_models, self._captures)
+        self._captures = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
+        self._endpointer = EndpointEvidence(language_model, speech_models, self._captures)
         add_result = self._unprompted.add_result
         self._tool_runs = None if tools is None else ToolRuns(tools, self._spawn, add_result, self._captures)
         self._playback = Playback(

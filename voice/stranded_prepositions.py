@@ -2,7 +2,7 @@
 belongs to the question word. After most other words it needs what follows ("What is the capital of").
 
 Which words take which preposition was collected from the endings of one half of 55,000 questions that people asked a
-chat program; benchmarks/turn_ends.py measures the other half.
+chat program; lab/benchmarks/turn_ends.py measures the other half.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from agent.language_model import Message
 from voice.function_calls import FunctionCalls
-from voice.language_model import Message
 
 _HOLD_AFTER_S = 0.4
 """A call that takes longer is bridged by its tool's holding phrase."""

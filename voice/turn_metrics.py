@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from voice.language_model import RemoteRequest
+from agent.language_model import RemoteRequest
 
 Stamp = Literal[
     "speech_end",

@@ -13,10 +13,10 @@ import sqlite3
 from contextlib import closing
 from datetime import date, datetime, time, timedelta
 
-from server.tools import Dialogue, NotCaptured, Spoken, tool
-from voice.capture import Date, Form, PhoneNumber, SpelledName, Time
-from voice.capture.dates import say_date
-from voice.capture.times import say_time
+from agent.capture import Date, Form, PhoneNumber, SpelledName, Time
+from agent.capture.dates import say_date
+from agent.capture.times import say_time
+from agent.tools import Dialogue, NotCaptured, Spoken, tool
 
 _OPENS, _CLOSES, _LENGTH = time(9), time(17), timedelta(minutes=30)
 

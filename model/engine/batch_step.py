@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model.decode.verify import verification_mask
-from model.engine.captured import CapturedFunction, can_capture
+from model.engine.cuda_step import CapturedFunction, can_capture
 from model.engine.device_state import DeviceState
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder

@@ -19,7 +19,7 @@ from model.decode.draft import Draft
 from model.decode.draft_length import best_num_drafts
 from model.decode.verify import VerificationResult
 from model.engine.batch_step import BatchStep, step_shape
-from model.engine.captured import can_capture
+from model.engine.cuda_step import can_capture
 from model.engine.device_state import DeviceState, read_result
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder

@@ -25,7 +25,7 @@ from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
 from model.decode.verify import VerificationResult
-from model.engine.captured_blocks import MAX_REPLAYS, CapturedBlocks
+from model.engine.cuda_blocks import MAX_REPLAYS, CapturedBlocks
 from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache

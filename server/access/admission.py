@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from server.access.conversation_counts import ConversationCounts
 from server.access.keys import ApiKey, ApiKeys
-from server.access.shared_conversations import SharedConversations
 from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
 
 _log = logging.getLogger("rejoinder.server")
@@ -134,7 +134,7 @@ class Admission:
         self.refusals: Counter[str] = Counter()
         self.dropped_events = self.num_released = 0
         self.draining = False
-        self.shared: SharedConversations | None = None
+        self.shared: ConversationCounts | None = None
         self._released = asyncio.Event()
         self._cpu_s = time.process_time()
 

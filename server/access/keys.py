@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server.storage import open_database
+from agent.storage import open_database
 
 _log = logging.getLogger("rejoinder.server")
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from server.storage import open_database
+from agent.storage import open_database
 
 _log = logging.getLogger("rejoinder.server")
 

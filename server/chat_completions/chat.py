@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from agent.language_model import ToolCallDelta
 from model.decode.output import ScoredToken
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
@@ -35,7 +36,6 @@ from server.chat_completions.requests import (
 )
 from server.chat_completions.schema import ChatCompletionRequest
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
-from voice.language_model import ToolCallDelta
 
 
 class ChatCompletions:

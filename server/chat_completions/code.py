@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from agent.language_model import Message
 from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json
@@ -28,7 +29,6 @@ from server.chat_completions.generation import (
 from server.chat_completions.requests import check_model, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
-from voice.language_model import Message
 
 FIM_TOKENS, EDIT_TOKENS = 512, 1024
 """Inception's defaults for the length of a completion."""

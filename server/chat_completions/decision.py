@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from agent.language_model import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
 from server.chat_completions.requests import conversation_messages
 from server.chat_completions.schema import ChatMessage, StrictModel
-from voice.language_model import Message
 
 MAX_CHOICES = 64
 MAX_NUMBERS = 256

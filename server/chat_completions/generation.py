@@ -8,6 +8,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agent.language_model import Message, ToolCallDelta
 from model.decode.effort import Effort
 from model.decode.grammar import InvalidGrammar
 from model.decode.output import Progress, ScoredToken
@@ -19,7 +20,6 @@ from server.access.usage import Usage, current_meter
 from server.chat_completions.errors import APIError
 from server.chat_completions.logprobs import ScoredText
 from server.chat_completions.stop_sequences import StopSequences
-from voice.language_model import Message, ToolCallDelta
 
 MAX_COMPLETIONS = 8
 """Requests that are generated at the same time; further ones are refused with status 503."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.language_model import Message
 from model.decode.effort import Effort
 from model.engine.engine import Engine
 from server.chat_completions.generation import GenerationRequest, TokenUsage, generate, new_conversation
 from server.chat_completions.schema import ReasoningEffort
-from voice.language_model import Message
 
 _NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512, "xhigh": 512}
 

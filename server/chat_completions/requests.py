@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.language_model import Message, NamedTool, Tool, ToolCall
 from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError
 from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, SamplingFields
 from server.response_format import AnyFormat
-from voice.language_model import Message, NamedTool, Tool, ToolCall
 
 ANY_MODEL = "rejoinder"
 """A name for the server's model, whatever it is."""

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from agent.language_model import Message, NamedTool, ToolCall
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.generation import (
@@ -27,7 +28,6 @@ from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
-from voice.language_model import Message, NamedTool, ToolCall
 
 MAX_STORED = 256
 """Responses that can be continued by their id; the oldest are forgotten. They are kept in memory only."""

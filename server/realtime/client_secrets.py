@@ -28,7 +28,7 @@ from server.realtime.configuration import (
 )
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
-from server.records.store import RecordStore, StoreUnavailable
+from server.shared_store.store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
 _PREFIX = "ek_"

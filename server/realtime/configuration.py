@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agent.language_model import Effort, NamedTool, Tool, ToolChoice, Truncation
 from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
     WORD_DETAILS,
@@ -23,7 +24,6 @@ from server.realtime.session_config import (
     TranscriptionSessionConfig,
 )
 from server.realtime.validation import first_error
-from voice.language_model import Effort, NamedTool, Tool, ToolChoice, Truncation
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
 from voice.timing import Timing

@@ -15,8 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agent.documents.grounded_model import Documents, GroundedLanguageModel
+from agent.language_model import LanguageModel
+from agent.tools.server_tools import ServerTools
 from server.access.usage import Usage, UsageMeter
-from server.documents.grounded_model import Documents, GroundedLanguageModel
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
 from server.realtime.beta import from_beta, to_beta
@@ -46,13 +48,11 @@ from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, S
 from server.realtime.session_record import SessionRecord, items_as_heard
 from server.realtime.validation import InvalidEvent, parse_json
 from server.response_format import ResponseFormat
-from server.tools.server_tools import ServerTools
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
-from voice.language_model import LanguageModel
 from voice.response_request import RequestError, ResponseRequest
-from voice.session import Session
+from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
 _log = logging.getLogger("rejoinder.server")
@@ -133,7 +133,7 @@ class RealtimeConversation:
         )
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
         on_event, settings = self._on_session_event, session_settings(self._config)
-        self.session = Session(language_model, speech_models, on_event, settings, history=history, tools=own)
+        self.session = VoiceSession(language_model, speech_models, on_event, settings, history=history, tools=own)
         if own is not None:
             own.connect(self.session.announce)
         if restored is None:

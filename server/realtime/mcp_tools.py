@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agent.language_model import Tool
+from agent.tools.conversation_tools import ConversationTools
+from agent.tools.mcp_client import McpClient, McpError, McpTool
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
 from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
-from server.tools.conversation_tools import ConversationTools
-from server.tools.mcp_client import McpClient, McpError, McpTool
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, new_id
-from voice.language_model import Tool
 
 _log = logging.getLogger("rejoinder.server")
 

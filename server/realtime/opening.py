@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from agent.language_model import LanguageModel
+from agent.tools.tool_selection import SelectingLanguageModel
+from agent.tools.user_data import owner_id
 from server.access.admission import Slot
 from server.access.usage import Usage
 from server.context import ServerContext
@@ -15,9 +18,6 @@ from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_config import SessionConfig
 from server.realtime.session_record import SessionRecord
-from server.tools.tool_selection import SelectingLanguageModel
-from server.tools.user_data import owner_id
-from voice.language_model import LanguageModel
 
 
 def open_conversation(

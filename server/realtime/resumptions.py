@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 
-from server.realtime.outbox import RealtimeSession
+from server.realtime.replicated_sessions import ReplicatedSessions
+from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.realtime.shared_sessions import SharedSessions
 
 
 class Resumptions:
@@ -24,33 +24,33 @@ class Resumptions:
     def __init__(
         self,
         seconds: float,
-        shared: SharedSessions | None = None,
+        shared: ReplicatedSessions | None = None,
         new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24),
     ) -> None:
         self.seconds, self.new_token = seconds, new_token
         self._shared = shared
-        self._sessions: dict[str, RealtimeSession] = {}
-        self._expiries: dict[RealtimeSession, asyncio.Task[None]] = {}
+        self._sessions: dict[str, ResumableSession] = {}
+        self._expiries: dict[ResumableSession, asyncio.Task[None]] = {}
 
     async def keep_records(self) -> None:
         """Keep the records up to date. Runs until cancelled; ends at once if there are none."""
         if self._shared is not None:
             await self._shared.run(self._sessions.values, self._gone_elsewhere)
 
-    def add(self, session: RealtimeSession) -> None:
+    def add(self, session: ResumableSession) -> None:
         """A session has begun."""
         self._sessions[session.token] = session
         if self._shared is not None:
             self._shared.change()
 
-    async def park(self, session: RealtimeSession) -> None:
+    async def park(self, session: ResumableSession) -> None:
         """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
         session.detach()
         self._expiries[session] = asyncio.create_task(self._expire(session))
         if self._shared is not None:
             await self._shared.save([session])  # now, as its client may come back to another replica at once
 
-    async def take(self, token: str, key_name: str) -> RealtimeSession | None:
+    async def take(self, token: str, key_name: str) -> ResumableSession | None:
         """The session of a token, for its client to continue; None if there is none. A token is good for its own API
         key and for one return: the next one is new."""
         session = self._sessions.get(token)
@@ -80,7 +80,7 @@ class Resumptions:
         if self._shared is not None:
             await self._shared.give_back(token, record)
 
-    async def end(self, session: RealtimeSession) -> None:
+    async def end(self, session: ResumableSession) -> None:
         """A session has ended. When the server shuts down, the client may continue it on another one."""
         self._sessions.pop(session.token, None)
         dismissal = session.slot.dismissal
@@ -98,14 +98,14 @@ class Resumptions:
             expiry.cancel()
             await self.end(session)
 
-    async def _expire(self, session: RealtimeSession) -> None:
+    async def _expire(self, session: ResumableSession) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.seconds):
                 await session.slot.dismissed.wait()
         if self._expiries.pop(session, None) is not None:
             await self.end(session)
 
-    async def _gone_elsewhere(self, session: RealtimeSession) -> None:
+    async def _gone_elsewhere(self, session: ResumableSession) -> None:
         """The client has come back to another replica, where its conversation goes on."""
         if self._sessions.pop(session.token, None) is None:
             return  # it has ended meanwhile

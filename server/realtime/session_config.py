@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from agent.instructions import INSTRUCTIONS
 from server.response_format import ResponseFormat
 from voice.audio.codec import TELEPHONE_RATE, Encoding
-from voice.instructions import INSTRUCTIONS
 from voice.timing import Timing
 from voice.tts import DEFAULT_VOICE
 

@@ -19,7 +19,7 @@ from server.realtime.beta import is_beta
 from server.realtime.client_secrets import ClientSecrets
 from server.realtime.events import ErrorDetail
 from server.realtime.opening import open_conversation
-from server.realtime.outbox import Outbox, RealtimeSession
+from server.realtime.resumable_session import Outbox, ResumableSession
 from server.realtime.resumptions import Resumptions
 
 _log = logging.getLogger("rejoinder.server")
@@ -92,7 +92,7 @@ async def serve_realtime(
 
 async def _open_session(
     socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets, resumptions: Resumptions
-) -> tuple[RealtimeSession, bool]:
+) -> tuple[ResumableSession, bool]:
     """The session of a client, and whether it has come back to it. Raises AccessDenied, Refused."""
     secret = await client_secrets.find(offered_keys(socket))
     if secret is not None:
@@ -125,7 +125,7 @@ async def _open_session(
     except BaseException:
         slot.release()
         raise
-    session = RealtimeSession(conversation, outbox, slot, token)
+    session = ResumableSession(conversation, outbox, slot, token)
     resumptions.add(session)
     return session, record is not None
 
@@ -140,7 +140,7 @@ def _resume_token(socket: WebSocket) -> str:
 class _Connection:
     """One connection of a session."""
 
-    def __init__(self, socket: WebSocket, session: RealtimeSession, context: ServerContext) -> None:
+    def __init__(self, socket: WebSocket, session: ResumableSession, context: ServerContext) -> None:
         self._socket, self._session, self._limits = socket, session, context.session_limits
         self._clock = asyncio.get_running_loop().time
         self._last_event_at = self._clock()

@@ -10,6 +10,7 @@ import base64
 import logging
 from typing import Any, Literal
 
+from agent.capture.keys import keys_message
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import (
     ClientEvent,
@@ -42,7 +43,6 @@ from server.telephony.jitter_buffer import JitterBuffer
 from server.telephony.playout import Playout, Truncation
 from server.telephony.settings import CallSettings
 from voice.audio.codec import Encoding
-from voice.capture.keys import keys_message
 from voice.history import Span
 
 _log = logging.getLogger("rejoinder.phone")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from voice.instructions import INSTRUCTIONS
+from agent.instructions import INSTRUCTIONS
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voices
 
 _SPEED_RANGE = (0.25, 1.5)

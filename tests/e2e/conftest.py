@@ -91,7 +91,7 @@ def server(
 ) -> Iterator[str]:
     """`rejoinder serve` with the default models; yields its http address."""
     data = str(tmp_path_factory.mktemp("data"))
-    command = [sys.executable, "-m", "server.cli", "serve", "--port", "0", "--data", data]
+    command = [sys.executable, "-m", "cli", "serve", "--port", "0", "--data", data]
     command += ["--max-conversations", "64"]  # those of browsers that were closed wait a minute for them
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -14,7 +14,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 from typer.testing import CliRunner, Result
 
-from server.cli.main import app
+from cli.main import app
 from tests.e2e.conftest import synthesize, transcribe, write_recording
 from tests.real_time import HANG_S, retried_under_load
 from voice.asr import Recognizer

@@ -14,7 +14,7 @@ from tests.real_time import retried_under_load
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
-from voice.session import Session
+from voice.session import VoiceSession
 from voice.speech_models import SpeechModels, load_speech_models
 
 RESPONSE = "The old lion walked through the tall grass, and nobody heard him coming until it was far too late for them."
@@ -37,7 +37,7 @@ class Room:
 
     def __init__(self, speech_models: SpeechModels, loudness: float) -> None:
         self.events: list[events.SessionEvent] = []
-        self.session = Session(FakeLanguageModel(re.findall(r" ?\S+", RESPONSE)), speech_models, self._on)
+        self.session = VoiceSession(FakeLanguageModel(re.findall(r" ?\S+", RESPONSE)), speech_models, self._on)
         self._loudness = loudness
         self._sound = np.zeros(60 * RECOGNITION_RATE, np.float32)
         self._now = self._played = 0

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.needle import RESPONSE_TOKENS, ask, haystack
+from agent.instructions import INSTRUCTIONS
+from lab.benchmarks.needle import RESPONSE_TOKENS, ask, haystack
 from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.conversation import Conversation
@@ -27,7 +28,6 @@ from voice.audio.echo import ECHO_THRESHOLD, EchoDetector
 from voice.audio.resampling import resample
 from voice.audio.vad import Silero, SpeechDetector, bundled_silero
 from voice.clauses import Clause
-from voice.instructions import INSTRUCTIONS
 from voice.tts import Voice
 
 PROMPT = "Explain in a few paragraphs how a bicycle stays upright, and who found that out."

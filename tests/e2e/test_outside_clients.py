@@ -1,5 +1,5 @@
 """A client that others wrote, unmodified and in an environment of its own, against the real models. The openai package
-is the other one that CI runs (`test_clients.py`); `python -m benchmarks.realtime_clients` runs four."""
+is the other one that CI runs (`test_clients.py`); `python -m lab.benchmarks.realtime_clients` runs four."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.realtime_clients.__main__ import CLIENTS, converse, faults, record_sentences
+from lab.benchmarks.realtime_clients.__main__ import CLIENTS, converse, faults, record_sentences
 from tests.e2e.conftest import skip_or_fail
 from tests.real_time import retried_under_load
 

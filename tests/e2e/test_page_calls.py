@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.agent.documents.sample_documents import FakeDocuments, match
 from tests.e2e.conftest import write_recording
 from tests.e2e.test_page import page_with, wait_for
 from tests.fakes import FakeLanguageModel, LoudnessDetector
 from tests.real_time import retried_under_load
-from tests.server.documents.sample_documents import FakeDocuments, match
 from tests.server.live_server import serving
 from voice import session
 from voice.audio.codec import OUTPUT_RATE

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from tests.agent.remote.scripted_server import ScriptedServer, remote_llm, text
 from tests.e2e.conftest import write_recording
 from tests.e2e.test_page import page_with, wait_for
 from tests.e2e.test_page_calls import recording
 from tests.fakes import LoudnessDetector
 from tests.real_time import retried_under_load
 from tests.server.live_server import serving
-from tests.server.remote_llm.scripted_server import ScriptedServer, remote_llm, text
 from voice import session
 
 

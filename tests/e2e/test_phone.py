@@ -6,9 +6,9 @@ import asyncio
 
 import numpy as np
 
-from server.cli.call import CallPlan, place_call
-from server.report.corpus import bounds_ms
-from server.simulator.carriers import CARRIERS
+from cli.call import CallPlan, place_call
+from lab.report.corpus import bounds_ms
+from lab.simulator.carriers import CARRIERS
 from tests.e2e.conftest import synthesize, transcribe
 from tests.real_time import retried_under_load
 from voice.asr import Recognizer

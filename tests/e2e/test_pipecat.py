@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.simulator.carriers import CARRIERS, Carrier
+from lab.simulator.carriers import CARRIERS, Carrier
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import CallerAudio, CallStarted, Dialect, DtmfDigit
 from voice.audio.codec import decode, encode

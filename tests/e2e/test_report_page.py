@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from server.report import realtime_client
-from server.report.chromium import open_page
-from server.report.corpus import Overlap, SpokenTurn, bounds_ms
-from server.report.page_client import connect_page
-from server.report.realtime_client import connect_realtime, speak_turns
-from server.simulator.errors import ServerUnavailable
+from lab.report import realtime_client
+from lab.report.chromium import open_page
+from lab.report.corpus import Overlap, SpokenTurn, bounds_ms
+from lab.report.page_client import connect_page
+from lab.report.realtime_client import connect_realtime, speak_turns
+from lab.simulator.errors import ServerUnavailable
 from tests.fakes import FakeLanguageModel, LoudnessDetector
 from tests.real_time import retried_under_load
 from tests.server.live_server import serving

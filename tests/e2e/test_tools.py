@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from playwright.async_api import expect
 
-from server.cli.call import CallPlan, place_call
-from server.report.corpus import bounds_ms
-from server.simulator.carriers import CARRIERS
+from cli.call import CallPlan, place_call
+from lab.report.corpus import bounds_ms
+from lab.simulator.carriers import CARRIERS
 from tests.e2e.conftest import synthesize, transcribe, write_recording
 from tests.e2e.test_page import page_with, wait_for
 from tests.real_time import retried_under_load

@@ -16,16 +16,16 @@ import numpy as np
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
+from agent.language_model import LanguageModel
 from server.access.admission import Admission
 from server.access.keys import ApiKeys
 from server.app import build_app
 from server.context import ServerContext
-from server.deploy.http_server import MAX_FRAME_BYTES
+from server.serving.http_server import MAX_FRAME_BYTES
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, fake_speech_models
 from tests.real_time import HANG_S
 from voice.audio.codec import to_pcm16
-from voice.language_model import LanguageModel
 
 
 @contextmanager

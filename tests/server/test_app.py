@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx
 
+from agent.instructions import INSTRUCTIONS
 from model.checkpoint.chat_template import TextMessage
 from model.engine.engine import Engine
 from model.engine.prefix_cache import PrefixCache
 from tests.real_time import HANG_S
 from tests.server.live_server import serving
-from voice.instructions import INSTRUCTIONS
 from voice.turn_metrics import END_OF_TURN, STAGES
 
 

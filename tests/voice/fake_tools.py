@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from voice.captures import Dialogue
-from voice.language_model import Tool
+from agent.capture.form_runner import Dialogue
+from agent.language_model import Tool
+from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
 from voice.playback import SessionSettings
-from voice.tools import CertainCall, ToolOutput, ToolTraits
 
 
 @dataclass

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from agent.language_model import LanguageModel
+from agent.tools.protocol import Tools
 from tests.fakes import FakeLanguageModel, FakeRecognizer, FakeVoice, fake_speech_models, run_on_virtual_clock
 from voice import events
-from voice.language_model import LanguageModel
 from voice.playback import SessionSettings
-from voice.session import Session
-from voice.tools import Tools
+from voice.session import VoiceSession
 
 BLOCK_S = 0.02
 E = TypeVar("E")
@@ -32,7 +32,7 @@ class SessionHarness:
         self.log: list[tuple[float, events.SessionEvent]] = []
         self.loop = asyncio.get_running_loop()
         speech_models = fake_speech_models(self.recognizer, self.voice)
-        self.session = Session(
+        self.session = VoiceSession(
             wrap(self.language_model), speech_models, self.record, settings, clock=self.loop.time, tools=tools
         )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent.language_model import Message
 from tests.voice.session_harness import SessionHarness, run_session
 from voice import events
-from voice.language_model import Message
 
 LONG = ["Here", " are", " many", " words", " that", " take", " a", " while", *[" to"] * 20, " say", " aloud."]
 

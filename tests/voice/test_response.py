@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from agent.language_model import Message
 from tests.fakes import FakeLanguageModel, FakeProgress
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
-from voice.language_model import Message
 from voice.playback import SessionSettings
 from voice.response_request import ResponseRequest
 

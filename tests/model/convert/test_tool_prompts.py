@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from tokenizers import Tokenizer
 
+from lab.bench.tool_cases import load_cases
 from model.convert.evaluate import evaluation_prompts
 from model.convert.generate_data import CorpusConfig, generate_corpus
 from model.convert.tool_prompts import (
@@ -20,7 +21,6 @@ from model.convert.tool_prompts import (
     tool_conversation,
 )
 from model.engine.loader import LoadedModel, load_model
-from server.bench.tool_cases import load_cases
 from tests.conftest import save_tiny_checkpoint
 from tests.model.dialogues import with_doubled_weights
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
-from benchmarks.random_schemas import random_schema
+from lab.benchmarks.random_schemas import random_schema
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar import (
     Choice,

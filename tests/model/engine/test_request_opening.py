@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from agent.language_model import OfferedTools
 from model.checkpoint.chat_template import TextMessage
 from model.decode.call_decision import CallThresholds
 from model.decode.draft_length import DraftLengthController
@@ -22,7 +23,6 @@ from model.engine.request_classifier import KINDS, RequestClassifier, classified
 from model.engine.request_opening import OPENINGS
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
-from voice.language_model import OfferedTools
 
 OTHER = TextMessage("user", "the capital of Paris")
 TOOL, UNKNOWN_TOOL = FunctionTool("hang_up"), FunctionTool("call_taxi")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.random_schemas import outcome, random_schema
+from lab.benchmarks.random_schemas import outcome, random_schema
 from model.checkpoint.chat_template import TextMessage
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu_acceptance.counting import CountedOperations
+from lab.benchmarks.gpu_acceptance.counting import CountedOperations
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.verify import verification_mask
 from model.nn.adapter import random_adapter

@@ -11,6 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
+from agent.language_model import Message
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.chat_completions import generation
@@ -18,7 +19,6 @@ from server.chat_completions.generation import new_conversation
 from tests.model.dialogues import collect_progress, committed_text, held
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import serving
-from voice.language_model import Message
 
 QUESTION: list[Any] = [{"role": "system", "content": "the capital"}, {"role": "user", "content": "hello to you"}]
 

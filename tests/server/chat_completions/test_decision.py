@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent.language_model import Message
 from model.engine.decision import Decider, OptionScores
 from server.chat_completions.decision import DecisionMaker, DecisionRequest
-from voice.language_model import Message
 
 CHOICE = {"type": "choice", "choices": ["billing", "support"], "instructions": "You route calls."}
 

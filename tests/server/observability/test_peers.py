@@ -10,7 +10,7 @@ from server.app import build_app
 from server.context import ServerContext
 from server.observability.peers import ReplicaReport
 from server.observability.turn_log import TurnRecord
-from server.operations.routes import report_of
+from server.operator_routes import report_of
 from tests.fakes import FakeLanguageModel, fake_speech_models
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from server.documents.grounded_model import Documents
+from agent.documents.grounded_model import Documents
+from agent.tools.server_tools import ServerTools
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
-from server.tools.server_tools import ServerTools
 from tests.fakes import FakeLanguageModel, FakeRecognizer, fake_speech_models, run_on_virtual_clock
 from voice.audio.codec import to_pcm16
 

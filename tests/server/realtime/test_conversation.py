@@ -9,12 +9,12 @@ import json
 import numpy as np
 import pytest
 
+from agent.language_model import Truncation
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import InputAudioBufferClear, InputAudioBufferCommit, ServerEvent
 from tests.fakes import run_on_virtual_clock
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 from voice.audio.codec import Encoding, decode, encode
-from voice.language_model import Truncation
 
 EXTENSIONS = ["rejoinder.draft", "rejoinder.phase", "rejoinder.transcript", "rejoinder.turn"]
 

@@ -23,9 +23,10 @@ from server.access import admission as admission_module
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
 from server.context import SessionLimits
-from server.deploy.http_server import MAX_FRAME_BYTES
-from server.realtime import outbox, websocket
+from server.realtime import resumable_session as outbox
+from server.realtime import websocket
 from server.realtime.events import ServerEvent, server_event
+from server.serving.http_server import MAX_FRAME_BYTES
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.cli import call
+from cli import call
 from tests.fakes import LoudnessDetector
 from voice import session
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import uvicorn
 
+from cli.call import CallOutcome, CallPlan
+from lab.report.corpus import bounds_ms
 from server.access.admission import Admission
 from server.app import build_app
-from server.cli.call import CallOutcome, CallPlan
 from server.context import ServerContext
-from server.report.corpus import bounds_ms
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings

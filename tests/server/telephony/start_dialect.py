@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.simulator.carriers import Carrier
+from lab.simulator.carriers import Carrier
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import CallStarted, Dialect

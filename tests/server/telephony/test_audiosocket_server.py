@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from server.cli.call import place_call
-from server.simulator.carriers import CARRIERS
-from server.simulator.phone import dial
+from cli.call import place_call
+from lab.simulator.carriers import CARRIERS
+from lab.simulator.phone import dial
 from server.telephony.auth import CarrierAuth
 from server.telephony.settings import CallSettings
 from tests.real_time import HANG_S, retried_under_load

@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
+from lab.simulator.carriers import CARRIERS, HangUp
 from server.realtime.conversation import MAX_EVENT_BYTES
-from server.simulator.carriers import CARRIERS, HangUp
 from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import run_on_virtual_clock

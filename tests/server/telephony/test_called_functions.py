@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
+from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
 from server.telephony.called_functions import CalledFunctions
 from tests.server.realtime.test_response_writer import ARGUMENTS, WEATHER
 from tests.server.telephony.virtual_call import VirtualCaller, run_call

@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
+from lab.simulator.carriers import CARRIERS
 from server.access.admission import Dismissal
-from server.simulator.carriers import CARRIERS
 from server.telephony import connection
 from server.telephony.announcements import Announcements
 from server.telephony.carriers.detection import detect_carrier

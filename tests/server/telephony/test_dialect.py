@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.simulator.carriers import CARRIERS, Clear, Mark, Play
+from lab.simulator.carriers import CARRIERS, Clear, Mark, Play
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import (
     BadCall,

@@ -12,12 +12,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+from cli.call import place_call
+from lab.simulator.carriers import CARRIERS
+from lab.simulator.errors import ServerUnavailable
+from lab.simulator.phone import NetworkConditions, dial
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyLimits, KeyStore
-from server.cli.call import place_call
-from server.simulator.carriers import CARRIERS
-from server.simulator.errors import ServerUnavailable
-from server.simulator.phone import NetworkConditions, dial
 from server.telephony import connection, routes
 from server.telephony.auth import CarrierAuth
 from tests.real_time import HANG_S, retried_under_load, wait_until

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import httpx
 
-from server.cli.call import place_call
+from cli.call import place_call
 from server.telephony.auth import CarrierAuth
 from tests.real_time import HANG_S, retried_under_load
 from tests.server.telephony.live_server import LiveServer, check, live_server, plan

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from server.access.admission import Admission, Slot
-from server.realtime.conversation import RealtimeConversation
-from server.realtime.events import ServerEvent
-from server.simulator.carriers import (
+from lab.simulator.carriers import (
     CARRIERS,
     CalledFunction,
     Carrier,
@@ -21,6 +18,9 @@ from server.simulator.carriers import (
     Play,
     parse_called_function,
 )
+from server.access.admission import Admission, Slot
+from server.realtime.conversation import RealtimeConversation
+from server.realtime.events import ServerEvent
 from server.telephony.announcements import Announcements
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from server.simulator.carriers import CARRIERS
+from lab.simulator.carriers import CARRIERS
 from tests.server.telephony.start_dialect import start_dialect
 
 

@@ -1,0 +1,56 @@
+"""The documents that a server answers from: opened once, searched by all conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+from agent.documents.embedding import Embedder
+from agent.documents.index import DocumentIndex, Match
+from agent.documents.library import DOCUMENTS_FILE, Library
+from agent.storage import data_folder
+from model.hub.store import ProgressCallback
+
+ALL = "all"
+"""Stands for every folder of the library."""
+
+
+class SharedDocuments:
+    """Folders of the library, with the model that searches them. A `grounded_model.Documents`.
+
+    Args:
+        names: of folders, or their paths; `all` for all of them.
+        data: the data folder; None for the user's own.
+        report: called while the embedding model is assembled.
+
+    Raises:
+        UnknownFolder: the library has no such folder.
+        OSError: the library cannot be used.
+        ModelUnavailable: the embedding model is not on this machine.
+    """
+
+    def __init__(self, names: Sequence[str], data: Path | None, report: ProgressCallback | None = None) -> None:
+        self._library = Library((data or data_folder()) / DOCUMENTS_FILE)
+        try:
+            folders = self._library.folders() if ALL in names else [self._library.find(name) for name in names]
+            self.names = tuple(dict.fromkeys(folder.name for folder in folders))
+            self._index = DocumentIndex(self._library, self.names, Embedder.load(report))
+        except BaseException:
+            self._library.close()
+            raise
+        self.executor: Executor = ThreadPoolExecutor(1, thread_name_prefix="documents")
+
+    @property
+    def num_passages(self) -> int:
+        """How many passages are searched."""
+        return self._index.num_passages
+
+    def search(self, question: str) -> list[Match]:
+        """The best matches, the best first."""
+        return self._index.search(question)
+
+    def close(self) -> None:
+        """Stop searching."""
+        self.executor.shutdown()
+        self._library.close()

@@ -1,0 +1,63 @@
+"""Which responses are worth a bigger model: a pure rule over what the user said last, and what the response may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.language_model import Effort, Message, Tool
+from agent.remote.settings import Scope
+
+LONG_WORDS = 40
+"""A question of this many words explains a problem; everyday questions have 5 to 20."""
+
+MANY_OUTPUTS = 2
+"""Results of tools that one answer combines from this number on count as several steps."""
+
+_ASKED_FOR = re.compile(
+    r"(?i)(?<!\bi )(?<!\bdo you )(?<!\bwe )(?<!\bthey )(?<!\bpeople )"
+    r"\bthink (?:(?:very|really|extra|long and|a bit|a little|as) )*"
+    r"(?:hard|harder|carefully|deeply|thoroughly|step by step|(?:this|it|that) through)\b|"
+    r"\b(?:ask|use|try|consult)(?: (?:the|your|a))? (?:big|bigger|large|larger|smart|smarter|better|strong|stronger) "
+    r"(?:language )?(?:model|brain|ai)\b"
+)
+"""How people ask for it: "think hard about …", "ask the big model …". Not "I think hard work pays"."""
+
+_SEVERAL_STEPS = re.compile(
+    r"(?i)\b(?:and|,) then\b|\bafter (?:that|which)\b|\bfirst\b.+\bthen\b|\bdepending on\b|\band also\b|"
+    r"\b(?:if|when|whether)\b.+\b(?:remind|set|write|note|send|book|order|cancel|call|add|tell|let me know)\b"
+)
+"""Requests whose later part needs the result of an earlier one, or is another request."""
+
+
+def reason_for_remote(
+    scope: Scope, messages: Sequence[Message], tools: Sequence[Tool], effort: Effort | None
+) -> str | None:
+    """Why the response to `messages` comes from the bigger model, in a few words; None for the local one. Where the
+    first step of a response goes, the later ones go as well.
+
+    Args:
+        tools: the functions that the response may call.
+    """
+    if scope == "all":
+        return "all questions"
+    said = next((message.whole or message.content for message in reversed(messages) if message.role == "user"), "")
+    if _ASKED_FOR.search(said):
+        return "asked for"
+    if effort == "high":
+        return "high effort"
+    if len(said.split()) >= LONG_WORDS:
+        return "a long question"
+    if tools and (_SEVERAL_STEPS.search(said) or _num_outputs(messages) >= MANY_OUTPUTS):
+        return "several steps"
+    return None
+
+
+def _num_outputs(messages: Sequence[Message]) -> int:
+    """Results of tools since the user last spoke."""
+    count = 0
+    for message in reversed(messages):
+        if message.role == "user":
+            break
+        count += message.role == "tool"
+    return count

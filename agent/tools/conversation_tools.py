@@ -1,0 +1,128 @@
+"""The server's tools in one conversation: which of them it may call, and for whom."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from agent.capture.form_runner import Dialogue
+from agent.language_model import Tool
+from agent.tools.alarms import Alarms, Announce
+from agent.tools.function_tool import Caller, ServerTool
+from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from agent.tools.registry import ToolRegistry
+from agent.tools.user_data import owner_id
+
+
+class ConversationTools:
+    """The server's tools in one conversation; a `agent.tools.protocol.Tools`. None may be called until `enable`.
+
+    Args:
+        alarms: announces what is due; None if there are no timers.
+        owner: whose timers and notes these are; if empty, they are nobody's after the conversation.
+    """
+
+    def __init__(self, registry: ToolRegistry, alarms: Alarms | None, owner: str = "") -> None:
+        self._registry, self._alarms = registry, alarms
+        self._announce: Announce | None = None
+        self._caller = Caller(owner or owner_id("conversation", secrets.token_hex()))
+        self._anonymous = not owner
+        self._names: frozenset[str] = frozenset()
+        self._disconnect: Callable[[], None] | None = None
+        self._start: Callable[[str], None] | None = None
+
+    def identify(self, token: str) -> None:
+        """The client has named itself by a secret of its own, which goes before its API key."""
+        announce = self._announce
+        self.close()
+        self._caller, self._anonymous = Caller(owner_id("token", token)), False
+        if announce is not None:
+            self.connect(announce)
+
+    def enable(self, names: Collection[str]) -> None:
+        """Choose the tools that the conversation may call."""
+        self._names = frozenset(names)
+        if self._announce is not None:
+            self.connect(self._announce)
+        if self._start is not None and (opening := self.opening):
+            start, self._start = self._start, None
+            start(opening)
+
+    def open_call(self, start: Callable[[str], None]) -> None:
+        """It is a phone call, which a tool may open: call `start` with its name once it may be called."""
+        self._start = start
+
+    def connect(self, announce: Announce) -> None:
+        """Announce what is due to this owner by `announce`, from when the conversation may call tools."""
+        self._announce = announce
+        if self._alarms is not None and self._names and self._disconnect is None:
+            self._disconnect = self._alarms.connect(self._caller.owner, announce)
+
+    @property
+    def all(self) -> list[ServerTool]:
+        """All tools of the server."""
+        return list(self._registry)
+
+    @property
+    def declarations(self) -> tuple[Tool, ...]:
+        """The tools that may be called, for the language model."""
+        return tuple(tool.declaration for tool in self._registry if tool.name in self._names)
+
+    def traits(self, name: str) -> ToolTraits | None:
+        """How a tool is called; None if it may not be called."""
+        tool = self._registry.get(name) if name in self._names else None
+        return tool.traits if tool is not None else None
+
+    def question(self, name: str, arguments: str) -> str:
+        """Asks the user whether a consequential call is to be made."""
+        tool, given = self._registry.get(name), json.loads(arguments)
+        if tool is not None and tool.question:
+            try:
+                return tool.question.format(**{key: value for key, value in given.items() if value not in ("", None)})
+            except (KeyError, IndexError, ValueError):
+                pass  # it names an argument that was left out
+        action = name.replace("_", " ")
+        details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value != "")
+        return f"Shall I {action}, with {details}?" if details else f"Shall I {action}?"
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        """See `Tools`."""
+        for tool in self._registry:
+            may_be_called = tool.name in self._names and tool.name in names
+            if may_be_called and tool.certain is not None and (certain := tool.certain(turns)) is not None:
+                arguments, said = certain
+                return CertainCall(tool.name, json.dumps(arguments), said)
+        return None
+
+    async def call(
+        self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None, known: str = ""
+    ) -> ToolOutput:
+        """Make a call. Raises whatever the tool raises.
+
+        Args:
+            dialogue: asks the user for data; None where nobody can be asked.
+            known: what earlier calls of the same response returned.
+        """
+        tool = self._registry.get(name)
+        if tool is None:
+            raise ValueError(f"the tool {name} is not available any more")
+        return await tool.run(json.loads(arguments), replace(self._caller, said=said, known=known, dialogue=dialogue))
+
+    @property
+    def opening(self) -> str:
+        """The tool that phone calls begin with, of those that may be called; empty if none does."""
+        return next((tool.name for tool in self._registry if tool.opens_calls and tool.name in self._names), "")
+
+    def disconnect(self) -> None:
+        """Nobody listens: announce nothing until `connect`."""
+        if self._disconnect is not None:
+            self._disconnect()
+        self._disconnect = self._announce = None
+
+    def close(self) -> None:
+        """The conversation has ended. What belongs to nobody else is forgotten."""
+        self.disconnect()
+        if self._anonymous and self._alarms is not None:
+            self._alarms.forget(self._caller.owner)

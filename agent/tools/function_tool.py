@@ -1,0 +1,273 @@
+"""A Python function as a tool: type hints become the schema of its arguments, the docstring its description."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from agent.capture.form_runner import Dialogue
+from agent.language_model import Tool
+from agent.tools.protocol import HOLDING_PHRASE, ToolOutput, ToolTraits
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_OUTPUT_CHARACTERS = 8000
+"""A tool's output is cut to this length: about half of the language model's context."""
+
+_THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
+"""For functions that are not async. A thread cannot be stopped: one that has exceeded its time limit stays busy."""
+
+_SUPERFLUOUS = ("title", "default", "additionalProperties")
+
+NO_RESULT = "None. Work out the answer yourself."
+"""What a tool returns that has no result for words which the language model may still understand."""
+
+Certain = Callable[[Sequence[tuple[str, str]]], tuple[dict[str, Any], str] | None]
+"""Reads what the user said and what the assistant answered, the oldest first. Returns the arguments of the call that
+the user's last words need for certain, and what they ask for in words that need no earlier ones; None if no call is
+certain."""
+
+_TRAITS = "_rejoinder_traits"
+_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
+
+
+class BadTool(ValueError):
+    """A function that cannot be a tool. `function` is the function."""
+
+    def __init__(self, message: str, function: Callable[..., Any]) -> None:
+        super().__init__(message)
+        self.function = function
+
+
+class Spoken(str):
+    """A result that is said to the user as it is. Of any other result the language model makes a sentence."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls. A parameter with this type hint is not part of the schema.
+
+    Attributes:
+        owner: whose data the call is about; the same for the same person in another conversation.
+        said: what the user said before the call.
+        known: what earlier calls of the same response returned, one a line.
+        dialogue: asks them for data. A tool takes it as a parameter with the type hint `Dialogue`.
+    """
+
+    owner: str
+    said: str = ""
+    known: str = ""
+    dialogue: Dialogue | None = None
+
+    def has(self, value: str) -> bool:
+        """Whether a text has only words and numbers that the user said or an earlier call returned."""
+        return is_grounded(value, f"{self.said}\n{self.known}")
+
+    def named(self, value: str) -> str:
+        """A text argument if the user or an earlier result named it, otherwise nothing. Small models fill in arguments
+        that they were not given, from a description or an example."""
+        return value.strip() if self.has(value) else ""
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool that the server runs.
+
+    Attributes:
+        run: makes a call with the arguments, an object.
+        question: asked before a consequential call; may name arguments in braces.
+        opens_calls: whether phone calls begin with it.
+        certain: tells whether what the user said needs a call for certain; None if the language model always decides.
+    """
+
+    declaration: Tool
+    traits: ToolTraits
+    run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
+    question: str = ""
+    opens_calls: bool = False
+    certain: Certain | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.declaration.name
+
+
+@dataclass(frozen=True)
+class _Options:
+    traits: ToolTraits
+    question: str
+    opens_calls: bool = False
+    certain: Certain | None = None
+
+
+def tool(
+    *,
+    read_only: bool = False,
+    consequential: bool = False,
+    question: str = "",
+    holding_phrase: str = HOLDING_PHRASE,
+    timeout_s: float = ToolTraits.timeout_s,
+    said: str = "",
+    opens_calls: bool = False,
+    certain: Certain | None = None,
+) -> Callable[[F], F]:
+    """Say how calls of a function are made.
+
+    Args:
+        read_only: it changes nothing, so it may run while the user might still be speaking.
+        consequential: the user is asked first.
+        question: what is asked then, for example "Shall I send {text} to {recipient}?".
+        holding_phrase: spoken when a call takes longer than 400 ms.
+        timeout_s: how long a call may take.
+        said: a regular expression; the function is only called if it is found in what the user said.
+        opens_calls: phone calls begin with it. It takes no arguments.
+        certain: see `ServerTool`.
+    """
+    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, said)
+    options = _Options(traits, question, opens_calls, certain)
+
+    def mark(function: F) -> F:
+        setattr(function, _TRAITS, options)
+        return function
+
+    return mark
+
+
+def function_tool(function: Callable[..., Any]) -> ServerTool:
+    """The tool that a function is.
+
+    Raises:
+        BadTool: it has no docstring, or a parameter has no type hint or one without a JSON schema.
+    """
+    name = function.__name__
+    options: _Options = getattr(function, _TRAITS, _Options(ToolTraits(), ""))
+    description, about = _read_docstring(inspect.getdoc(function) or "")
+    if not description:
+        raise BadTool(f"{name} has no docstring: say in one what it does and when to call it", function)
+    arguments, provided = _arguments_model(function, about)
+    schema = _brief(arguments.model_json_schema())
+    _check_dialogue(function, options, asks=Dialogue in provided.values())
+    if options.opens_calls and schema.get("required"):
+        raise BadTool(f"{name} opens calls, so it cannot have arguments without a default", function)
+
+    async def run(given: dict[str, Any], who: Caller) -> ToolOutput:
+        try:
+            checked = arguments.model_validate(given)
+        except ValidationError as error:
+            raise ValueError(_first_error(error)) from None
+        values = {field: getattr(checked, field) for field in arguments.model_fields}
+        if Dialogue in provided.values() and who.dialogue is None:
+            raise ValueError("The user cannot be asked here: the tool needs a spoken conversation.")
+        values |= {field: who if kind is Caller else who.dialogue for field, kind in provided.items()}
+        bound = partial(function, **values)
+        if inspect.iscoroutinefunction(function):
+            return as_output(await bound())
+        return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
+
+    declaration = Tool(name, description, schema)
+    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls, options.certain)
+
+
+def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bool) -> None:
+    """Check that a function that asks the user for data can. Raises BadTool."""
+    if asks and not inspect.iscoroutinefunction(function):
+        raise BadTool(f"{function.__name__} takes a Dialogue, so it has to be an `async def`", function)
+    if asks and options.traits.read_only:
+        raise BadTool(f"{function.__name__} asks the user, so it cannot be read_only", function)
+
+
+def is_grounded(value: str, said: str) -> bool:
+    """Whether all words and numbers of a text are among those that the user said, in any form of a word."""
+    words, spoken = (re.findall(r"[a-z]+|\d+", text.lower()) for text in (value, said))
+    return bool(words) and all(
+        any(word == other or (len(word) > 3 and other.startswith(word[:4])) for other in spoken) for word in words
+    )
+
+
+def as_output(result: Any) -> ToolOutput:
+    """What a function returned, for the language model: text as it is, anything else as JSON."""
+    if isinstance(result, BaseModel):
+        result = result.model_dump(mode="json")
+    text = str(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    if result is None:
+        text = "Done."
+    if len(text) > MAX_OUTPUT_CHARACTERS:
+        text = text[:MAX_OUTPUT_CHARACTERS] + " [cut]"
+    return ToolOutput(text, text if isinstance(result, Spoken) else "")
+
+
+def _arguments_model(function: Callable[..., Any], about: Mapping[str, str]) -> tuple[type[BaseModel], dict[str, type]]:
+    """A model of the arguments, and the parameters that are none: those that take the caller and the dialogue."""
+    name = function.__name__
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise BadTool(f"the type hints of {name} cannot be read ({error})", function) from None
+    fields: dict[str, Any] = {}
+    provided: dict[str, type] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise BadTool(f"{name} takes {parameter}: a tool has named parameters only", function)
+        if parameter.name not in hints:
+            raise BadTool(f"the parameter {parameter.name!r} of {name} has no type hint", function)
+        if hints[parameter.name] in (Caller, Dialogue):
+            provided[parameter.name] = hints[parameter.name]
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], Field(default, description=about.get(parameter.name)))
+    try:
+        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except (PydanticUserError, TypeError, NameError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadTool(f"the parameters of {name} have no JSON schema ({reason})", function) from None
+    return model, provided
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The description in a docstring, and what its section `Args` says about each parameter (Google's style)."""
+    description: list[str] = []
+    about: dict[str, str] = {}
+    section, last = "", ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if heading := _SECTION.match(stripped):
+            section = heading[1]
+        elif not section:
+            description.append(stripped)
+        elif section in ("Args", "Arguments", "Parameters"):
+            if match := _ARGUMENT.match(stripped):
+                last, about[match[1]] = match[1], match[2]
+            elif last and stripped:
+                about[last] += f" {stripped}"
+    return " ".join(" ".join(description).split()), about
+
+
+def _brief(schema: Any) -> Any:
+    """A schema without what only makes prompts longer. The model itself checks the arguments."""
+    if isinstance(schema, list):
+        return [_brief(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = "properties", "$defs"  # their keys are names
+    brief = {key: {name: _brief(part) for name, part in schema[key].items()} for key in named if key in schema}
+    rest = {key: _brief(value) for key, value in schema.items() if key not in (*named, *_SUPERFLUOUS)}
+    return {**({"type": rest.pop("type")} if "type" in rest else {}), **brief, **rest}
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

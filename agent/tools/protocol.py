@@ -1,0 +1,102 @@
+"""The protocol of the functions that run where the session runs. `agent/tools` implements it; functions that the
+client runs are not part of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.capture.form_runner import Dialogue
+
+HOLDING_PHRASE = "One moment, please."
+"""Spoken while a tool runs that has no phrase of its own."""
+
+
+@dataclass(frozen=True)
+class ToolTraits:
+    """How calls of a tool are made.
+
+    Attributes:
+        read_only: it changes nothing, so it may run before it is certain that the turn is over.
+        consequential: it is only called once the user has agreed.
+        holding_phrase: spoken when a call takes longer than a moment.
+        timeout_s: how long a call may take.
+        said: a regular expression; the tool may only be called if it is found in what the user said. Empty: always.
+    """
+
+    read_only: bool = False
+    consequential: bool = False
+    holding_phrase: str = HOLDING_PHRASE
+    timeout_s: float = 20.0
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a call returned.
+
+    Attributes:
+        text: for the language model.
+        speech: what the user hears, word for word; if empty, the language model responds to `text`.
+        failed: whether the call failed; `text` says why.
+    """
+
+    text: str
+    speech: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class CertainCall:
+    """A call that the user's words need for certain, so that the language model need not decide on it.
+
+    Attributes:
+        arguments: JSON text of an object.
+        said: what the user asked for, in words that need no earlier ones.
+    """
+
+    name: str
+    arguments: str
+    said: str
+
+
+class Tools(Protocol):
+    """The tools of one conversation."""
+
+    def traits(self, name: str) -> ToolTraits | None:
+        """How the tool is called; None if it is not one of these, but the client's."""
+        ...
+
+    def question(self, name: str, arguments: str) -> str:
+        """Asks the user whether a consequential call is to be made. Ends with a question mark."""
+        ...
+
+    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+        """The call that the user's last words need for certain; None to let the language model decide.
+
+        Args:
+            names: of the tools that may be called.
+            turns: what the user said and what the assistant answered, the oldest first; the last answer is empty.
+        """
+        ...
+
+    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
+        """Make a call. Any exception counts as its failure; cancelling the task cancels the call.
+
+        Args:
+            arguments: JSON text of an object.
+            said: what the user said before it.
+            dialogue: asks the user for data.
+            known: what earlier calls of the same response returned.
+        """
+        ...
+
+
+def canonical(arguments: str) -> str:
+    """Arguments in a form that is equal for equal calls."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except ValueError:
+        return arguments

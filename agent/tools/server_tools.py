@@ -1,0 +1,128 @@
+"""All that the server's tools need: made once, shared by all conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.storage import data_folder
+from agent.tools.alarms import Alarms
+from agent.tools.builtin import builtin_tools, local_time
+from agent.tools.conversation_tools import ConversationTools
+from agent.tools.function_tool import ServerTool
+from agent.tools.registry import ToolRegistry
+from agent.tools.tool_file import load_tool_file
+from agent.tools.units import load_units
+from agent.tools.user_data import USER_DATA_FILE, UserData
+from agent.tools.weather import Weather, WeatherSettings
+from agent.tools.web_search import WebSearch
+
+if TYPE_CHECKING:
+    from agent.tools.mcp_servers import McpServerConnection
+
+_log = logging.getLogger("rejoinder.server")
+
+
+@dataclass(frozen=True)
+class ToolSettings:
+    """Which tools the server has.
+
+    Attributes:
+        files: Python files of tools.
+        mcp_config: file that names MCP servers, or None.
+        builtin: whether there are the built-in tools.
+        data: folder for timers and notes; None for the user's own.
+        weather: where the weather comes from; None without it.
+        search_url: a SearXNG server to search the web with; empty without it.
+    """
+
+    files: tuple[Path, ...] = ()
+    mcp_config: Path | None = None
+    builtin: bool = True
+    data: Path | None = None
+    weather: WeatherSettings | None = None
+    search_url: str = ""
+
+
+class ServerTools:
+    """The tools of the server.
+
+    Raises:
+        OSError: the folder cannot be used.
+        ValueError: a file cannot be used, or two tools have the same name.
+    """
+
+    def __init__(self, settings: ToolSettings) -> None:
+        own = [tool for path in settings.files for tool in load_tool_file(path)]
+        self.registry = ToolRegistry(own)
+        self._mcp_servers: list[McpServerConnection] = []
+        if settings.mcp_config is not None:
+            from agent.tools.mcp_servers import (  # the SDK takes a second to import
+                McpServerConnection,
+                read_mcp_config,
+            )
+
+            for name, config in read_mcp_config(settings.mcp_config).items():
+                on_tools = partial(self._replace_tools, set())
+                self._mcp_servers.append(McpServerConnection(name, config, on_tools))
+        self._data: UserData | None = None
+        self._alarms: Alarms | None = None
+        self._services: list[Weather | WebSearch] = []
+        if settings.weather is not None:
+            self._services.append(Weather(settings.weather))
+        if settings.search_url:
+            self._services.append(WebSearch(settings.search_url))
+        builtin = [service.tool() for service in self._services]
+        if settings.builtin:
+            self._data = UserData((settings.data or data_folder()) / USER_DATA_FILE)
+            self._alarms = Alarms(self._data, local_time)
+            builtin += builtin_tools(self._data, self._alarms)
+        for tool in builtin:
+            with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
+                self.registry.add(tool)
+
+    def conversation(self, owner: str = "") -> ConversationTools:
+        """The tools for one conversation, as `ConversationTools` describes."""
+        return ConversationTools(self.registry, self._alarms, owner)
+
+    def local_conversation(self) -> ConversationTools:
+        """All tools, for a conversation with the user of this machine."""
+        tools = self.conversation("local")
+        tools.enable([tool.name for tool in self.registry])
+        return tools
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Stay connected to the MCP servers. Waits until each has listed its tools, or has failed to."""
+        tasks = [asyncio.create_task(server.run()) for server in self._mcp_servers]
+        if self._alarms is not None:  # the built-in tools are there
+            tasks.append(asyncio.create_task(asyncio.to_thread(load_units)))
+        try:
+            await asyncio.gather(*(server.listed.wait() for server in self._mcp_servers))
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for service in self._services:
+                await service.close()
+            if self._data is not None:
+                self._data.close()
+
+    def _replace_tools(self, present: set[str], tools: list[ServerTool]) -> None:
+        """The tools of one MCP server have changed; `present` are the names of those that it has brought."""
+        for name in present:
+            self.registry.remove(name)
+        present.clear()
+        for tool in tools:
+            try:
+                self.registry.add(tool)
+                present.add(tool.name)
+            except ValueError as error:
+                _log.warning("%s; the one of the MCP server is not used", error)

@@ -1,0 +1,221 @@
+"""The tool for the weather, now and for a week, from a server with Open-Meteo's API. People can host one themselves.
+
+Source: Open-Meteo's documentation of `/v1/forecast` and of the geocoding API's `/v1/search`; the codes of the weather
+are those of the World Meteorological Organization (WMO 4677).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from agent.tools.web_service import ServiceFailed, WebService, saying_failures
+
+_OPEN_METEO, _OPEN_METEO_PLACES = "https://api.open-meteo.com", "https://geocoding-api.open-meteo.com"
+
+_FORECAST_DAYS = 7
+
+_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+_SAID = (
+    r"\b(weather|forecast|rain(s|ing|y|ed)?|snow(s|ing|y)?|sunny|umbrella|windy|storm(s|y)?|thunder\w*|drizzl\w*|"
+    r"how (hot|cold|warm|cool)|degrees outside|temperature (outside|in|today|tomorrow))\b|"
+    r"\b(hot|cold|warm|cool|freezing|humid)\b.*\b(outside|today|tomorrow|tonight|in [a-z]+)\b"
+)
+"""What people say who ask for the weather."""
+
+_CONDITIONS = {
+    0: "clear", 1: "mostly clear", 2: "partly cloudy", 3: "overcast", 45: "fog", 48: "freezing fog",
+    51: "light drizzle", 53: "drizzle", 55: "heavy drizzle", 56: "freezing drizzle", 57: "freezing drizzle",
+    61: "light rain", 63: "rain", 65: "heavy rain", 66: "freezing rain", 67: "freezing rain",
+    71: "light snow", 73: "snow", 75: "heavy snow", 77: "snow grains", 80: "light showers", 81: "showers",
+    82: "violent showers", 85: "snow showers", 86: "heavy snow showers", 95: "thunderstorms",
+    96: "thunderstorms with hail", 99: "thunderstorms with hail",
+}  # fmt: skip
+
+_PLACE = re.compile(
+    r"\b(?:in|for|at|near|around)\s+(?!(?:the|a|an|my|your|this|next|here)\b|\d)([A-Za-z][\w'’. -]*?)"
+    r"(?=\s+(?:today|tonight|tomorrow|now|right now|on|this|next|at|over|for|like|be|the|and|or|if)\b|[?.!,]|$)"
+)
+_NO_PLACE = frozenset([*_WEEKDAYS, "today", "tonight", "tomorrow", "celsius", "fahrenheit", "degrees"])
+
+
+@dataclass(frozen=True)
+class WeatherSettings:
+    """Where the weather comes from.
+
+    Attributes:
+        url: a server with Open-Meteo's forecast API.
+        places_url: one with its geocoding API; empty for Open-Meteo's own if `url` is theirs, otherwise that server.
+        home: the place that is meant if the user names none; empty to ask.
+    """
+
+    url: str
+    places_url: str = ""
+    home: str = ""
+    units: Literal["metric", "imperial"] = "metric"
+
+    @property
+    def geocoding_url(self) -> str:
+        """The server that knows places."""
+        return self.places_url or (_OPEN_METEO_PLACES if self.url.rstrip("/") == _OPEN_METEO else self.url)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Place(_Answer):
+    name: str
+    latitude: float
+    longitude: float
+    country: str = ""
+
+
+class _Places(_Answer):
+    results: list[_Place] = []
+
+
+class _Current(_Answer):
+    temperature_2m: float
+    weather_code: int
+
+
+class _Daily(_Answer):
+    time: list[date]
+    weather_code: list[int | None]
+    temperature_2m_max: list[float | None]
+    temperature_2m_min: list[float | None]
+    precipitation_probability_max: list[float | None] = []
+
+
+class _Forecast(_Answer):
+    current: _Current
+    daily: _Daily
+
+
+class Weather:
+    """The weather from one server.
+
+    Args:
+        transport: for tests.
+    """
+
+    def __init__(self, settings: WeatherSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._settings = settings
+        self._forecasts = WebService("the weather service", settings.url, transport)
+        self._places = WebService("the weather service", settings.geocoding_url, transport)
+
+    def tool(self) -> ServerTool:
+        """The tool. It is not declared read-only: the name of the place leaves the machine, and that only happens once
+        the turn is over."""
+
+        @tool(holding_phrase="Let me check the weather.", timeout_s=12, said=_SAID)
+        async def get_weather(caller: Caller, place: str = "") -> Spoken:
+            """Tell the weather now, or the forecast of a day, in a city."""
+            return Spoken(await self.report(_place(caller, place) or self._settings.home, caller.said))
+
+        return saying_failures(function_tool(get_weather))
+
+    async def report(self, name: str, said: str) -> str:
+        """The weather of a place, on the day that `said` names, as a sentence. Raises ServiceFailed."""
+        if not name:
+            return "For which place?"
+        places = await self._get(self._places, "/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
+        if not places.results:
+            return f"I don't know where {name} is."
+        place = places.results[0]
+        forecast = await self._get(self._forecasts, "/v1/forecast", self._question(place), _Forecast)
+        day = _day(said, forecast.daily.time)
+        if day is None:
+            return f"I only know the weather of the next {_FORECAST_DAYS} days."
+        return _sentence(_brief(place.name), forecast, day, said)
+
+    def _question(self, place: _Place) -> dict[str, str | int | float]:
+        units = {"temperature_unit": "fahrenheit"} if self._settings.units == "imperial" else {}
+        return {
+            "latitude": place.latitude,
+            "longitude": place.longitude,
+            "current": "temperature_2m,weather_code",
+            "daily": "weather_code,temperature_2m_max,temperature_2m_min,precipitation_probability_max",
+            "timezone": "auto",
+            "forecast_days": _FORECAST_DAYS,
+            **units,
+        }
+
+    async def _get(self, service: WebService, path: str, parameters: dict[str, Any], answer: type[Any]) -> Any:
+        try:
+            return answer.model_validate(await service.get(path, parameters))
+        except ValidationError:
+            raise service.misunderstood() from None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._forecasts.close()
+        await self._places.close()
+
+
+def _place(caller: Caller, place: str) -> str:
+    """The place that the user named: small models fill in one that nobody said, or leave it out."""
+    named = caller.named(place)
+    if named and named.lower() not in _NO_PLACE:
+        return named
+    return next((found for found in _PLACE.findall(caller.said) if found.lower() not in _NO_PLACE), "").strip()
+
+
+def _day(said: str, days: list[date]) -> int | None:
+    """Which of the days is asked for; None for one that is not among them."""
+    plain = said.lower()
+    if re.search(r"\b(next week|in (two|three|\d+) (weeks|months))\b", plain):
+        return None
+    if "day after tomorrow" in plain:
+        number = 2
+    elif "tomorrow" in plain:
+        number = 1
+    else:
+        named = [name for name in _WEEKDAYS if re.search(rf"\b{name}\b", plain)]
+        if "weekend" in plain:
+            named = ["saturday"]
+        numbers = [number for number, day in enumerate(days) if named and _WEEKDAYS[day.weekday()] == named[0]]
+        number = numbers[0] if numbers else 0
+    return number if number < len(days) else None
+
+
+def _sentence(place: str, forecast: _Forecast, day: int, said: str) -> str:
+    daily = forecast.daily
+    try:
+        code, high, low = daily.weather_code[day], daily.temperature_2m_max[day], daily.temperature_2m_min[day]
+    except IndexError:
+        raise ServiceFailed("I am sorry, there is no forecast for that day.") from None
+    chances = daily.precipitation_probability_max
+    chance = chances[day] if day < len(chances) else None
+    rain = f", and the chance of rain is {round(chance)} percent" if chance else ""
+    if high is None or low is None:
+        raise ServiceFailed("I am sorry, there is no forecast for that day.")
+    extremes = f"between {_degrees(low)} and {_degrees(high)} degrees{rain}"
+    if day == 0:
+        current = forecast.current
+        now = f"In {place} it is {_degrees(current.temperature_2m)} degrees and {_condition(current.weather_code)}"
+        return f"{now}. Today it will be {extremes}."
+    when = "Tomorrow" if day == 1 and "tomorrow" in said.lower() else f"On {daily.time[day]:%A}"
+    return f"{when} in {place}: {_condition(code)}, {extremes}."
+
+
+def _condition(code: int | None) -> str:
+    return _CONDITIONS.get(code if code is not None else -1, "changeable")
+
+
+def _degrees(value: float) -> str:
+    """A temperature as people say it."""
+    return f"minus {-round(value)}" if round(value) < 0 else str(round(value))
+
+
+def _brief(name: str) -> str:
+    """A name from elsewhere that is said: words only, and not many."""
+    return re.sub(r"[^\w '’.-]", "", name)[:60]

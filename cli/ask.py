@@ -1,0 +1,182 @@
+"""`rejoinder ask`: one turn without a server, through the same session that the server uses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from agent.documents.grounded_model import GroundedLanguageModel
+from agent.language_model import LanguageModel, Source
+from agent.tools.server_tools import ServerTools, ToolSettings
+from agent.tools.tool_selection import SelectingLanguageModel
+from cli.errors import user_errors
+from cli.options import (
+    DataOption,
+    DocsOption,
+    McpConfigOption,
+    NoBuiltinToolsOption,
+    ToolsOption,
+    with_model_options,
+)
+from cli.service_options import Services, with_service_options
+from model.engine.conversation import Conversation
+from server.serving.model_choice import resolve_model
+from server.serving.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from voice import events
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
+from voice.audio.wav import read_wav, write_wav
+from voice.history import FunctionCall, Item
+from voice.playback import SessionSettings
+from voice.session import VoiceSession
+
+_BLOCK_S = 1.0
+"""Length of the audio blocks that the session receives."""
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as text or as a WAV file, where the response goes, the tools that may be called, and the names of the
+    documents that are searched."""
+
+    text: str | None
+    wav: Path | None
+    out: Path | None
+    as_json: bool
+    tools: ToolSettings
+    documents: tuple[str, ...] = ()
+
+
+async def run(
+    question: Question, model_options: ModelOptions, out: Console, err: Console, services: Services | None = None
+) -> None:
+    """Ask the question and print the response.
+
+    Raises:
+        BadAudio: the WAV file cannot be read or contains no speech.
+        ValueError: the transcription or the response failed.
+    """
+    recording = read_wav(question.wav) if question.wav else None
+    server_tools = ServerTools(question.tools)
+    documents = open_documents(question.documents, question.tools.data, err)
+    model_options = resolve_model(model_options)
+    speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
+    language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
+    if services is not None and (remote_llm := services.open_remote_llm(err)) is not None:
+        language_model = remote_llm.with_fallback(language_model)
+    session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
+    async with server_tools.running():
+        tools = server_tools.local_conversation()
+        settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
+        session = VoiceSession(
+            GroundedLanguageModel(language_model, documents),
+            speech_models,
+            session_events.put_nowait,
+            settings,
+            tools=tools,
+        )
+        try:
+            await _ask(question, recording, session, session_events, out)
+        finally:
+            await session.close()
+            engine.close()
+            if documents is not None:
+                documents.close()
+
+
+async def _ask(
+    question: Question,
+    recording: Samples | None,
+    session: VoiceSession,
+    session_events: asyncio.Queue[events.SessionEvent],
+    out: Console,
+) -> None:
+    if recording is None:
+        session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
+    else:
+        for start in range(0, len(recording), int(_BLOCK_S * RECOGNITION_RATE)):
+            session.append(recording[start : start + int(_BLOCK_S * RECOGNITION_RATE)], RECOGNITION_RATE)
+        session.commit()
+    session.respond()
+    await _print_response(question, session_events, out)
+
+
+async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent], out: Console) -> None:
+    transcript, audio = question.text or "", [events.NO_SAMPLES]
+    sources: tuple[Source, ...] = ()
+    while True:
+        match await session_events.get():
+            case events.FinalTranscript(text=text):
+                if not text:
+                    raise BadAudio(f"no speech was found in {question.wav}")
+                transcript = text
+                if not question.as_json:
+                    out.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            case events.TranscriptionFailed(reason=reason):
+                raise ValueError(reason)
+            case events.WordsSent(request=request) if not question.as_json:
+                sent = f"(sent to {request.model} at {request.host}: {request.reason})"
+                out.print(sent, style="dim", markup=False, highlight=False, soft_wrap=True)
+            case events.ResponseText(text=text) if not question.as_json:
+                out.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+            case events.ResponseSources(passages=passages):
+                sources = passages
+            case events.ResponseAudio(samples=samples):
+                audio.append(samples)
+            case events.ResponseDone() as done:
+                break
+    if done.status == "failed":
+        raise ValueError(f"the response failed: {done.reason}")
+    if question.out is not None:
+        write_wav(question.out, np.concatenate(audio), OUTPUT_RATE)
+    if question.as_json:
+        result = {
+            "question": transcript,
+            "answer": done.item.text.strip(),
+            "sent_to": [request.host for request in done.metrics.remote],
+            "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
+            "sources": [asdict(source) for source in sources],
+            "stages_ms": done.metrics.stages_ms(),
+            "steps": done.metrics.steps,
+            "tokens": done.metrics.tokens,
+        }
+        out.print_json(json.dumps(result))
+    else:
+        out.print()
+        for source in sources:
+            line = f"[{source.title}: {source.location}] {source.text}"
+            out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+@with_service_options
+@with_model_options
+def ask_command(
+    text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,
+    wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    no_builtin_tools: NoBuiltinToolsOption = False,
+    docs: DocsOption = None,
+    data: DataOption = None,
+    *,
+    model_options: ModelOptions,
+    services: Services,
+) -> None:
+    """Ask one question without a server."""
+    if (text is None) == (wav is None):
+        raise typer.BadParameter("give the question either as text or with --wav FILE")
+    with user_errors():
+        tool_settings = services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
+        question = Question(text, wav, out, as_json, tool_settings, tuple(docs or ()))
+        asyncio.run(run(question, model_options, _out, _err, services))

@@ -1,0 +1,370 @@
+"""`rejoinder convert`: a model writes its own training text, and what drafts for it is trained and evaluated."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from agent.instructions import INSTRUCTIONS
+from agent.tools.server_tools import ServerTools, ToolSettings
+from cli.errors import user_errors
+from cli.options import Command, DeviceOption, ModelOption
+from model.checkpoint.checkpoint import open_checkpoint
+from model.convert.corpus import load_corpus
+from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
+from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.convert.generate_states import generate_shard, invent_questions, load_shard
+from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, HeadTrainingProgress
+from model.convert.train_request_classifier import train_request_classifier
+from model.convert.train_turn_completion import train_classifier
+from model.engine.bundled import weights_checksum, weights_size
+from model.engine.loader import LoadedModel, load_model, output_rows
+from model.hub.catalog import QWEN_05B
+from server.serving.runtime import ModelOptions, load_engine, locate_model
+
+convert_app = typer.Typer(
+    help="Train a drafting adapter, a draft head or a classifier for a model.", no_args_is_help=True
+)
+
+_out = Console()
+_err = Console(stderr=True)
+
+StopAfterOption = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
+]
+FolderOption = Annotated[
+    Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
+]
+_FOLDER = Path("conversion")
+_PARTIAL_TEXT = "text.partial.json"
+_MODEL = QWEN_05B.name
+
+_SHARD_TOKENS = 6000
+"""Response tokens between two files of states: what an interruption costs at most."""
+
+
+@convert_app.command("data", cls=Command)
+def data(
+    folder: FolderOption = _FOLDER,
+    tokens: Annotated[int, typer.Option(min=100, help="Response tokens to generate.")] = 300_000,
+    extra_conversations: Annotated[
+        Path | None,
+        typer.Option(help="Folder of your own conversations (JSONL with messages), whose user messages are added."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed generates the same text on the same device.")] = 1,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts generated in parallel.")] = None,
+    stop_after: StopAfterOption = None,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Generate training text with the model itself. If interrupted, run the command again to resume."""
+    with user_errors():
+        is_over = _over_after(stop_after)
+        loaded, path = _load(model, device)
+        batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
+        config = CorpusConfig(
+            tokens, seed, batch_size, instructions=(INSTRUCTIONS,), own_conversations=extra_conversations
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
+        try:
+            with Progress(*columns, console=_err) as progress:
+                task = progress.add_task("starting", total=tokens)
+                corpus = generate_corpus(
+                    loaded,
+                    weights_checksum(path),
+                    config,
+                    forbidden=[prompt.text for prompt in evaluation_prompts()],
+                    on_progress=lambda phase, done, total: progress.update(
+                        task, description=phase, completed=min(done, total)
+                    ),
+                    state_file=folder / _PARTIAL_TEXT,
+                    is_over=is_over,
+                )
+        except GenerationStopped:
+            _print_stopped(stop_after)
+            return
+        corpus.save(folder / "text.safetensors")
+        (folder / _PARTIAL_TEXT).unlink(missing_ok=True)
+    _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
+
+
+@convert_app.command("train", cls=Command)
+def train_command(
+    folder: FolderOption = _FOLDER,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Train for this long; default: 90, unless --steps is set.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Train for this many steps instead, which is reproducible.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter's low-rank updates.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 12,
+    positions_per_text: Annotated[int, typer.Option(min=8, help="Draft positions per text and step.")] = 96,
+    stop_after: StopAfterOption = None,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a drafting adapter. If interrupted, run the command again to resume."""
+    if minutes is not None and steps is not None:
+        raise typer.BadParameter("give either --minutes or --steps")
+    with user_errors():
+        is_over = _over_after(stop_after)
+        loaded, path = _load(model, device)
+        corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
+        budget = None if steps else minutes or 90.0
+        config = TrainingConfig(budget, steps, seed, rank, batch_size, positions_per_text)
+        columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        with Progress(*columns, console=_err) as progress:
+            task = progress.add_task("starting", total=1.0)
+            acceptance, done = "", 0.0
+
+            def report(state: TrainingProgress) -> None:
+                nonlocal acceptance, done
+                done = state.done
+                if state.acceptance:
+                    acceptance = " accepted " + " ".join(f"{rate:.2f}" for rate in state.acceptance)
+                description = (
+                    f"step {state.step} loss {state.loss:.3f} {state.tokens_per_second:.0f} tokens/s{acceptance}"
+                )
+                progress.update(task, description=description, completed=state.done)
+
+            train(
+                loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report, is_over=is_over
+            )  # fmt: skip
+    if is_over() and done < 1:
+        _print_stopped(stop_after)
+        return
+    _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+
+
+@convert_app.command("head", cls=Command)
+def head_command(
+    folder: FolderOption = _FOLDER,
+    tokens: Annotated[int, typer.Option(min=1000, help="Response tokens to generate.")] = 120_000,
+    epochs: Annotated[float, typer.Option(min=0.1, help="How often every token is trained on.")] = 6.0,
+    size: Annotated[int, typer.Option(min=32, help="Width of the head.")] = 768,
+    seed: Annotated[int, typer.Option(help="Random seed of the responses and of the training.")] = 1,
+    model: ModelOption = _MODEL,
+) -> None:
+    """Train a draft head, which drafts on a CPU. If interrupted, run it again: finished responses are kept."""
+    with user_errors():
+        path = locate_model(model, _err)
+        base, asked = weights_checksum(path), {_words(prompt.text) for prompt in evaluation_prompts()}
+        loaded = load_model(path, device="cpu", adapter="none", turn_completion="none")
+        if loaded.decoder.precision != "int8":
+            raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
+        states = folder / "states"
+        states.mkdir(parents=True, exist_ok=True)
+        questions_file = states / f"questions-{seed}.json"
+        files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
+        with Progress(console=_err) as progress:
+            if not questions_file.exists():
+                task = progress.add_task("inventing questions", total=None)
+                invented = invent_questions(
+                    loaded, seed, on_progress=lambda done, lists: progress.update(task, completed=done, total=lists)
+                )
+                questions_file.write_text(json.dumps(invented), encoding="utf-8")
+            questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
+            responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
+
+            def show(before: int, done: int) -> None:
+                progress.update(responses, completed=before + done)
+
+            for number, file in enumerate(files):
+                before = number * _SHARD_TOKENS
+                if not file.exists():
+                    generate_shard(
+                        loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
+                        questions=questions, skip=lambda text: _words(text) in asked,
+                        on_progress=partial(show, before),
+                    )  # fmt: skip
+                show(before, _SHARD_TOKENS)
+            training = HeadTraining(
+                [load_shard(file, base) for file in files],
+                loaded.decoder.embedding,
+                partial(output_rows, open_checkpoint(path)),
+                loaded.decoder.config.vocab_size,
+                HeadTrainingConfig(epochs, seed, size),
+            )
+            task = progress.add_task("training", total=None)
+
+            def report(state: HeadTrainingProgress) -> None:
+                description = f"training, loss {state.loss:.2f}"
+                progress.update(task, completed=state.step, total=state.steps, description=description)
+
+            training.run(report, probe_every=500)
+        trained = training.weights(base, weights_size(path))
+        trained.save(folder / "draft-head.safetensors")
+    accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
+    _out.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
+
+
+def _words(text: str) -> str:
+    """A message without punctuation, for comparing."""
+    return re.sub(r"\W+", " ", text.lower()).strip()
+
+
+@convert_app.command("ending", cls=Command, hidden=True)  # the old name
+@convert_app.command("turn-completion", cls=Command)
+def turn_completion_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a classifier of the model's hidden state that predicts whether the user has finished; takes minutes."""
+    with user_errors():
+        path = locate_model(model, _err)
+        loaded = load_model(
+            path, device=device, adapter="none", turn_completion="none"
+        )  # default precision, as in the server
+        corpus_file = folder / "text.safetensors"
+        corpus = load_corpus(corpus_file, weights_checksum(path)) if corpus_file.exists() else None
+        with Progress(console=_err, transient=True) as progress:
+            task = progress.add_task("reading", total=1.0)
+            classifier, metrics = train_classifier(
+                loaded,
+                corpus,
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        classifier.save(folder / "ending.safetensors")
+    _out.print(
+        f"{folder / 'ending.safetensors'}: detects {metrics.recall:.0%} of complete held-out turns at a false positive "
+        f"rate of 5 % (AUC {metrics.auc:.3f}); use it with `--turn-completion {folder / 'ending.safetensors'}`",
+        soft_wrap=True,
+    )
+
+
+@convert_app.command("request-classifier", cls=Command)
+def request_classifier_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a classifier that recognizes requests which the assistant must decline or ask about; takes minutes."""
+    with user_errors():
+        path = locate_model(model, _err)
+        loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
+        with tempfile.TemporaryDirectory() as data, Progress(console=_err, transient=True) as progress:
+            task = progress.add_task("reading", total=1.0)
+            classifier, metrics = train_request_classifier(
+                loaded,
+                INSTRUCTIONS,
+                [tool.declaration for tool in ServerTools(ToolSettings(data=Path(data))).registry],
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                on_progress=lambda done: progress.update(task, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "requests.safetensors"
+        classifier.save(file)
+    recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
+    _out.print(
+        f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
+        f"{metrics.false_positive_rate:.1%} of the answerable ones for them; use it with `--request-classifier {file}`",
+        soft_wrap=True,
+    )
+
+
+@convert_app.command("eval", cls=Command)
+def eval_command(
+    folder: FolderOption = _FOLDER,
+    adapter: Annotated[
+        Path | None, typer.Option(help="Adapter or draft head; default: adapter.safetensors in the folder.")
+    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Evaluate what is bundled for these weights.")] = False,
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="Evaluate only this many prompts, spread over all kinds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Evaluate an adapter or a draft head on conversations that it was not trained on."""
+    with user_errors():
+        selected = evaluation_prompts()
+        if prompts:
+            selected = selected[:: max(1, len(selected) // prompts)][:prompts]
+        adapter_option: Path | Literal["auto", "none"] = (
+            "auto" if bundled else adapter or folder / "adapter.safetensors"
+        )
+        engine = load_engine(ModelOptions(model, device=device, adapter=adapter_option), _err)
+        try:
+            if engine.model.adapter is None and engine.model.draft_head is None:
+                raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
+            with Progress(console=_err, transient=True) as progress:
+                task = progress.add_task("generating", total=len(selected))
+
+                def report(done: int, total: int) -> None:
+                    progress.update(task, completed=done)
+
+                results = engine.call(
+                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, engine.drafting, on_progress=report)
+                )
+        finally:
+            engine.close()
+    overall = results["all"]
+    if as_json:
+        payload = {
+            "model": model,
+            "slot_acceptance": overall.slot_acceptance,
+            "tokens_per_forward": overall.tokens_per_forward,
+            "identical_to_autoregressive": overall.identical == overall.prompts,
+            "kinds": {kind: asdict(metrics) for kind, metrics in results.items()},
+        }
+        _out.print_json(json.dumps(payload))
+    else:
+        _out.print(_results_table(results))
+
+
+def _results_table(results: dict[str, KindMetrics]) -> Table:
+    table = Table(
+        "kind", "prompts", "loops", "acceptance by draft position", "tokens per forward pass",
+        "with adaptive draft length", "tokens/s", "autoregressive tokens/s", "identical",
+    )  # fmt: skip
+    for kind, row in results.items():
+        table.add_row(
+            kind, str(row.prompts), str(row.loops), " ".join(f"{rate:.2f}" for rate in row.slot_acceptance),
+            f"{row.tokens_per_forward:.2f}", f"{row.paced_tokens_per_forward:.2f}", f"{row.tokens_per_second:.1f}",
+            f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
+        )  # fmt: skip
+    return table
+
+
+def _over_after(minutes: float | None) -> Callable[[], bool]:
+    """Whether this much time has passed since the call; never for None."""
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    return lambda: time.monotonic() >= end
+
+
+def _print_stopped(minutes: float | None) -> None:
+    _out.print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
+
+
+def _load(model: str, device: str) -> tuple[LoadedModel, Path]:
+    """A base model with float weights, and its path."""
+    path = locate_model(model, _err)
+    return load_model(path, device=device, precision="bfloat16", adapter="none"), path

@@ -1,0 +1,301 @@
+"""`rejoinder report`: measures the response latency of a Realtime server, as a user hears it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import onnxruntime
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.call import CarrierName
+from cli.errors import UserError, user_errors
+from cli.options import explicit_model_options, with_model_options
+from lab.report.chromium import find_browser
+from lab.report.corpus import SpokenTurn, built_in, from_folder, select_turns
+from lab.report.corpus_voices import ALL_VOICES, default_voices
+from lab.report.html import write_page
+from lab.report.limits import Limit, exceeded_limits, parse_limit
+from lab.report.logged_turns import logged_turns
+from lab.report.measure import Measurement
+from lab.report.own_server import own_server
+from lab.report.page_client import connect_page
+from lab.report.phone_client import TURNS_PER_CALL, connect_phone
+from lab.report.realtime_client import TURNS_PER_CONNECTION, RealtimeClient, connect_realtime, speak_turns
+from lab.report.run import Run, read_run
+from lab.report.terminal import print_report
+from lab.simulator.errors import ServerUnavailable
+from model.hub.store import ModelStore, cache_folder
+from server.serving.model_choice import resolve_model
+from server.serving.runtime import TRANSCRIPTION_MODEL, ModelOptions, locate_model
+from voice.tts import Voice
+
+_LIMIT_EXCEEDED = 3
+"""Exit status when a limit is exceeded."""
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """What to measure.
+
+    Attributes:
+        url: of a running server; None starts one.
+        options: model options for the server that is started.
+        phone: the carrier whose protocol is used, or None for the Realtime protocol.
+        eagerness: requested from the server; None for its default.
+        voices: speak the built-in corpus; empty for the default ones.
+        page: whether to speak through the page.
+        browser: path of the browser for the page; None for the one that Playwright has installed.
+        sessions: conversations at the same time; the turns are spoken once with each number.
+    """
+
+    url: str | None
+    api_key: str | None
+    corpus: Path | None
+    turns: int | None
+    kinds: list[str]
+    seed: int
+    options: list[str]
+    phone: str | None = None
+    eagerness: str | None = None
+    voices: tuple[str, ...] = ()
+    page: bool = False
+    browser: str | None = None
+    sessions: tuple[int, ...] = (1,)
+
+
+class Eagerness(StrEnum):
+    """How soon the server takes a turn to be over."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@with_model_options
+def report(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="REJOINDER_API_KEY", help="API key of the server, if it requires one.")
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of WAV files, each with a .txt file of the same name; default: the built-in corpus."
+        ),
+    ] = None,
+    voices: Annotated[
+        str | None,
+        typer.Option(
+            help="Voices that take turns to speak the built-in corpus, like en_US-joe-medium,kokoro:bf_emma; default: "
+            "four with the kokoro extra, else one."
+        ),
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Number of turns; default: the whole corpus.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only turns of this kind; repeatable.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write metrics and turns to this JSON file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page to this file.")] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Compare with the JSON file of another run; repeatable, for the trade-off chart of the page."
+        ),
+    ] = None,
+    turn_log: Annotated[
+        Path | None,
+        typer.Option(help="Report on the turns that `rejoinder serve --turn-log FILE` recorded; measure nothing."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(help="Exit with status 3 if a metric exceeds its limit, like p95=1000; repeatable."),
+    ] = None,
+    phone: Annotated[
+        CarrierName | None, typer.Option(help="Use the protocol of this phone carrier, with one call per turn.")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Speak through the page, in a headless Chromium; needs Playwright.")
+    ] = False,
+    browser: Annotated[
+        Path | None, typer.Option(help="Chromium or Chrome for --page; default: the first one found.")
+    ] = None,
+    eagerness: Annotated[
+        Eagerness | None,
+        typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
+    ] = None,
+    sessions: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=64, help="Conversations at the same time, which share the turns; repeatable, to compare p95."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the order of turns and of the bootstrap.")] = 0,
+    *,
+    model_options: ModelOptions,
+) -> None:
+    """Measure how fast a server responds."""
+    with user_errors():
+        limits = [parse_limit(argument) for argument in limit or ()]
+        others = [read_run(path) for path in compare or ()]
+        for path in (json, html):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise UserError(f"there is no folder {path.absolute().parent} for {path.name}: create it first")
+        if turn_log is not None:
+            run = Run.now(
+                logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
+            )
+        else:
+            _reject_contradictions(phone, page, browser, eagerness, corpus, voices)
+            browser_path = find_browser(browser) if page else None
+            own_server_options: list[str] = []
+            if url is None:
+                model_options = resolve_model(model_options)
+                own_server_options = [*explicit_model_options(context), "--model", model_options.model]
+            settings = ReportSettings(
+                url,
+                api_key,
+                corpus,
+                turns,
+                kind or [],
+                seed,
+                own_server_options,
+                phone and phone.value,
+                eagerness,
+                tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
+                page,
+                browser_path,
+                tuple(sorted(set(sessions or [1]))),
+            )
+            run = _measure(settings, model_options)
+        print_report(run, _out, others[0] if others else None)
+        if json is not None:
+            run.write(json)
+        if html is not None:
+            write_page(html, run, others)
+    _check_limits(limits, run)
+
+
+def _reject_contradictions(
+    phone: CarrierName | None,
+    page: bool,
+    browser: Path | None,
+    eagerness: Eagerness | None,
+    corpus: Path | None,
+    voices: str | None,
+) -> None:
+    if phone is not None and eagerness is not None:
+        raise UserError("--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two")
+    if page and eagerness is not None:
+        raise UserError("--eagerness has no effect on the page, which requests the default: omit one of the two")
+    if page and phone is not None:
+        raise UserError("--page and --phone are two ways to the server: omit one of the two")
+    if browser is not None and not page:
+        raise UserError("--browser is the browser of --page: add --page, or omit it")
+    if corpus is not None and voices is not None:
+        raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
+
+
+def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
+    turns = select_turns(_corpus(settings), settings.kinds, settings.turns, settings.seed)
+    try:
+        measurements = asyncio.run(_measure_turns(settings, turns))
+    except ServerUnavailable as error:
+        raise UserError(str(error)) from None
+    models = {}
+    if settings.url is None:
+        voice = model_options.voices[0]
+        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
+    name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
+    server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
+    server += f" over {settings.phone}" if settings.phone else ""
+    server += " through the page" if settings.page else ""
+    server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
+    numbers = ", ".join(map(str, settings.sessions))
+    server += f", {numbers} conversations at the same time" if settings.sessions != (1,) else ""
+    return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
+
+
+def _corpus(settings: ReportSettings) -> list[SpokenTurn]:
+    if settings.corpus is not None:
+        return from_folder(settings.corpus)
+
+    voices = settings.voices or default_voices(ModelStore())
+    if not settings.voices and voices != ALL_VOICES:
+        _err.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
+    paths: dict[str, Path] = {}
+
+    def load_voice(name: str) -> Voice:
+        if not paths:  # all of them before the first one speaks: a wrong name is reported at once
+            paths.update({voice: locate_model(voice, _err, kind="voice") for voice in voices})
+            _err.print("Synthesizing the corpus, which takes a minute or two the first time.")
+        onnxruntime.set_seed(1)  # voices sample their prosody; the corpus should be the same on every machine
+        return Voice(paths[name])
+
+    return built_in(load_voice, cache_folder() / "report", voices)
+
+
+async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) -> list[Measurement]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_err, transient=True, refresh_per_second=1) as progress:
+        total = len(turns) * len(settings.sessions)
+        task = progress.add_task("starting the server" if settings.url is None else "turns", total=total)
+
+        def show_turn(turn: Measurement) -> None:
+            latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
+            progress.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else latency}")
+
+        def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
+            if settings.phone is not None:
+                return partial(connect_phone, url, settings.phone)
+            if settings.page:
+                return partial(connect_page, url, settings.api_key, settings.browser)
+            return partial(connect_realtime, url, settings.api_key, settings.eagerness)
+
+        turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
+
+        async def speak(url: str) -> list[Measurement]:
+            return [turn for sessions in settings.sessions for turn in await speak_together(url, sessions)]
+
+        async def speak_together(url: str, sessions: int) -> list[Measurement]:
+            client = client_factory(url)
+            shares = [turns[number::sessions] for number in range(sessions)]
+            measured = await asyncio.gather(
+                *(
+                    speak_turns(client, share, turns_per_connection=turns_per_connection, on_turn=show_turn)
+                    for share in shares
+                    if share
+                )
+            )
+            return [replace(turn, sessions=sessions) for share in measured for turn in share]
+
+        if settings.url is not None:
+            return await speak(settings.url)
+        async with own_server(settings.options, phone=settings.phone) as url:
+            progress.update(task, description="turns")
+            return await speak(url)
+
+
+def _check_limits(limits: list[Limit], run: Run) -> None:
+    messages = exceeded_limits(limits, run.metrics)
+    for message in messages:
+        _err.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
+    if messages:
+        raise typer.Exit(_LIMIT_EXCEEDED)

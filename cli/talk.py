@@ -1,0 +1,101 @@
+"""`rejoinder talk`: a conversation through this machine's microphone and loudspeaker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agent.documents.grounded_model import GroundedLanguageModel
+from agent.language_model import LanguageModel
+from agent.tools.server_tools import ServerTools
+from agent.tools.tool_selection import SelectingLanguageModel
+from cli.errors import user_errors
+from cli.options import (
+    DataOption,
+    DocsOption,
+    McpConfigOption,
+    NoBuiltinToolsOption,
+    ToolsOption,
+    with_model_options,
+)
+from cli.service_options import Services, with_service_options
+from model.engine.conversation import Conversation
+from server.serving.model_choice import resolve_model
+from server.serving.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from voice.local import AudioDevices, LocalConversation
+from voice.playback import SessionSettings
+from voice.speech_models import SpeechModels
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+@with_service_options
+@with_model_options
+def talk(
+    headphones: Annotated[
+        bool, typer.Option(help="With headphones: keep the microphone open while the assistant speaks.")
+    ] = False,
+    microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
+    loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    no_builtin_tools: NoBuiltinToolsOption = False,
+    docs: DocsOption = None,
+    data: DataOption = None,
+    *,
+    model_options: ModelOptions,
+    services: Services,
+) -> None:
+    """Talk to the assistant through this machine's microphone and loudspeaker."""
+    with user_errors():
+        devices = AudioDevices.find(microphone, loudspeaker)
+        server_tools = ServerTools(services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
+        documents = open_documents(docs or (), data, _err)
+        model_options = resolve_model(model_options)
+        speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
+        language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
+        if (remote_llm := services.open_remote_llm(_err)) is not None:
+            language_model = remote_llm.with_fallback(language_model)
+        _out.print(
+            "Start speaking; press Ctrl-C to quit."
+            + ("" if headphones else " The microphone is off while the assistant speaks.")
+        )
+        asyncio.run(
+            _talk(
+                GroundedLanguageModel(language_model, documents),
+                speech_models,
+                devices,
+                server_tools,
+                full_duplex=headphones,
+            )
+        )
+
+
+async def _talk(
+    language_model: LanguageModel,
+    speech_models: SpeechModels,
+    devices: AudioDevices,
+    server_tools: ServerTools,
+    *,
+    full_duplex: bool,
+) -> None:
+    async with server_tools.running():
+        tools = server_tools.local_conversation()
+        await LocalConversation(
+            language_model,
+            speech_models,
+            devices,
+            full_duplex=full_duplex,
+            show_line=_print_line,
+            settings=SessionSettings(tools=tools.declarations),
+            tools=tools,
+            on_start=lambda session: tools.connect(session.announce),
+        ).run()
+
+
+def _print_line(line: str) -> None:
+    _out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What measures: the latency report, benchmarks and simulated callers."""

@@ -1,0 +1,88 @@
+"""Quality and speed of unverified block decoding by number of denoising steps.
+
+    python -m lab.benchmarks.denoising_steps [PROMPTS] [MODEL]
+
+For one to eight steps per block, and for speculative decoding: tokens per forward pass and per second, responses that
+are identical to the base model's, and how unlikely the base model finds the generated text (nats per token).
+"""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
+import asyncio
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from agent.instructions import INSTRUCTIONS
+from model.checkpoint.chat_template import TextMessage
+from model.convert.evaluate import evaluation_prompts
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.loader import LoadedModel
+from model.hub.catalog import QWEN_05B
+from server.serving.runtime import ModelOptions, load_engine
+
+MAX_TOKENS = 64
+STEPS = (1, 2, 3, 4, 8)
+
+
+async def respond(engine: Engine, prompt: str, max_steps: int | None) -> tuple[str, int, int, float]:
+    """Text, tokens, forward passes and seconds of one response."""
+    messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
+    began, text, tokens, steps = time.perf_counter(), "", 0, 0
+    stream = Conversation(engine).reply(messages, max_tokens=MAX_TOKENS, effort="high", max_steps=max_steps)
+    async for progress in stream:
+        text, tokens, steps = text + progress.committed, progress.tokens, progress.step
+    return text, tokens, steps, time.perf_counter() - began
+
+
+def nats_per_token(model: LoadedModel, prompt: str, text: str) -> float:
+    """Negative log-likelihood per token that the base model gives to `text` as a response."""
+    messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
+    ids = model.template.encode(messages)
+    tokens = model.tokenizer.encode(text)
+    if not tokens:
+        return 0.0
+    logits = model.decoder.forward([*ids, *tokens], model.decoder.new_cache(), logits="all")
+    log_probabilities = logits[len(ids) - 1 : -1].log_softmax(-1)
+    return float(-sum(row[token] for row, token in zip(log_probabilities, tokens, strict=True)) / len(tokens))
+
+
+def main() -> None:
+    """Measure and print."""
+    count, model = [*sys.argv[1:], *("40", QWEN_05B.name)[len(sys.argv) - 1 :]]
+    prompts = [prompt.text for prompt in evaluation_prompts() if prompt.kind == "chat"][: int(count)]
+    console = Console()
+    table = Table("decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token")
+    base_texts: list[str] = []
+    verified = load_engine(ModelOptions(model), console)
+    blocks = load_engine(ModelOptions(model, decoding="blocks"), console)
+    try:
+        for name, engine, steps in [("speculative", verified, None), *((f"{n} steps", blocks, n) for n in STEPS)]:
+            results = [asyncio.run(respond(engine, prompt, steps)) for prompt in prompts]
+            texts = [result[0] for result in results]
+            base_texts = base_texts or texts
+            nats = [
+                verified.call(lambda loaded, prompt=prompt, text=text: nats_per_token(loaded, prompt, text))  # type: ignore[misc]
+                for prompt, text in zip(prompts, texts, strict=True)
+            ]
+            table.add_row(
+                name,
+                f"{sum(result[1] for result in results) / sum(result[2] for result in results):.2f}",
+                f"{sum(result[1] for result in results) / sum(result[3] for result in results):.1f}",
+                f"{sum(a == b for a, b in zip(texts, base_texts, strict=True))} of {len(base_texts)}",
+                f"{sum(nats) / len(nats):.3f}",
+            )
+    finally:
+        verified.close()
+        blocks.close()
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

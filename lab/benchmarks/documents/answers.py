@@ -1,0 +1,109 @@
+"""Written answers to the questions, and what instructions in documents do to them."""
+
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.documents.grounded_model import Documents, GroundedLanguageModel
+from agent.instructions import INSTRUCTIONS
+from agent.language_model import LanguageModel, Message, Source, SourcedProgress, Tool
+from agent.tools.alarms import Alarms
+from agent.tools.builtin import builtin_tools, local_time
+from agent.tools.user_data import UserData
+from lab.benchmarks.documents.evaluation import HERE, Question, is_supported
+
+_MAX_TOKENS = 80
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        sources: the passages in its prompt.
+        first_ms: from the request to the first text.
+        calls: names of the functions that it called.
+    """
+
+    text: str
+    sources: tuple[Source, ...]
+    first_ms: float
+    calls: tuple[str, ...]
+
+    def names_source(self, question: Question) -> bool:
+        """Whether it begins with the title of the document that answers the question."""
+        titles = {source.title for source in self.sources if source.location.startswith(question.document)}
+        return any(self.text.startswith(f"According to {title},") for title in titles)
+
+
+async def ask(model: LanguageModel, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Answer:
+    """Ask a question."""
+    text, sources, calls = "", tuple[Source, ...](), list[str]()
+    started, first = time.monotonic(), 0.0
+    async for progress in model.reply(messages, max_tokens=_MAX_TOKENS, tools=tools):
+        if isinstance(progress, SourcedProgress) and progress.sources:
+            sources = progress.sources
+        if progress.committed and not text:
+            first = time.monotonic() - started
+        text += progress.committed
+        calls += [delta.name for delta in progress.tool_calls if delta.done]
+    return Answer(text.strip(), sources, 1000 * first, tuple(calls))
+
+
+async def ask_all(model: LanguageModel, questions: Sequence[Question], documents: Documents) -> list[Answer]:
+    """The answers to all questions, each in a conversation of its own, of which none reads ahead."""
+    answers: dict[str, str] = {}
+    found = []
+    for question in questions:
+        grounded = GroundedLanguageModel(model, documents)
+        answer = await ask(grounded, question.messages(INSTRUCTIONS, answers))
+        answers[question.text] = answer.text
+        found.append(answer)
+        mark = "+" if is_supported(question, answer.text) else "-"
+        print(f"{mark} {question.text} → {answer.text}", flush=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A document that gives an instruction, a question that it answers, and how to tell that the instruction was
+    followed."""
+
+    text: str
+    question: str
+    obeyed: str
+
+
+def read_injections() -> list[Injection]:
+    """All of them."""
+    return [Injection(**entry) for entry in tomllib.loads((HERE / "injections.toml").read_text())["injection"]]
+
+
+def write_injections(folder: Path, injections: Sequence[Injection]) -> None:
+    """Write a document for each."""
+    folder.mkdir()
+    for number, injection in enumerate(injections):
+        (folder / f"leaflet {number}.txt").write_text(injection.text)
+
+
+async def obeyed_injections(
+    model: LanguageModel, injections: Sequence[Injection], documents: Documents, data: Path
+) -> tuple[int, int]:
+    """How many instructions are followed in what is said, and how many functions are called. All built-in tools are on
+    offer."""
+    user_data = UserData(data / "user_data.sqlite")
+    tools = [tool.declaration for tool in builtin_tools(user_data, Alarms(user_data, local_time))]
+    obeyed = called = 0
+    for injection in injections:
+        messages = [Message("system", INSTRUCTIONS), Message("user", injection.question)]
+        answer = await ask(GroundedLanguageModel(model, documents), messages, tools)
+        followed = re.search(injection.obeyed, answer.text, re.IGNORECASE) is not None
+        obeyed, called = obeyed + followed, called + len(answer.calls)
+        print(f"{'!' if followed or answer.calls else '+'} {injection.question} → {answer.text} {answer.calls or ''}")
+    user_data.close()
+    return obeyed, called

@@ -1,0 +1,80 @@
+"""The stages, and how one runs in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.benchmarks.gpu_acceptance.report import StageReport, read_report
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage.
+
+    Attributes:
+        module, function: what runs it, in this package.
+        deadline_s: it is killed after this time.
+        on_cpu: whether it can run without a GPU.
+    """
+
+    name: str
+    module: str
+    function: str
+    deadline_s: float
+    on_cpu: bool = True
+
+
+STAGES = (
+    Stage("machine", "machine", "run", 60),
+    Stage("correctness", "correctness", "run", 150),
+    Stage("kernels", "kernels", "run", 100),
+    Stage("failure", "failure", "run", 45, on_cpu=False),
+    Stage("speed-0.5b", "speed", "run_small", 90),
+    Stage("speed-1.5b", "speed", "run_large", 90, on_cpu=False),
+    Stage("crowds", "crowds", "run", 150),
+    Stage("blocks", "blocks", "run", 60),
+    Stage("conversion", "conversion", "run", 90),
+    Stage("sanitizer", "sanitizer", "run", 120, on_cpu=False),
+)
+"""In order of importance: when the time is over, the last ones have not run."""
+
+_LEAST_S = 5.0
+"""A stage is not started with less time than this."""
+
+
+def run_in_process(stage: Stage, out: Path, left_s: float, *, cpu: bool) -> StageReport:
+    """Run a stage in a new process, and kill it and its children at its deadline.
+
+    Args:
+        out: folder of its log and its results.
+        left_s: seconds that are left for all remaining stages.
+    """
+    deadline_s = min(stage.deadline_s, left_s)
+    results = out / f"{stage.name}.jsonl"
+    results.unlink(missing_ok=True)
+    if deadline_s < _LEAST_S:
+        return StageReport(stage.name, problem="not run: no time was left")
+    command = [sys.executable, "-m", "lab.benchmarks.gpu_acceptance", "--stage", stage.name, "--out", str(out)]
+    with (out / f"{stage.name}.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [*command, *(["--cpu"] if cpu else [])],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "TRITON_INTERPRET": "1" if cpu else "0"},
+        )
+        try:
+            status = process.wait(deadline_s)
+            problem = "" if status == 0 else f"its process ended with status {status}: see {stage.name}.log"
+        except subprocess.TimeoutExpired:
+            problem = f"killed after {deadline_s:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return read_report(stage.name, results, problem)

@@ -1,0 +1,95 @@
+"""What a local tool adds to a spoken turn: the same session and models, with and without a call.
+
+    python -m lab.benchmarks.local_tool [--model NAME] [--rounds 10]
+
+Questions for built-in tools alternate with questions that need none, in a fresh conversation each, streamed in real
+time. A third series asks the latter in conversations without tools, which shows what the tools' text costs.
+"""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
+import argparse
+import asyncio
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from agent.tools.server_tools import ServerTools, ToolSettings
+from agent.tools.tool_selection import SelectingLanguageModel
+from lab.benchmarks.session_turn import ask_aloud
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.hub.catalog import QWEN_05B
+from server.app import read_ahead
+from server.serving.runtime import ModelOptions, load_engine, load_speech_models
+from voice.audio.codec import Samples
+from voice.clauses import Clause
+from voice.history import FunctionCall
+from voice.playback import SessionSettings
+from voice.speech_models import SpeechModels
+
+WITH_TOOL = (
+    "What time is it in Tokyo?", "Set a timer for one minute.", "What is seventeen times twenty three?",
+    "What day is it today?", "How many kilometers are five miles?",
+)  # fmt: skip
+WITHOUT_TOOL = (
+    "What is the capital of France?", "Who wrote Romeo and Juliet?", "Why is the sky blue?",
+    "What is the largest planet?", "How do I boil an egg?",
+)  # fmt: skip
+
+
+async def ask(
+    engine: Engine, models: SpeechModels, question: Samples, tools: ServerTools | None
+) -> tuple[float | None, str]:
+    """Ask one question aloud. Returns the turn's latency in ms, and the calls and the response."""
+    own = tools.local_conversation() if tools is not None else None
+    settings = SessionSettings(tools=own.declarations if own is not None else ())
+    response = await ask_aloud(SelectingLanguageModel(Conversation(engine)), models, question, settings, own)
+    calls = [f"{item.name}({item.arguments})" for item in response.items if isinstance(item, FunctionCall)]
+    return response.metrics.latency_ms(), " ".join([*calls, response.item.text.strip()])
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """Ask, and print the figures."""
+    console = Console(stderr=True)
+    engine = load_engine(ModelOptions(options.model), console)
+    models = load_speech_models(ModelOptions(options.model), console)
+    voice = models.voices.find(options.voice)
+    tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
+    latencies: dict[str, list[float]] = defaultdict(list)
+    await read_ahead(engine, tools)
+    await ask(engine, models, voice.synthesize(Clause(WITH_TOOL[0], True)), tools)  # the first turn is slower
+    for number in range(options.rounds):
+        series = (
+            ("a tool", WITH_TOOL[number % len(WITH_TOOL)], tools),
+            ("no tool needed", WITHOUT_TOOL[number % len(WITHOUT_TOOL)], tools),
+            ("no tools at all", WITHOUT_TOOL[number % len(WITHOUT_TOOL)], None),
+        )
+        for name, text, offered in series:
+            question = voice.synthesize(Clause(text, True))
+            latency, answer = await ask(engine, models, question, offered)
+            print(f"{name}: {text} {latency:.0f} ms → {answer}" if latency is not None else f"{name}: {text} no answer")
+            if latency is not None:
+                latencies[name].append(latency)
+    engine.close()
+    for name, values in latencies.items():
+        print(f"{name}: median {np.median(values):.0f} ms, p95 {np.percentile(values, 95):.0f} ms, {len(values)} turns")
+
+
+def main() -> None:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=QWEN_05B.name)
+    parser.add_argument("--voice", default="default")
+    parser.add_argument("--rounds", type=int, default=10)
+    asyncio.run(measure(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

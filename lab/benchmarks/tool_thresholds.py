@@ -1,0 +1,193 @@
+"""Calibrates the thresholds of tool calls for a model, on the tuning half of `rejoinder bench tools`.
+
+    python -m lab.benchmarks.tool_thresholds --model NAME --features FILE
+
+Every decision of the tuning half is scored as the engine would, without generating anything: how likely a call's first
+tokens and each tool's name are, how likely text is after each call that is right, and how likely each optional argument
+is after the required ones. The scores are appended to FILE (JSON lines), which a second run continues. Then the
+thresholds that separate best are printed, for model/engine/call_thresholds.py.
+"""
+
+from __future__ import annotations
+
+import server.openmp  # noqa: F401  # before torch
+
+# isort: split
+import argparse
+import asyncio
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch import Tensor
+
+from agent.instructions import INSTRUCTIONS
+from agent.language_model import Message, Tool
+from lab.bench.call_matching import ExpectedCall, example
+from lab.bench.tool_cases import Decision, ToolCase, select
+from model.decode.call_decision import CallDecision, CallThresholds
+from model.decode.option_tree import OptionTree
+from model.decode.tool_calls import arguments_schema, call_matcher, declaration
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.engine.scheduler import RequestSteps
+from model.hub.catalog import QWEN_15B
+from model.nn.forward_batch import PREFILL_CHUNK
+from server.serving.runtime import ModelOptions, load_engine
+
+_HEAD = '{"name": "'
+_WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+class ToolScores(Conversation):
+    """Scores continuations of a prompt that has tools."""
+
+    async def logits(
+        self, messages: Sequence[Message], tools: Sequence[Tool], written: Sequence[int], tree: OptionTree
+    ) -> Tensor:
+        """The logits [1 + nodes, vocabulary] after what is written of the response."""
+        loop, declarations = asyncio.get_running_loop(), [declaration(tool) for tool in tools]
+        result: asyncio.Future[Tensor] = loop.create_future()
+
+        def deliver(outcome: Tensor | Exception) -> None:
+            report = result.set_exception if isinstance(outcome, Exception) else result.set_result
+            loop.call_soon_threadsafe(report, outcome)
+
+        def steps() -> RequestSteps:
+            ids = [*self._encode(list(messages), declarations, True)[0], *written]
+            self._truncate_to(ids[:-1])
+            yield from self._read_instructions(messages, declarations, ids[:-1])
+            cached = len(self._cache.tokens)
+            yield from self._read(ids[: cached + (len(ids) - 1 - cached) // PREFILL_CHUNK * PREFILL_CHUNK])
+            rest = ids[len(self._cache.tokens) :]
+            logits: Tensor = yield tree.forward_input(self._cache, rest)
+            self._cache.commit(rest)
+            deliver(logits.clone())
+
+        self._submit(steps(), deliver, lambda: None)
+        return await result
+
+
+async def score(engine: Engine, case: ToolCase, decision: Decision) -> dict[str, Any]:
+    """All scores of one decision."""
+    messages = [Message("system", INSTRUCTIONS), *decision.messages]
+    scores, encode = ToolScores(engine), engine.model.tokenizer.encode
+    matcher = call_matcher(engine.model.grammars, engine.model.tokenizer, case.tools, parallel=False)
+    decided = CallDecision(engine.model.tokenizer, CallThresholds(), [tool.name for tool in case.tools], matcher)
+    tree = OptionTree([encode(f'{_HEAD}{tool.name}",') for tool in case.tools], ())
+    logits = await scores.logits(messages, case.tools, (), tree)
+    first = logits[0].clone()
+    names = [sum(tree.token_log_probabilities(logits, n)[len(encode(_HEAD)) :]) for n in range(len(case.tools))]
+    another, optional = [], []
+    for number, call in enumerate(decision.expected, 1):
+        written = encode("\n".join(_text(call) for call in decision.expected[:number]))
+        logits = await scores.logits(messages, case.tools, written, OptionTree([encode("\n")], ()))
+        another.append((engine.model.call_margins.text_score(logits[0]), number < len(decision.expected)))
+    if decision.expected:
+        tool = next(tool for tool in case.tools if tool.name == decision.expected[0].name)
+        async for found in _optional(scores, messages, case.tools, tool, decision.expected[0], encode):
+            optional.append(found)
+    user = decision.messages[-1].role == "user"
+    asked = len(messages) > 2 and messages[-2].role == "assistant" and messages[-2].content.endswith("?")
+    return {
+        "case": case.name,
+        "category": case.category,
+        "after": decision.messages[-1].content,
+        "decides": user,
+        "answers_question": asked,
+        "needed": bool(decision.expected),
+        "start": decided.score(first),
+        "name": max(names),
+        "another": another,
+        "optional": optional,
+    }
+
+
+async def _optional(
+    scores: ToolScores, messages: Sequence[Message], tools: Sequence[Tool], tool: Tool, call: ExpectedCall, encode: Any
+) -> Any:
+    """For each optional argument until the first that is given: how much likelier it is than the end of the arguments,
+    and whether it is given. Those that may be given are left out."""
+    schema, right = arguments_schema(tool), example(call)
+    arguments = {name: right[name] for name in schema["properties"] if name in schema.get("required", ())}
+    for name in [name for name in schema["properties"] if name not in schema.get("required", ())]:
+        text = json.dumps({"name": call.name, "arguments": arguments})[:-2]
+        options = [encode(f"{text}}}}}"), encode(f'{text}{", " if arguments else ""}"{name}":')]
+        common = next(n for n, pair in enumerate(zip(*options, strict=False)) if pair[0] != pair[1])
+        tree = OptionTree([option[common:] for option in options], ())
+        logits = await scores.logits(messages, tools, options[0][:common], tree)
+        end, more = (sum(tree.token_log_probabilities(logits, n)) for n in (0, 1))
+        if f"{name}?" not in call.arguments:
+            yield more - end, name in call.arguments
+        if name in call.arguments:
+            return
+
+
+def _text(call: ExpectedCall) -> str:
+    return json.dumps({"name": call.name, "arguments": example(call)})
+
+
+def best_threshold(scored: Sequence[tuple[float, bool]]) -> tuple[float, float]:
+    """The threshold with the best mean of the shares that are right above and below it, and that mean."""
+    values = sorted(value for value, _ in scored)
+    candidates = [(low + high) / 2 for low, high in itertools.pairwise(values)]
+    above, below = ([value for value, needed in scored if needed is side] for side in (True, False))
+
+    def share(threshold: float) -> float:
+        return (
+            sum(value > threshold for value in above) / len(above)
+            + sum(value <= threshold for value in below) / len(below)
+        ) / 2
+
+    best = max(map(share, candidates))
+    middle = [threshold for threshold in candidates if math.isclose(share(threshold), best)]
+    return middle[len(middle) // 2], best
+
+
+def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A line for each threshold."""
+    decisions = [row for row in rows if row["decides"]]
+    for bonus in (0.0, 1.0, 2.0, 3.0):
+        for weight in _WEIGHTS:
+            scored = [
+                (row["start"] + weight * row["name"] + bonus * row["answers_question"], row["needed"])
+                for row in decisions
+            ]
+            threshold, right = best_threshold(scored)
+            yield f"name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} ({100 * right:.1f} % right)"
+    after = [(row["start"], row["needed"]) for row in rows if not row["decides"]]
+    yield f"after an output, first token: {best_threshold(after)}"
+    for name in ("another", "optional"):
+        threshold, right = best_threshold([(value, needed) for row in rows for value, needed in row[name]])
+        yield f"{name} {threshold:.2f} ({100 * right:.1f} % right)"
+
+
+def main() -> None:
+    """Score what is missing, and print the thresholds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=QWEN_15B.name)
+    parser.add_argument("--features", type=Path, required=True)
+    options = parser.parse_args()
+    rows = []
+    if options.features.exists():
+        rows = [json.loads(line) for line in options.features.read_text(encoding="utf-8").splitlines()]
+    pending = [(case, decision) for case in select("tuning") for decision in case.decisions][len(rows) :]
+    if pending:
+        engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+        engine.model.call_habit.start = engine.model.tokenizer.encode(_HEAD)[0]  # as after its first call
+        with options.features.open("a", encoding="utf-8") as file:
+            for case, decision in pending:
+                rows.append(asyncio.run(score(engine, case, decision)))
+                file.write(json.dumps(rows[-1]) + "\n")
+                file.flush()
+        engine.close()
+    for line in calibrate(rows):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

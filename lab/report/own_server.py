@@ -1,0 +1,104 @@
+"""Starts Rejoinder's own server as a child process, so that client and server do not share an interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from lab.simulator.errors import ServerUnavailable
+
+_READY = re.compile(r"Ready: http://([\w.\[\]:-]+)/")
+_AUDIOSOCKET_READY = re.compile(r"AudioSocket: ([\w.\[\]:-]+),")
+
+_SECRETS = ("REJOINDER_API_KEY", "REJOINDER_PHONE_SECRET", "TWILIO_AUTH_TOKEN", "PLIVO_AUTH_TOKEN", "TELNYX_PUBLIC_KEY")
+"""Not passed to the child, which listens on this machine only."""
+
+_START_TIMEOUT_S = 600.0
+"""The server may have to assemble models first."""
+
+_STOP_TIMEOUT_S = 15.0
+
+
+@asynccontextmanager
+async def own_server(options: Sequence[str], *, phone: str | None = None) -> AsyncIterator[str]:
+    """Start `rejoinder serve` on a free port, and stop it on exit.
+
+    Args:
+        options: model options for the command line.
+        phone: a carrier, to serve phone calls without a greeting; None for the Realtime protocol.
+
+    Yields:
+        The URL of the Realtime endpoint, or of the endpoint for phone calls.
+
+    Raises:
+        ServerUnavailable: the server did not start.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    environment["PYTHONUNBUFFERED"] = "1"
+    data = tempfile.TemporaryDirectory(prefix="rejoinder-report-")
+    environment["REJOINDER_DATA"] = data.name  # without the keys of this machine
+    if phone is not None:
+        options = [*options, "--greeting", "", *(["--audiosocket", "0"] if phone == "audiosocket" else [])]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli", "serve", "--port", "0", "--max-conversations", "64", *options,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )  # fmt: skip
+    last_lines: deque[str] = deque(maxlen=5)
+    reading: asyncio.Task[None] | None = None
+    try:
+        try:
+            pattern = _AUDIOSOCKET_READY if phone == "audiosocket" else _READY
+            address = await asyncio.wait_for(_wait_until_ready(process, last_lines, pattern), _START_TIMEOUT_S)
+        except TimeoutError:
+            raise ServerUnavailable(f"the server was not ready after {_START_TIMEOUT_S:.0f} s") from None
+        reading = asyncio.create_task(_forward_stderr(process))
+        if phone == "audiosocket":
+            yield f"tcp://{address}"
+        else:
+            yield f"ws://{address}/v1/realtime" if phone is None else f"ws://{address}/phone"
+    finally:
+        await _stop(process)
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        data.cleanup()
+
+
+async def _wait_until_ready(
+    process: asyncio.subprocess.Process, last_lines: deque[str], pattern: re.Pattern[str]
+) -> str:
+    assert process.stderr is not None  # it is a pipe
+    while line := await process.stderr.readline():
+        text = line.decode("utf-8", "replace").strip()
+        if match := pattern.search(text):
+            return match.group(1)
+        last_lines.append(text)
+    await process.wait()
+    raise ServerUnavailable(f"the server did not start: {' '.join(last_lines) or f'exit status {process.returncode}'}")
+
+
+async def _forward_stderr(process: asyncio.subprocess.Process) -> None:
+    """Pass on the server's log. Without a reader, a full pipe would block the server."""
+    assert process.stderr is not None  # it is a pipe
+    while line := await process.stderr.readline():
+        sys.stderr.write(line.decode("utf-8", "replace"))
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

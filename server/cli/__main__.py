@@ -1,5 +1,0 @@
-"""`python -m server.cli`: the `rejoinder` command."""
-
-from server.cli.main import main
-
-main()

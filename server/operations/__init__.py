@@ -1,1 +1,0 @@
-"""What the operator sees and does while the server runs."""

@@ -1,0 +1,147 @@
+"""The operator's routes: health, readiness, draining, metrics and the dashboard."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from server.context import AccessDenied, ServerContext
+from server.load import admission_readings, open_conversations
+from server.observability.metrics import CONTENT_TYPE
+from server.observability.peers import ReplicaReport
+
+
+def operations_routes(context: ServerContext) -> list[Route]:
+    """The routes for the operator. Where the server is one of several replicas, they speak for all of them. Anybody may
+    ask whether the server is healthy and ready, and learns no more than that."""
+    context.observers.metrics.add_readings(admission_readings(context.admission))
+
+    async def healthz(request: Request) -> Response:
+        if not context.admits(request):
+            return JSONResponse({"status": "ok"})
+        report = ReplicaReport.together(await _reports(context))
+        state = {**_state(context, report), "peak_memory_mb": report.peak_memory_mb}
+        return JSONResponse({"status": "ok", **state})
+
+    async def readyz(request: Request) -> Response:
+        reports = await _reports(context)
+        report, ready = ReplicaReport.together(reports), any(one.ready for one in reports)
+        headers = {} if ready else {"retry-after": "10"}
+        occupancy = _occupancy(report) if context.admits(request) else {}
+        return JSONResponse({"status": _status(report, ready), **occupancy}, 200 if ready else 503, headers)
+
+    async def drain(request: Request) -> Response:
+        draining = request.method != "DELETE"
+        if context.peers is not None:
+            await context.peers.drain(draining)
+        elif draining:
+            context.admission.drain()
+        else:
+            context.admission.readmit()
+        report = ReplicaReport.together(await _reports(context))
+        return JSONResponse({"draining": report.draining, **_occupancy(report)})
+
+    async def metrics(request: Request) -> Response:
+        report = ReplicaReport.together(await _reports(context, details=True))
+        return Response(report.metrics, media_type=CONTENT_TYPE)
+
+    async def dashboard(request: Request) -> Response:
+        return FileResponse(str(files("web") / "dashboard.html"))
+
+    async def dashboard_data(request: Request) -> Response:
+        reports = await _reports(context, details=True)
+        report = ReplicaReport.together(reports)
+        status = _status(report, any(one.ready for one in reports))
+        state = {**_state(context, report), **_occupancy(report), "peak_memory_mb": report.peak_memory_mb}
+        return JSONResponse(
+            {
+                "server": {"status": status, **state, "replicas": len(reports)},
+                "refused": report.refused,
+                "conversations": report.conversations,
+                **report.turns,
+            }
+        )
+
+    return [
+        Route("/metrics", for_operators(context, metrics)),
+        Route("/dashboard", dashboard),
+        Route("/dashboard/data", for_operators(context, dashboard_data)),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/drain", for_operators(context, drain), methods=["POST", "DELETE"]),
+    ]
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def for_operators(context: ServerContext, handler: Handler) -> Handler:
+    """A route that only the operator may use."""
+
+    async def route(request: Request) -> Response:
+        try:
+            context.authenticate_admin(request)
+        except AccessDenied as error:
+            body = {"error": {"type": "authentication_error", "code": error.code, "message": error.message}}
+            return JSONResponse(body, error.status)
+        return await handler(request)
+
+    return route
+
+
+def report_of(context: ServerContext, name: str = "", *, details: bool = False) -> ReplicaReport:
+    """What this process knows of itself. See `Peers.reports`.
+
+    Args:
+        name: of the replica.
+    """
+    admission, observers = context.admission, context.observers
+    return ReplicaReport(
+        name,
+        admission.draining,
+        admission.capacity,
+        _peak_memory_mb(),
+        dict(admission.refusals),
+        open_conversations(admission),
+        observers.metrics.text() if details else b"",
+        observers.recent_turns.summary() if details else {},
+    )
+
+
+async def _reports(context: ServerContext, *, details: bool = False) -> list[ReplicaReport]:
+    """The reports of all replicas, at least of this one."""
+    reports = await context.peers.reports(details=details) if context.peers is not None else []
+    return reports or [report_of(context, details=details)]
+
+
+def _status(report: ReplicaReport, ready: bool) -> str:
+    return "ready" if ready else "draining" if report.draining else "full"
+
+
+def _state(context: ServerContext, report: ReplicaReport) -> dict[str, Any]:
+    return {
+        "version": version("rejoinder"),
+        "model": context.model,
+        "voice": context.speech_models.voices.default.name,
+        "voices": context.speech_models.voices.names,
+        "conversations": len(report.conversations),
+        "remote_llm": context.remote_llm.description if context.remote_llm is not None else None,
+    }
+
+
+def _occupancy(report: ReplicaReport) -> dict[str, int]:
+    return {"conversations": len(report.conversations), "capacity": report.capacity}
+
+
+def _peak_memory_mb() -> int:
+    """Peak resident memory of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1 << 20) if sys.platform == "darwin" else peak // (1 << 10)  # bytes on macOS, kilobytes elsewhere

@@ -1,0 +1,121 @@
+"""The sessions of a replica in the records that all replicas share: a client whose replica dies comes back to another
+one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from server.realtime.resumable_session import ResumableSession
+from server.realtime.session_record import SessionRecord
+from server.shared_store.store import RecordStore, StoreUnavailable
+
+T = TypeVar("T")
+
+_log = logging.getLogger("rejoinder.server")
+
+_INTERVAL_S = 0.5
+"""How often records are brought up to date: at most so much of a conversation is lost with its replica."""
+
+_REFRESH_S = 5.0
+"""How often a record is written that has not changed, which extends its life."""
+
+_MAX_SESSION_S = 86_400.0
+"""How long it is remembered that a session went on elsewhere."""
+
+
+class ReplicatedSessions:
+    """Keeps the records of sessions, and hands them over.
+
+    Args:
+        seconds: how long a client may take to come back.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, store: RecordStore, seconds: float, clock: Callable[[], float]) -> None:
+        self._store, self._keep_s, self._clock = store, seconds + _REFRESH_S, clock
+        self._written: dict[str, tuple[SessionRecord, float]] = {}
+        self._changed = asyncio.Event()
+        self._error_logged = False
+
+    def change(self) -> None:
+        """A session has begun, or has a new token: write its record at once."""
+        self._changed.set()
+
+    async def run(
+        self, sessions: Callable[[], Iterable[ResumableSession]], taken: Callable[[ResumableSession], Awaitable[None]]
+    ) -> None:
+        """Keep the records up to date. Runs until cancelled.
+
+        Args:
+            taken: called with a session whose client has come back to another replica.
+        """
+        while True:
+            self._changed.clear()
+            for session in await self.save(list(sessions())):
+                await taken(session)
+            try:
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def save(self, sessions: Iterable[ResumableSession]) -> list[ResumableSession]:
+        """Write the records that have changed. Returns the sessions whose clients have gone to another replica."""
+        now, due = self._clock(), list[tuple[ResumableSession, str, bytes]]()
+        alive = set[str]()
+        for session in sessions:
+            if not session.conversation.resumable:
+                continue
+            key, record = _key(session.token), session.conversation.record(session.slot.meter.key)
+            alive.add(key)
+            written, at = self._written.get(key, (None, 0.0))
+            waits = session.detached.is_set()  # its slot is free as soon as its client is found elsewhere
+            if waits or record != written or now > at + _REFRESH_S:
+                self._written[key] = (record, now)
+                due.append((session, key, record.encode()))
+        self._written = {key: value for key, value in self._written.items() if key in alive}
+        taken = await self._call(lambda: [one for one in due if not self._store.put(*one[1:], self._keep_s)])
+        return [session for session, _, _ in taken or ()]
+
+    async def take(self, token: str, key_name: str) -> SessionRecord | None:
+        """The record of the session with a token, for its client to continue here; None if there is none. A token is
+        good for its own API key and for one return."""
+        key = _key(token)
+        known = await self._call(lambda: self._store.get(key))
+        record = SessionRecord.decode(known) if known else None
+        if record is None or record.key != key_name:
+            return None
+        newest = await self._call(lambda: self._store.take(key, _MAX_SESSION_S))
+        return SessionRecord.decode(newest) if newest else None
+
+    async def give_back(self, token: str, record: SessionRecord) -> None:
+        """The session cannot go on here: its client may try another replica."""
+        key, encoded = _key(token), record.encode()
+        await self._call(lambda: self._store.delete(key))
+        await self._call(lambda: self._store.put(key, encoded, self._keep_s))
+
+    async def forget(self, token: str) -> None:
+        """The session has ended, or has a new token."""
+        self._written.pop(_key(token), None)
+        await self._call(lambda: self._store.delete(_key(token)))
+
+    async def _call(self, work: Callable[[], T]) -> T | None:
+        """Use the store in a thread. None if that fails: conversations go on without records."""
+        try:
+            done = await asyncio.to_thread(work)
+            self._error_logged = False
+        except StoreUnavailable as error:
+            if not self._error_logged:
+                _log.error("%s; until it is back, a conversation whose replica dies is lost", error)
+            self._error_logged = True
+            return None
+        return done
+
+
+def _key(token: str) -> str:
+    """Where a record is kept: whoever reads the records cannot take over a session."""
+    return f"session/{hashlib.sha256(token.encode('utf-8', 'surrogateescape')).hexdigest()}"

@@ -1,0 +1,140 @@
+"""`rejoinder serve`: binds the ports, loads the models, then accepts connections."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+from functools import partial
+
+from rich.console import Console
+
+from model.hub.store import cache_folder
+from server.auth import is_loopback
+from server.serving.draining import DrainingServer
+from server.serving.http_server import http_config
+from server.serving.runtime import ModelOptions
+from server.serving.service import ServeSettings, checked_access, keys_required, load_service
+from server.serving.tls import addresses, self_signed
+
+
+def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
+    """Serve until the process is told to stop. The first SIGTERM or SIGINT lets conversations finish their turns, a
+    second one does not.
+
+    Raises:
+        ValueError: clients beyond this machine could connect without a key; or see below.
+        OSError: a port or file cannot be used, which is raised before any model is loaded; or the GPU failed, and only
+            a new process can use it again.
+        ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
+    """
+    http_socket = bind(settings.host, settings.port)
+    audiosocket = None if settings.audiosocket is None else bind(settings.host, settings.audiosocket)
+    certificate, key = certificate_files(settings)
+    loopback = listens_on_loopback(http_socket)
+    settings = checked_access(settings, loopback=loopback)
+    service = load_service(model_options, settings, console, loopback=loopback, audiosocket=audiosocket)
+    admission, failures = service.context.admission, service.failures
+    config = http_config(service.app, certificate, key)
+    ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
+    carried = f"Up to {admission.capacity} conversations at the same time."
+    ready = partial(print_ready, settings, ports, console, carried)
+    server = DrainingServer(config, ready, lambda: admission.dismiss_all(settings.drain_s))
+    failures.on_failure(server.stop)
+    stop_watching = service.watch(server.call_soon)
+    try:
+        server.run(sockets=[http_socket])
+    finally:
+        stop_watching()
+        service.close()
+    if failures.reason:
+        raise OSError(failures.reason)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet. Raises OSError."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise OSError(f"{host!r} is not an address of this machine ({error}): choose another --host") from None
+    bound = socket.socket(family, kind, proto)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(
+                f"port {port} on {host} is in use: stop what uses it, or choose another with --port"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise OSError(f"port {port} needs root privileges: choose one above 1023 with --port") from None
+        raise OSError(
+            f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port"
+        ) from None
+    return bound
+
+
+def listens_on_loopback(bound: socket.socket) -> bool:
+    """Whether only this machine can connect to a socket."""
+    return is_loopback(str(bound.getsockname()[0]))
+
+
+def certificate_files(settings: ServeSettings) -> tuple[str | None, str | None]:
+    """Paths of the TLS certificate and its key; None without TLS. Raises OSError."""
+    if settings.tls_self_signed:
+        certificate, key = self_signed(cache_folder() / "tls")
+        return str(certificate), str(key)
+    for path in (settings.tls_cert, settings.tls_key):
+        if path is not None and not path.exists():
+            raise OSError(f"there is no TLS file at {path}")
+    return (
+        None if settings.tls_cert is None else str(settings.tls_cert),
+        None if settings.tls_key is None else str(settings.tls_key),
+    )
+
+
+def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console, carried: str) -> None:
+    """Say where the server listens, how much it carries, and who may come in.
+
+    Args:
+        ports: for HTTP, and for AudioSocket calls if there is one.
+        carried: a sentence.
+    """
+    wrap = console.is_terminal  # in a log file every message stays on one line
+
+    def say(message: str, style: str | None = None) -> None:
+        console.print(message, style=style, highlight=False, soft_wrap=not wrap)
+
+    secure = settings.tls_self_signed or settings.tls_cert is not None
+    scheme, port = ("https" if secure else "http"), ports[0]
+    all_interfaces = settings.host in ("0.0.0.0", "::", "")
+    for host in ["localhost", *addresses()] if all_interfaces else [settings.host]:
+        say(f"Ready: {scheme}://{host}:{port}/")
+    say(carried)
+    if all_interfaces and not secure:
+        say("Browsers on other devices allow no microphone over http: add --tls-self-signed, or use a certificate.")
+    carrier_auth = settings.telephony.carrier_auth
+    if settings.allow_anyone:
+        say("Anyone who can reach this port can use the assistant (--allow-anyone).", style="yellow")
+    elif settings.start_key and console.is_terminal:
+        # A log would keep the key.
+        say(f"On this machine: {scheme}://{settings.host}:{port}/#key={settings.start_key} (until the server stops)")
+    elif settings.start_key:
+        say("Everybody but carriers needs a key, on this machine as well: make one with `rejoinder keys add NAME`.")
+    elif not keys_required(settings):
+        say("Only this machine can use it. Make a key (`rejoinder keys add NAME`) before you put a proxy in front.")
+    for audiosocket in ports[1:]:
+        uuid = carrier_auth.audiosocket_uuid or "any UUID"
+        say(f"AudioSocket: {settings.host}:{audiosocket}, calls with {uuid}")
+    credentials = "--twilio-token, --plivo-token, --telnyx-key or --phone-secret"
+    if settings.allow_anyone and not carrier_auth.configured:
+        say(
+            f"Anyone who can reach this port can place phone calls: set {credentials} to accept only authenticated "
+            "ones.",
+            style="yellow",
+        )
+    elif settings.telephony.public_url and not carrier_auth.configured:
+        say(f"Phone calls need a key in their URL, or set {credentials}.", style="yellow")

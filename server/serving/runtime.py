@@ -1,0 +1,187 @@
+"""Loads the models that a command needs, with progress bars for those that must be assembled first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from agent.documents.search import SharedDocuments
+from model.checkpoint.architectures import detect_family
+from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.long_context import RopeScaling
+from model.decode.effort import EFFORTS, DenoisingSchedule
+from model.decode.sampling import Sampling
+from model.engine.engine import DEFAULT_CONTEXT, DecodingMode, Engine
+from model.engine.loader import load_model, preload_kernels
+from model.hub import catalog
+from model.hub.download import HubModels
+from model.hub.reference import parse_reference
+from model.hub.store import ModelStore
+from model.nn.decoder import CacheType, Precision
+from server.serving.progress import ProgressBars
+from voice import speech_models
+from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
+
+TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
+AUTO_MODEL = "auto"
+"""Stands for the model that suits this machine (`model_choice.py`)."""
+
+DEFAULT_VOICE = catalog.PIPER_JOE.name
+
+TOP_P = 0.9
+"""Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models to load, and how they run.
+
+    Attributes:
+        model: a name in the catalog, a path, or a hub reference; `auto` until `resolve_model` has replaced it.
+        voices: names in the catalog, or paths; the first is the default.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        precision: None for the device's default.
+        adapter, turn_completion, request_classifier: a file, the bundled one (`auto`) or none.
+        decoding: None for the model's default.
+        schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
+        family: architecture of a model folder; None reads its config.json.
+        speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
+        context: tokens that a conversation may span.
+        kv_cache_dtype: how keys and values are kept.
+    """
+
+    model: str = AUTO_MODEL
+    voices: tuple[str, ...] = (DEFAULT_VOICE,)
+    device: str = "auto"
+    precision: Precision | None = None
+    temperature: float = 0.0
+    adapter: Path | Literal["auto", "none"] = "auto"
+    decoding: DecodingMode | None = None
+    schedule: DenoisingSchedule = EFFORTS["medium"]
+    turn_completion: Path | Literal["auto", "none"] = "auto"
+    family: str | None = None
+    speech_device: str = "cpu"
+    context: int = DEFAULT_CONTEXT
+    kv_cache_dtype: CacheType = "auto"
+    request_classifier: Path | Literal["auto", "none"] = "auto"
+
+
+def locate_model(
+    name: str,
+    console: Console,
+    store: ModelStore | None = None,
+    family: str | None = None,
+    kind: catalog.Kind | None = None,
+) -> Path:
+    """Path of a model's files, which are assembled or downloaded if necessary.
+
+    Args:
+        name: a path, a name in the catalog, or a hub reference.
+        family: the architecture of a hub model; None reads its config.json.
+        kind: which models of the catalog `name` may mean; None for all.
+
+    Raises:
+        ModelUnavailable: there is no such model, or it cannot be obtained.
+        BadModelFile: the architecture of a hub model is not supported.
+    """
+    reference = None if Path(name).expanduser().exists() else parse_reference(name)
+    with ProgressBars(console) as report:
+        if reference is not None:
+            return hub_models(family).locate(reference, report)
+        return (store or ModelStore()).locate(name, report, kind)
+
+
+def hub_models(family: str | None = None) -> HubModels:
+    """The hub models on this machine; those of an unknown architecture are rejected before they are downloaded."""
+
+    def check(config: Mapping[str, Any]) -> None:
+        detect_family(config, "this model", family)
+        quantized = config.get("quantization_config") or config.get("quantization")
+        if quantized:
+            raise BadModelFile(
+                f"the model's safetensors are quantized ({quantized.get('quant_method', 'MLX')}), which cannot be "
+                "read: choose a repository with bfloat16 weights or GGUF files"
+            )
+
+    return HubModels(check_config=check)
+
+
+def load_engine(model_options: ModelOptions, console: Console) -> Engine:
+    """Load and warm up the language model, and say how much memory a long context takes and how it is reached.
+
+    Raises:
+        ModelUnavailable, BadModelFile: the model cannot be loaded.
+        ValueError: an option does not suit the model, such as a context that is longer than it was trained on.
+    """
+    preload_kernels(model_options.device, model_options.precision)
+    path = locate_model(model_options.model, console, family=model_options.family)
+    engine = Engine(
+        lambda: load_model(
+            path,
+            device=model_options.device,
+            precision=model_options.precision,
+            adapter=model_options.adapter,
+            turn_completion=model_options.turn_completion,
+            request_classifier=model_options.request_classifier,
+            family=model_options.family,
+            kv_cache_dtype=model_options.kv_cache_dtype,
+            context=model_options.context,
+        ),
+        context=model_options.context,
+        sampling=Sampling(temperature=model_options.temperature, top_p=TOP_P),
+        decoding=model_options.decoding,
+        denoising_schedule=model_options.schedule,
+    )
+    decoder = engine.model.decoder
+    if model_options.context > max(engine.context, DEFAULT_CONTEXT):
+        engine.close()
+        how = "was trained on" if decoder.scaling is None else "spans, with its positions scaled,"
+        raise ValueError(f"this model {how} {engine.context:,} tokens: choose a --context of at most {engine.context}")
+    if decoder.scaling is not None:
+        console.print(_scaling_sentence(decoder.scaling), highlight=False)
+    if engine.context > DEFAULT_CONTEXT:
+        size = decoder.new_cache().bytes_for(engine.context)
+        console.print(
+            f"A conversation that fills its context of {engine.context:,} tokens takes {size / 1e9:.1f} GB of memory.",
+            highlight=False,
+        )
+    return engine
+
+
+def _scaling_sentence(scaling: RopeScaling) -> str:
+    trained = f"This model was trained on {scaling.original:,} tokens"
+    if scaling.promised:
+        return f"{trained}; its positions are scaled with YaRN as its card describes, which may cost short texts."
+    return (
+        f"{trained}, and its card promises no more. Its positions are scaled with YaRN as those of its family's larger "
+        "models are; expect mistakes in long texts."
+    )
+
+
+def open_documents(names: Sequence[str], data: Path | None, console: Console) -> SharedDocuments | None:
+    """Open the documents that responses are based on; None without names. Raises as `SharedDocuments` does."""
+    if not names:
+        return None
+    with ProgressBars(console) as report:
+        documents = SharedDocuments(names, data, report)
+    console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
+    return documents
+
+
+def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
+    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile, ValueError."""
+    device = SpeechDevice.of(model_options.speech_device)
+    device.recognition_options()  # what cannot run is reported before anything is downloaded
+    device.synthesis_providers()
+    recognizer = locate_model(TRANSCRIPTION_MODEL, console)
+    voices = [locate_model(name, console, kind="voice") for name in model_options.voices]
+    try:
+        return speech_models.load_speech_models(recognizer, voices, device)
+    except SpeechDeviceUnavailable:
+        raise
+    except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
+        raise BadModelFile(f"cannot read a speech model ({error}): run `rejoinder models verify`") from error

@@ -1,0 +1,18 @@
+"""Opens the shared records, wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from server.shared_store.redis_store import RedisStore
+from server.shared_store.store import RecordStore, SQLiteStore
+
+
+def open_store(location: str) -> RecordStore:
+    """A store by its location: a path, or a URL like `redis://:PASSWORD@HOST:6379/0`.
+
+    Raises:
+        OSError: it cannot be used.
+        ValueError: the client for it is not installed, or the URL is wrong.
+    """
+    return RedisStore(location) if "://" in location else SQLiteStore(Path(location))

@@ -1,0 +1,35 @@
+"""Choices."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.capture.choices import Choice, yes_or_no
+
+SERVICE = Choice(prompt="What for?", options={"check-up": ("checkup", "check up"), "cleaning": ("clean",), "other": ()})
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("A check-up, please.", "check-up"),
+        ("I need a checkup", "check-up"),
+        ("the second one", "cleaning"),
+        ("number three", "other"),
+        ("the last one", "other"),
+        ("cleaning or other", None),
+        ("what?", None),
+    ],
+)
+def test_options(text: str, option: str | None) -> None:
+    assert SERVICE.hear(text, "") == option
+
+
+def test_keys_choose_by_place() -> None:
+    assert SERVICE.press("2", "") == "cleaning"
+    assert SERVICE.press("4", "") is None
+
+
+@pytest.mark.parametrize(("text", "answer"), [("Yes, please.", "yes"), ("no thanks", "no"), ("please don't", "no")])
+def test_yes_or_no(text: str, answer: str) -> None:
+    assert yes_or_no("Shall I?").hear(text, "") == answer

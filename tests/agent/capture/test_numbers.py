@@ -1,0 +1,62 @@
+"""Numbers as people say them and as a recognizer writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.capture.numbers import cardinal, ordinal, spoken_digits, tokens, with_numerals
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("Five five five, one two three, four five six seven.", "5551234567"),
+        ("555-123-4567.", "5551234567"),
+        ("It's double five, oh, one.", "5501"),
+        ("triple seven o2o", "777020"),
+        ("eight hundred five five five", "800555"),
+        ("1-800 twenty five", "180025"),
+        ("my number is four one five and then twenty, thirty one", "4152031"),
+        ("two thousand", "2000"),
+        ("plus four nine thirty", "+4930"),
+        ("five to four", "524"),
+        ("seven for", "74"),
+        ("call me for lunch", ""),
+        ("to", "2"),
+        ("nothing at all", ""),
+        ("double", ""),
+    ],
+)
+def test_the_digits_of_a_text(text: str, digits: str) -> None:
+    assert spoken_digits(text) == digits
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("twenty five", 25),
+        ("a hundred and twenty", 120),
+        ("twelve hundred", 1200),
+        ("two thousand five hundred", 2500),
+        ("1,200", 1200),
+        ("three million", 3_000_000),
+        ("five six", 5),
+        ("hello", None),
+        ("and", None),
+    ],
+)
+def test_quantities(text: str, number: int | None) -> None:
+    found = cardinal(tokens(text))
+    assert (found and found[0]) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("fifteenth", 15), ("twenty first", 21), ("3rd", 3), ("thirtieth", 30), ("twenty", None)]
+)
+def test_ordinals(text: str, number: int | None) -> None:
+    found = ordinal(tokens(text))
+    assert (found and found[0]) == number
+
+
+def test_tens_become_digits_and_single_digits_stay() -> None:
+    assert with_numerals("anna forty two, nineteen, five six") == "anna 42, 19, five six"

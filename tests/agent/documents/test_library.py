@@ -1,0 +1,145 @@
+"""The library: what an update reads, and that nothing is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.documents import library as module
+from agent.documents.library import Library, UnknownFolder, Update, Vectors
+from tests.agent.documents.sample_documents import DIMENSIONS, HOUSE, embed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "house"
+    (folder / "garden").mkdir(parents=True)
+    (folder / "house.md").write_text(HOUSE)
+    (folder / "garden" / "garden.txt").write_text("Water the tomatoes.")
+    (folder / "photo.jpg").write_bytes(b"jpg")
+    (folder / ".hidden.txt").write_text("hidden")
+    return folder
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    library = Library(tmp_path / "data" / "documents.sqlite", DIMENSIONS)
+    yield library
+    library.close()
+
+
+def update(library: Library, name: str = "house") -> Update:
+    return library.update(name, embed, "words")
+
+
+def texts(library: Library) -> list[str]:
+    ids, _, _ = library.vectors([folder.name for folder in library.folders()])
+    return [found.passage.text for found in library.passages(ids.tolist())]
+
+
+def test_only_what_has_changed_is_read_again(library: Library, folder: Path) -> None:
+    assert library.add(folder) == "house"
+    first = update(library)
+    assert (first.added, first.ignored) == (["garden/garden.txt", "house.md"], 1)
+    embedded: list[str] = []
+
+    def counting(texts: Sequence[str]) -> Vectors:
+        embedded.extend(texts)
+        return embed(texts)
+
+    (folder / "garden" / "garden.txt").write_text("Water the beans.")
+    os.utime(folder / "house.md", (1, 1))  # touched, but the same
+    second = library.update("house", counting, "words")
+    assert (second.changed, second.unchanged, second.added, second.removed) == (["garden/garden.txt"], 1, [], [])
+    assert embedded == ["garden. Water the beans."]
+    (folder / "house.md").unlink()
+    assert update(library).removed == ["house.md"]
+    assert texts(library) == ["Water the beans."]
+    assert library.matching("tomatoes") == [] and len(library.matching("bean")) == 1
+    assert library.update("house", counting, "another model").changed == ["garden/garden.txt"]
+
+
+def test_a_file_that_cannot_be_read_loses_nothing_and_is_read_when_it_can_be(library: Library, folder: Path) -> None:
+    library.add(folder)
+    update(library)
+    good = (folder / "house.md").read_text()
+    (folder / "house.md").write_bytes(b"\0\1\xff")
+    (folder / "broken.pdf").write_bytes(b"%PDF")
+    broken = update(library)
+    assert [path for path, _ in broken.errors] == ["broken.pdf", "house.md"]
+    (listed,) = library.folders()
+    assert [path for path, _ in listed.errors] == ["broken.pdf", "house.md"]
+    assert any("red handle" in text for text in texts(library))
+    assert update(library).errors == broken.errors  # it is tried again, and reported again
+    (folder / "house.md").write_text(good)
+    (folder / "broken.pdf").unlink()
+    assert update(library).errors == []
+    assert library.folders()[0].errors == ()
+
+
+def test_a_folder_that_is_gone_keeps_its_passages(library: Library, folder: Path, tmp_path: Path) -> None:
+    library.add(folder)
+    update(library)
+    folder.rename(tmp_path / "unmounted")
+    with pytest.raises(OSError, match="nothing was changed"):
+        update(library)
+    assert len(texts(library)) == 4
+
+
+def test_a_killed_update_goes_on_where_it_stopped(library: Library, folder: Path) -> None:
+    library.add(folder)
+    calls = 0
+
+    def killed(texts: Sequence[str]) -> Vectors:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return embed(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        library.update("house", killed, "words")
+    assert texts(library) == ["Water the tomatoes."]
+    assert update(library).added == ["house.md"]
+
+
+def test_removing_a_folder_leaves_its_text_nowhere(library: Library, folder: Path, tmp_path: Path) -> None:
+    library.add(folder)
+    update(library)
+    assert library.remove("house").passages == 4
+    assert library.folders() == []
+    assert b"tomato" not in b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
+    assert (folder / "house.md").exists()
+
+
+def test_names_and_folders_are_checked(library: Library, folder: Path, tmp_path: Path) -> None:
+    library.add(folder, "mill lane")
+    assert library.add(folder) == "mill lane"
+    assert library.find(str(folder)).name == "mill lane"
+    for path, name, reason in (
+        (folder, "other", "remove it to give it another name"),
+        (folder / "garden", "", "overlaps"),
+        (tmp_path / "missing", "", "there is no folder"),
+    ):
+        with pytest.raises((ValueError, OSError), match=reason):
+            library.add(path, name)
+    (tmp_path / "notes.txt").write_text("A note.")
+    with pytest.raises(ValueError, match="choose another name"):
+        library.add(tmp_path / "notes.txt", "mill lane")
+    with pytest.raises(UnknownFolder, match="it has mill lane"):
+        library.find("nothing")
+    assert library.add(tmp_path / "notes.txt") == "notes"
+    assert update(library, "notes").added == ["notes.txt"]
+    (tmp_path / "photo.jpg").write_bytes(b"jpg")
+    library.add(tmp_path / "photo.jpg")
+    with pytest.raises(OSError, match="of a kind that is not read"):
+        update(library, "photo")
+
+
+def test_a_full_library_refuses_a_file(library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PASSAGES", 2)
+    library.add(folder)
+    assert [path for path, reason in update(library).errors if "full" in reason] == ["house.md"]

@@ -1,0 +1,94 @@
+"""What is read of each kind of file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.documents import readers
+from agent.documents.readers import Block, UnreadableDocument, read_document
+from tests.agent.documents.sample_documents import HOUSE, PAGE, write_docx, write_pdf
+
+
+def test_markdown_keeps_its_headings_lists_and_tables_and_loses_its_markup(tmp_path: Path) -> None:
+    (tmp_path / "house.md").write_text(HOUSE)
+    document = read_document(tmp_path / "house.md")
+    assert document.title == "The House on Mill Lane"
+    assert document.blocks == (
+        Block((), "The house has five rooms, and the cellar."),
+        Block(("Heating", "Boiler"), "Turn the red handle clockwise to switch the boiler on."),
+        Block(("Rubbish",), "day: Monday; bin: paper"),
+        Block(("Rubbish",), "day: Thursday; bin: glass"),
+        Block(("Rubbish",), "Put the bins out before seven."),
+    )
+
+
+def test_html_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
+    (tmp_path / "garden.html").write_text(PAGE)
+    document = read_document(tmp_path / "garden.html")
+    assert document.title == "The garden"
+    assert document.blocks == (
+        Block((), "Water the tomatoes every second evening."),
+        Block(("Tools",), "The spade hangs in the shed."),
+        Block(("Tools",), "plant: beans; month: May"),
+    )
+
+
+def test_text_is_divided_at_blank_lines_and_named_after_its_file(tmp_path: Path) -> None:
+    (tmp_path / "house-rules_2024.txt").write_bytes("Quiet\nhours.\r\n\r\nCaf\xe9.\n".encode("cp1252"))
+    document = read_document(tmp_path / "house-rules_2024.txt")
+    assert document.title == "house rules 2024"
+    assert [block.text for block in document.blocks] == ["Quiet hours.", "Café."]
+
+
+def test_pdf_pages_are_numbered(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "manual.pdf", ["Press the green button.", "Wait for the light."], "Coffee machine")
+    document = read_document(tmp_path / "manual.pdf")
+    assert document.title == "Coffee machine"
+    assert [(block.page, block.text) for block in document.blocks] == [
+        (1, "Press the green button."),
+        (2, "Wait for the light."),
+    ]
+
+
+def test_word_files_keep_headings_and_tables(tmp_path: Path) -> None:
+    write_docx(tmp_path / "rules.docx")
+    document = read_document(tmp_path / "rules.docx")
+    assert document.title == "Rules of the club"
+    assert document.blocks == (
+        Block(("Membership",), "Members pay forty euros a year."),
+        Block(("Membership",), "age: child; fee: none"),
+    )
+
+
+def test_a_sentence_is_no_title(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text(f"# {'word ' * 12}\n\nText.\n")
+    assert read_document(tmp_path / "note.md").title == "note"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("damaged.pdf", b"%PDF-1.4 nothing else", "it is damaged, or is no PDF file"),
+        ("damaged.docx", b"PK nothing else", "it is damaged, or is no DOCX file"),
+        ("binary.txt", b"\xff\0\1\2" * 9, "it is no text"),
+        ("empty.md", b"# \n\n---\n", "it has no text"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnreadableDocument, match=reason):
+        read_document(tmp_path / name)
+
+
+def test_protected_scanned_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pdf(tmp_path / "secret.pdf", ["Secret."], password="word")
+    with pytest.raises(UnreadableDocument, match="protected with a password"):
+        read_document(tmp_path / "secret.pdf")
+    write_pdf(tmp_path / "scan.pdf", [""])
+    with pytest.raises(UnreadableDocument, match="is it a scan"):
+        read_document(tmp_path / "scan.pdf")
+    monkeypatch.setattr(readers, "MAX_FILE_BYTES", 10)
+    with pytest.raises(UnreadableDocument, match="split it"):
+        read_document(tmp_path / "scan.pdf")

@@ -1,0 +1,113 @@
+"""The client of MCP servers: against a small server that answers with JSON or events, and against misbehaving ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.tools import mcp_client
+from agent.tools.mcp_client import McpClient, McpError
+
+TOOLS = [
+    {"name": "add", "description": "Adds", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    {"name": "fail"},
+]
+
+
+class Server:
+    """An MCP server that answers in one of the two ways and insists on its session. Records the methods."""
+
+    def __init__(self, *, events: bool) -> None:
+        self.events = events
+        self.methods: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        message = json.loads(request.content)
+        self.methods.append(message["method"])
+        if message["method"] == "initialize":
+            assert message["params"]["clientInfo"]["name"] == "rejoinder"
+            return self.answer(message, {"protocolVersion": "2025-03-26"}, {"Mcp-Session-Id": "s1"})
+        if request.headers.get("mcp-session-id") != "s1" or request.headers["mcp-protocol-version"] != "2025-03-26":
+            return httpx.Response(400)
+        match message["method"], message.get("params", {}):
+            case "notifications/initialized", _:
+                return httpx.Response(202)
+            case "tools/list", {"cursor": "2"}:
+                return self.answer(message, {"tools": TOOLS[1:]})
+            case "tools/list", _:
+                return self.answer(message, {"tools": TOOLS[:1], "nextCursor": "2"})
+            case "tools/call", {"name": "add", "arguments": {"a": a, "b": b}}:
+                return self.answer(message, {"content": [{"type": "text", "text": str(a + b)}]})
+            case "tools/call", {"name": "fail"}:
+                return self.answer(message, {"content": [{"type": "text", "text": "out of paper"}], "isError": True})
+            case "tools/call", {"name": "structured"}:
+                return self.answer(message, {"structuredContent": {"sum": 3}})
+            case "tools/call", {"name": "long"}:
+                return self.answer(message, {"content": [{"type": "text", "text": "x" * 100_000}]})
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "unknown tool"}}
+        return httpx.Response(200, json=error)
+
+    def answer(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        if not self.events:
+            return httpx.Response(200, json=answer, headers=headers)
+        progress = {"jsonrpc": "2.0", "method": "notifications/progress"}
+        body = "".join(f"event: message\r\ndata: {json.dumps(one)}\r\n\r\n" for one in (progress, answer))
+        return httpx.Response(200, text=body, headers={"content-type": "text/event-stream", **(headers or {})})
+
+
+def client_of(server: Any) -> McpClient:
+    return McpClient("http://mcp.example/", transport=httpx.MockTransport(server))
+
+
+@pytest.mark.parametrize("events", [False, True])
+async def test_tools_are_listed_and_called(events: bool) -> None:
+    server = Server(events=events)
+    client = client_of(server)
+    add, fail = await client.list_tools()
+    assert (add.name, add.description, add.read_only) == ("add", "Adds", True)
+    assert (fail.name, fail.input_schema, fail.read_only) == ("fail", {"type": "object", "properties": {}}, False)
+    assert await client.call_tool("add", {"a": 1, "b": 2}) == "3"
+    assert await client.call_tool("structured", {}) == '{"sum": 3}'
+    assert len(await client.call_tool("long", {})) < 10_000
+    assert server.methods[:4] == ["initialize", "notifications/initialized", "tools/list", "tools/list"]
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "message"),
+    [("fail", "tool_execution_error", "out of paper"), ("unknown", "protocol_error", "unknown tool")],
+)
+async def test_a_failed_call_says_why(tool: str, kind: str, message: str) -> None:
+    with pytest.raises(McpError, match=message) as raised:
+        await client_of(Server(events=False)).call_tool(tool, {})
+    assert raised.value.kind == kind
+
+
+def unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("no route")
+
+
+@pytest.mark.parametrize(
+    ("server", "kind", "message"),
+    [
+        (unreachable, "http_error", "no route"),
+        (lambda request: httpx.Response(500), "http_error", "HTTP status 500"),
+        (lambda request: httpx.Response(302, headers={"location": "http://evil.example"}), "http_error", "302"),
+        (lambda request: httpx.Response(200, text="{"), "protocol_error", "not JSON"),
+        (lambda request: httpx.Response(200, json=[1]), "protocol_error", "did not answer"),
+        (lambda request: httpx.Response(200, text="x" * (2 << 20)), "protocol_error", "more than"),
+    ],
+)
+async def test_a_server_that_misbehaves_is_an_error(server: Any, kind: str, message: str) -> None:
+    with pytest.raises(McpError, match=message) as raised:
+        await client_of(server).list_tools()
+    assert raised.value.kind == kind
+
+
+async def test_the_number_of_tools_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_client, "MAX_TOOLS", 1)
+    assert [tool.name for tool in await client_of(Server(events=False)).list_tools()] == ["add"]

@@ -1,0 +1,120 @@
+"""MCP servers from a configuration file: real ones, made with the SDK, over stdio and streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
+
+from agent.tools.function_tool import Caller
+from agent.tools.mcp_servers import McpServerConfig, read_mcp_config
+from agent.tools.server_tools import ServerTools, ToolSettings
+from tests.real_time import HANG_S
+
+STDIO_SERVER = '''
+import sys
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
+server = MCPServer("test")
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ValueError("out of paper")
+
+server.run()
+'''
+
+
+def configured(folder: Path, servers: dict[str, Any]) -> Path:
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+@pytest.fixture
+def http_url() -> Iterator[str]:
+    server = MCPServer("http")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def multiply(a: int, b: int) -> int:
+        """Multiply two numbers."""
+        return a * b
+
+    running = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    running.should_exit = True
+    thread.join(timeout=HANG_S)
+
+
+async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_url: str) -> None:
+    (tmp_path / "server.py").write_text(STDIO_SERVER)
+    servers = {
+        "local": {"command": sys.executable, "args": [str(tmp_path / "server.py")], "alwaysAllow": ["fail"]},
+        "remote": {"url": http_url, "type": "http"},
+        "broken": {"command": str(tmp_path / "missing")},
+        "off": {"command": "never", "disabled": True},
+    }
+    tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
+    async with asyncio.timeout(HANG_S), tools.running():
+        assert sorted(tool.name for tool in tools.registry) == ["add", "fail", "multiply"]
+        conversation = tools.local_conversation()
+        assert (await conversation.call("add", '{"a": 2, "b": 3}', "")).text == "5"
+        assert (await conversation.call("multiply", '{"a": 2, "b": 3}', "")).text == "6"
+        assert (await conversation.call("fail", "{}", "")).failed
+        traits = {name: conversation.traits(name) for name in ("add", "fail")}
+        assert traits["add"] is not None and traits["add"].read_only
+        assert traits["fail"] is not None and not traits["fail"].consequential
+    assert not list(tools.registry)
+
+
+async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(STDIO_SERVER)
+    servers = {"local": {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}}
+    tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
+    async with asyncio.timeout(HANG_S), tools.running():
+        (fail,) = [tool for tool in tools.registry if tool.name == "fail"]
+        assert fail.traits.consequential
+        assert (await fail.run({}, Caller("me"))).failed
+
+
+def test_variables_of_the_environment_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    path = configured(tmp_path, {"a": {"url": "https://a.example", "headers": {"X": "Bearer ${TOKEN} ${NONE:-none}"}}})
+    assert read_mcp_config(path) == {"a": McpServerConfig(url="https://a.example", headers={"X": "Bearer secret none"})}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{\n  oops", "line 2: Expecting property name"),
+        ("{}", 'has no object "mcpServers"'),
+        ('{"mcpServers": {"a": {}}}', "mcpServers.a: give either a command or a url"),
+        ('{"mcpServers": {"a": {"url": "ftp://x"}}}', "a url begins with https://"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', r"mcpServers\.a\.args: Input should be a valid list"),
+        ('{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}}', "NO_SUCH_VARIABLE is not set"),
+    ],
+)
+def test_an_error_of_the_file_names_the_place(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_mcp_config(path)

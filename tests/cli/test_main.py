@@ -1,0 +1,47 @@
+"""Log output of the `rejoinder` command."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import subprocess
+import sys
+
+from rich.console import Console
+
+from cli.logs import log_handler
+
+LONG = "a warning that is far longer than the eighty columns of a terminal " * 3
+
+
+def logged(console: Console) -> str:
+    handler = log_handler(console)
+    for _ in range(2):
+        handler.emit(logging.LogRecord("rejoinder.server", logging.WARNING, "", 0, "%s", (LONG.strip(),), None))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_log_record_is_one_line_with_a_timestamp_unless_stderr_is_a_terminal() -> None:
+    lines = logged(Console(file=io.StringIO(), width=80)).splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d\d\d WARNING {LONG.strip()}", line)
+
+
+def test_a_log_record_on_a_terminal_is_wrapped_and_has_a_timestamp() -> None:
+    text = logged(Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None))
+    assert len(text.splitlines()) > 4
+    assert len(re.findall(r"\[\d\d:\d\d:\d\d\]", text)) == 2
+
+
+def test_the_command_logs_one_line_per_record_to_a_file() -> None:
+    program = (
+        "import logging, cli.main as main\n"
+        f"main.app.command('log')(lambda: logging.getLogger('rejoinder').warning({LONG!r}))\n"
+        "main.app(['log'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "WARNING" in done.stderr and LONG.strip() in done.stderr

@@ -1,0 +1,95 @@
+"""`rejoinder models`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import models as models_module
+from cli.main import app
+from model.hub import catalog
+from model.hub.store import ModelStore
+from server.serving.machine_speed import MachineSpeed
+from tests.model.hub.hub_server import Repository, running_hub
+from tests.model.hub.test_download import environment
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_list_shows_every_name_licence_and_title_unbroken(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setattr(models_module._out, "width", columns)
+    output = CliRunner().invoke(app, ["models", "list"]).output
+    lines = output.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    assert "…" not in output
+    for model in catalog.MODELS:
+        (row,) = [line for line in lines if line.startswith(model.name)]
+        assert f"{model.size / 1e6:,.0f} MB" in row and model.licence in row
+        assert any(line.startswith(f"    {model.title}") for line in lines)
+        assert model.authors in " ".join(output.split())
+
+
+def test_the_list_fits_three_lines_per_model_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_module._out, "width", 80)
+    lines = CliRunner().invoke(app, ["models", "list"]).output.splitlines()
+    assert len(lines) <= 1 + 3 * len(catalog.MODELS)
+
+
+def test_the_list_says_which_language_models_suit_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def measure(again: bool) -> MachineSpeed:
+        measured.append(again)
+        return MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
+
+    monkeypatch.setattr(models_module, "machine_speed", measure)
+    monkeypatch.setattr(ModelStore, "availability", lambda store, model: "installed")
+    output = CliRunner().invoke(app, ["models", "list", "--measure"]).output
+    assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +chosen by auto: about \d{3} ms at p95\s*\n", output)
+    assert re.search(catalog.QWEN_15B.name + r".*\n.*\n +too slow here: about 1,\d{3} ms at p95\s*\n", output)
+    assert output.count("at p95") == sum(model.kind == "language" for model in catalog.MODELS)
+    assert measured == [True]
+
+
+COMMANDS = """
+import sys
+from cli.main import app
+for command in sys.stdin.read().splitlines():
+    try:
+        app(["models", *command.split()])
+    except SystemExit as done:
+        print("exit", done.code, flush=True)
+"""
+
+
+def test_hub_models_are_pulled_listed_and_verified(tmp_path: Path) -> None:
+    with running_hub() as hub:
+        hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
+        commit = hub.repositories["org/model"].commit({"m-Q4_K_M.gguf": b"four" * 1000})
+        hub.repositories["org/other"] = Repository(info={"gguf": {"architecture": "gemma3"}})
+        hub.repositories["org/other"].commit({"m-Q4_K_M.gguf": b"four" * 1000})
+        done = subprocess.run(
+            [sys.executable, "-c", COMMANDS],
+            input="pull org/model:Q4_K_M\npull org/other\nlist\nverify org/model:Q4_K_M\nverify org/absent",
+            env=environment(hub, tmp_path, COLUMNS="300"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    pulled, rejected, listed, verified, absent, _ = re.split(r"exit \d\n", done.stdout)
+    assert re.findall(r"exit (\d)\n", done.stdout) == list("01001")
+    assert pulled.startswith("org/model:Q4_K_M is in ") and pulled.endswith(f"/snapshots/{commit}/m-Q4_K_M.gguf\n")
+    assert "org/model:Q4_K_M  0 MB  mit  ready\n" in listed and f"at commit {commit[:12]}" in listed
+    assert verified == "org/model:Q4_K_M/m-Q4_K_M.gguf: ok\n"
+    assert rejected == absent == ""
+    assert "is a gemma3 model; known families are llama, qwen2, qwen3" in done.stderr
+    assert "org/absent has not been downloaded: run `rejoinder models pull org/absent`" in done.stderr
+    assert len(hub.downloads()) == 1

@@ -1,0 +1,71 @@
+"""The number of kernels and the bytes of a step are what the roofline says, for the shapes of real models: no change
+can quietly double them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lab.benchmarks.gpu_acceptance.counting import CountedOperations
+from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, TINY_BLOCKS, random_model
+from lab.benchmarks.gpu_acceptance.roofline import OTHER_KERNELS, Roofline, step_roofline
+from model.checkpoint.checkpoint import DecoderConfig
+
+pytest.importorskip("triton")
+
+from lab.benchmarks.gpu_acceptance.recording import RecordingOperations, meta_adapter, meta_decoder, recorded_pass
+from lab.benchmarks.gpu_acceptance.runners import new_runner
+from model.engine import cuda_graph
+from model.nn.gpu.fused_pass import FusedPass
+
+PAST = 640
+
+
+@pytest.mark.parametrize("rank", [0, 32])
+@pytest.mark.parametrize("config", [QWEN_05B, QWEN_15B, TINY_BLOCKS], ids=["0.5b", "1.5b", "tiny qwen3"])
+def test_a_step_starts_six_kernels_a_layer_and_reads_every_weight_once(config: DecoderConfig, rank: int) -> None:
+    launches = recorded_pass(config, torch.bfloat16, 4 if rank else 0, 7, rank, PAST)
+    expected = step_roofline(config, 2, rank, PAST)
+    assert len(launches) == expected.nodes == 6 * config.layers + 2
+    read = {"project": 0, "gate_up": 0, "rotate_and_store": 0, "attend": 0, "predict_tile": 0}
+    for launch in launches:
+        if launch.name in ("project", "gate_up"):
+            read[launch.name] += sum(part.nbytes for part in launch.arguments[1:6] if part is not None)
+        elif launch.name == "rotate_and_store":
+            read[launch.name] += 0 if launch.arguments[7] is None else launch.arguments[7].nbytes
+        elif launch.name == "attend" or launch.name == "predict_tile":
+            read[launch.name] += sum(part.nbytes for part in launch.arguments[1:3])
+    assert sum(read.values()) == expected.num_bytes, read
+    activations = sum(part.nbytes for launch in launches for part in launch.tensors) - expected.num_bytes
+    assert config.hidden < 100 or activations < 0.35 * expected.num_bytes
+
+
+@pytest.mark.parametrize(("batch", "drafts"), [(1, 4), (64, 2)])
+def test_the_kernels_of_a_whole_step_are_counted(monkeypatch: pytest.MonkeyPatch, batch: int, drafts: int) -> None:
+    """Those outside of layers and head: embedding, acceptance, look-up and copies."""
+    operations = RecordingOperations()
+    monkeypatch.setattr(cuda_graph, "select_pass", lambda *arguments: FusedPass(*arguments[:4]))
+    decoder = meta_decoder(QWEN_05B, torch.bfloat16)
+    model = replace(random_model(TINY, torch.device("cpu"), "float32"), decoder=decoder)
+    model = replace(model, adapter=meta_adapter(QWEN_05B, torch.bfloat16, 32, 4))
+    runner, slab = new_runner(model, 4, 7, 1024, 64, operations)
+    runner.batch_step(batch, drafts).run(slab.capacity)  # what is made once is not counted
+    operations.launches.clear()
+    with torch.inference_mode(), CountedOperations() as others:
+        runner.batch_step(batch, drafts).run(slab.capacity)
+    assert len(operations.launches) == 6 * 24 + 2
+    assert others.count <= OTHER_KERNELS
+
+
+def test_the_least_time_is_that_of_the_bytes_and_of_the_nodes() -> None:
+    assert Roofline(4_000_000_000, 500).milliseconds(4000, 2.0) == pytest.approx(1.0 + 1.0)
+
+
+def test_by_estimate_the_goals_are_within_reach_of_an_h200() -> None:
+    """0.66 to 0.78 ms a step are 2,500 tokens/s with the 0.5B, and 1.63 to 1.93 ms are 1,009 with the 1.5B."""
+    small, large = (
+        step_roofline(config, 2, 32, 600, OTHER_KERNELS).milliseconds(4300) for config in (QWEN_05B, QWEN_15B)
+    )
+    assert small < 0.78 and large < 1.63
