@@ -1,1 +1,1 @@
-"""What to say and do: tools, documents, forms, a bigger model, and the protocol of a language model. No audio, no sockets."""
+"""What to say and do: tools, documents, forms, a bigger model, the protocol of language models. No audio or sockets."""

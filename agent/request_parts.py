@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from agent.language_model import Message
+from chat.types import Message
 
 _STRONG = r"[,;]?\s*\b(?:and then|and also|and after that|after that|then|also)\b,?|[.;?!](?=\s)|,\s*and\b|,"
 _JOINT = re.compile(rf"(?i)\s*({_STRONG}|\band\b)\s*")

@@ -13,12 +13,11 @@ from typing import Any
 from agent.capture.form import Form
 from agent.capture.form_runner import FormRunner
 from agent.confirmation import reply_to_question
-from agent.language_model import Message, OfferedTools, Tool, ToolCall
 from agent.request_parts import RequestParts
 from agent.tools.invented_arguments import invented_argument
-from agent.tools.protocol import ToolOutput, Tools, ToolTraits, canonical
+from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, Tools, ToolTraits, canonical
 from agent.tools.words import describing_stems, stems
-from voice.history import PENDING_OUTPUT
+from chat.types import Message, OfferedTools, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -75,7 +74,7 @@ class ToolRuns:
     Args:
         spawn: starts a task of the conversation, which is cancelled when it ends.
         on_late_output: called when the conversation has an output that no response has read.
-        captures: the forms that calls ask the user to fill in.
+        forms: runs the forms that calls ask the user to fill in.
     """
 
     def __init__(
@@ -83,10 +82,10 @@ class ToolRuns:
         tools: Tools,
         spawn: Callable[[Coroutine[Any, Any, ToolOutput]], asyncio.Task[ToolOutput]],
         on_late_output: Callable[[], None],
-        captures: FormRunner | None = None,
+        forms: FormRunner | None = None,
     ) -> None:
         self._tools, self._spawn, self._on_late_output = tools, spawn, on_late_output
-        self._captures = captures or FormRunner(tuple, on_late_output)
+        self._forms = forms or FormRunner(tuple, on_late_output)
         self._opening = ""
         self._running: dict[tuple[str, str], asyncio.Task[ToolOutput]] = {}
         self._newest: dict[tuple[str, str], str] = {}
@@ -182,7 +181,7 @@ class ToolRuns:
 
     async def wait_for(self, output: asyncio.Task[ToolOutput]) -> bool:
         """Wait until a call has returned, or a form takes the conversation over. Whether it has returned."""
-        form = asyncio.ensure_future(self._captures.active.wait())
+        form = asyncio.ensure_future(self._forms.active.wait())
         await asyncio.wait((output, form), return_when=asyncio.FIRST_COMPLETED)
         form.cancel()
         return output.done()
@@ -215,7 +214,7 @@ class ToolRuns:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
-                dialogue = _CallDialogue(self._captures, limit, traits.timeout_s)
+                dialogue = _CallDialogue(self._forms, limit, traits.timeout_s)
                 return await self._tools.call(call.name, call.arguments, said, dialogue, known)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
@@ -237,7 +236,7 @@ class ToolRuns:
             verbatim: whether the words of outputs are said. Otherwise the language model reads them, and may go on to
                 another call; only the question before a consequential call is always said.
         """
-        if (reply := self._captures.reply(messages)) is not None:
+        if (reply := self._forms.reply(messages)) is not None:
             return Say(reply)
         if self._opening and not any(call.name == self._opening for message in messages for call in message.tool_calls):
             return MakeCall(self._opening, "{}")
@@ -291,15 +290,15 @@ class ToolRuns:
 class _CallDialogue:
     """The conversation, for one call. While a form runs, the call's time limit does not."""
 
-    def __init__(self, captures: FormRunner, limit: asyncio.Timeout, timeout_s: float) -> None:
-        self._captures, self._limit, self._timeout_s = captures, limit, timeout_s
+    def __init__(self, forms: FormRunner, limit: asyncio.Timeout, timeout_s: float) -> None:
+        self._forms, self._limit, self._timeout_s = forms, limit, timeout_s
 
     async def fill_in(self, form: Form) -> dict[str, Any]:
         """See `Dialogue`."""
         loop = asyncio.get_running_loop()
         self._limit.reschedule(None)
         try:
-            return await self._captures.fill_in(form)
+            return await self._forms.fill_in(form)
         finally:
             self._limit.reschedule(loop.time() + self._timeout_s)
 

@@ -13,13 +13,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agent.documents.embedding import Embedder
+from agent.documents.embedding import EMBEDDING_MODEL, Embedder
 from agent.documents.grounding import fit, location
 from agent.documents.index import DocumentIndex
 from agent.documents.library import DOCUMENTS_FILE, Library, Update
 from agent.storage import data_folder
 from cli.errors import UserError, user_errors
 from cli.options import DataOption
+from model.hub.store import ModelStore
 from server.serving.progress import ProgressBars
 
 docs_app = typer.Typer(
@@ -104,7 +105,7 @@ def search(
 
 def _embedder() -> Embedder:
     with ProgressBars(_err) as report:
-        return Embedder.load(report)
+        return Embedder(ModelStore().locate(EMBEDDING_MODEL, report))
 
 
 def _update(library: Library, names: list[str]) -> None:

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import Message
 from agent.tools.server_tools import ServerTools
 from agent.tools.tool_selection import SelectingLanguageModel
+from chat.types import Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.access.conversation_counts import ConversationCounts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
+
+from agent.remote.settings import is_loopback
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 """Host names of this machine that only its own programs can use."""
@@ -61,17 +62,6 @@ class LocalAccess:
         except ValueError:
             return False
         return name in ("localhost", self.host.lower()) or is_loopback(name)
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only programs of this machine have an address."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        return parsed.ipv4_mapped.is_loopback
-    return parsed.is_loopback
 
 
 def _is_forwarding(header: str) -> bool:

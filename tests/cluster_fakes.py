@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
-from agent.language_model import Message
+from chat.types import Message
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext, SessionLimits

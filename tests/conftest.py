@@ -17,6 +17,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from model.engine.engine import Engine
 from model.engine.loader import load_model
+from tests.fakes import LoudnessDetector
+from voice import session
 
 # Triton's kernels run in its interpreter where there is no GPU; it reads this when they are defined.
 if not torch.cuda.is_available():
@@ -28,7 +30,16 @@ os.environ["COLUMNS"] = "200"
 os.environ["REJOINDER_DATA"] = tempfile.mkdtemp(prefix="rejoinder-tests-")
 """Timers and notes of tests are not the developer's."""
 
+REAL_DETECTOR = "e2e"
+"""The folder of tests that hear real speech. All others detect it by its loudness."""
+
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+@pytest.fixture(autouse=True)
+def _detect_speech_by_loudness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if REAL_DETECTOR not in request.path.parts:
+        monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
 @pytest.fixture(scope="session", autouse=True)

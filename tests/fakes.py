@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from agent.language_model import Effort, Grammar, Message, OfferedTools, Tool, ToolChoice, Truncation
-from model.decode.grammar import Opening
+from agent.language_model import Grammar
+from chat.types import Effort, Message, OfferedTools, Opening, Tool, ToolChoice, Truncation
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from openai.types.realtime import (
     RealtimeClientEvent,
     RealtimeResponseCreateParams,
@@ -26,12 +25,10 @@ from pydantic import BaseModel
 
 from agent.tools.mcp_client import McpError
 from server.realtime.session_config import MAX_TOOLS
-from tests.fakes import LoudnessDetector
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn
 from tests.server.realtime.test_items import recording
 from tests.server.realtime.test_mcp_tools import URL, McpConversation, connect, converse
 from tests.server.realtime.test_response_writer import WEATHER, answer, calling
-from voice import session
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "realtime-coverage.md"
 
@@ -147,11 +144,6 @@ RESPONSE_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     },
     **{name: value for name, value in SESSION_SAMPLES.items() if name.startswith(("tools[].", "tool_choice."))},
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:

@@ -21,21 +21,16 @@ from server.observability.turn_lines import log_turn
 from server.observability.turn_log import TurnRecord
 from server.realtime.opening import open_conversation
 from tests.agent.remote.scripted_server import ScriptedServer, calls, remote_llm, text
-from tests.fakes import FakeLanguageModel, LoudnessDetector, fake_speech_models, run_on_virtual_clock
+from tests.fakes import FakeLanguageModel, fake_speech_models, run_on_virtual_clock
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
-from voice import events, session
+from voice import events
 from voice.history import FunctionCall, FunctionCallOutput
 
 LOCAL = "The capital of France is Paris."
 REQUEST = "Look in Oslo, and then write that down."
 STEPS = [calls(("look", '{"city": "Oslo"}')), calls(("write", '{"text": "14"}')), text("I wrote", " down 14.")]
 KNOWN = {"look": ToolTraits(read_only=True), "write": ToolTraits(holding_phrase="Let me write that down.")}
-
-
-@pytest.fixture(autouse=True)
-def detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
 def converse(

@@ -7,7 +7,8 @@ import logging
 
 from agent.capture.form import Pause
 from agent.capture.form_runner import FormRunner
-from agent.language_model import LanguageModel, Message
+from agent.language_model import LanguageModel
+from chat.types import Message
 from voice import endpointing
 from voice.audio.codec import Samples
 from voice.endpointing import EndpointPrediction, PauseHistory
@@ -22,15 +23,15 @@ class EndpointEvidence:
     """The endpointer of one conversation.
 
     Args:
-        captures: know when the user has to say more.
+        forms: knows when the user has to say more.
 
     Attributes:
         pauses: how the user pauses within a turn.
     """
 
-    def __init__(self, language_model: LanguageModel, speech_models: SpeechModels, captures: FormRunner) -> None:
+    def __init__(self, language_model: LanguageModel, speech_models: SpeechModels, forms: FormRunner) -> None:
         self.pauses = PauseHistory()
-        self._language_model, self._speech_models, self._captures = language_model, speech_models, captures
+        self._language_model, self._speech_models, self._forms = language_model, speech_models, forms
         self._turn_end_ms = 0
         self._spoken_over_after_ms: int | None = None
 
@@ -66,7 +67,7 @@ class EndpointEvidence:
             noisy: there is noise around the user.
         """
         rules, text, text_probability = speculation.settings.rules, prompt[-1].content, None
-        pause = self._captures.pause_after(prompt) if text else None
+        pause = self._forms.pause_after(prompt) if text else None
         if pause is not None:
             return _dictation(pause, rules.timing)
         if text and not rules.silence_only:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.language_model import LanguageModel, Message, Tool, ToolCall, ToolCallDelta
+from agent.language_model import LanguageModel
 from agent.request_parts import RequestParts
 from agent.tool_runs import MakeCall, ToolRuns
 from agent.tools.protocol import HOLDING_PHRASE, ToolOutput
+from chat.types import Message, Tool, ToolCall, ToolCallDelta
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
 from voice.response_options import ResponseOptions, choice_after_output

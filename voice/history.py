@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.language_model import Message, ToolCall
+from agent.tools.protocol import PENDING_OUTPUT
+from chat.types import Message, ToolCall
 
 Role = Literal["system", "user", "assistant"]
-
-PENDING_OUTPUT = "The function is still running. Its result will follow."
-"""What the language model reads as the output of a call whose function has not returned yet."""
 
 
 class UnknownItem(LookupError):

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from agent.language_model import LanguageModel, Message
+from agent.language_model import LanguageModel
+from chat.types import Message
 from voice import events
 from voice.clause_pace import ClausePace
 from voice.history import new_id

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, Message, Truncation
+from agent.language_model import LanguageModel
 from agent.tool_runs import ToolRuns
+from chat.types import Message, Truncation
 from voice import events
 from voice.clause_pace import ClausePace
 from voice.function_calls import AddItem

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agent.language_model import LanguageModel, Message, Progress, RemoteRequest, Source, SourcedProgress
+from agent.language_model import LanguageModel, Progress, RemoteRequest, Source, SourcedProgress
 from agent.tool_runs import MakeCall, Say, ToolRuns
+from chat.types import Message
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from agent.language_model import (
-    Effort,
-    Grammar,
-    LanguageModel,
-    Message,
-    OfferedTools,
-    Progress,
-    RemoteRequest,
-    Tool,
-    ToolChoice,
-)
+from agent.language_model import Grammar, LanguageModel, Progress, RemoteRequest
+from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice
 from voice.tts import DEFAULT_VOICE
 
 

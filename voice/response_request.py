@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.language_model import Message
+from chat.types import Message
 from voice.history import History, HistoryItem
 from voice.playback import SessionSettings
 

@@ -1,7 +1,5 @@
-"""One conversation: drives the turn machine with the real models.
-
-Everything runs on one event loop but recognition and synthesis. The turn machine decides; a session feeds it events.
-"""
+"""One conversation: drives the turn machine with the real models. Everything runs on one event loop but recognition and
+synthesis. The turn machine decides; a session feeds it events."""
 
 from __future__ import annotations
 
@@ -13,9 +11,10 @@ from typing import Any, TypeVar
 
 from agent.capture.commands import is_filler
 from agent.capture.form_runner import FormRunner
-from agent.language_model import LanguageModel, Message
+from agent.language_model import LanguageModel
 from agent.tool_runs import ToolRuns
-from agent.tools.protocol import Tools
+from agent.tools.protocol import Announcement, Tools
+from chat.types import Message
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE, TELEPHONE_RATE, Samples
@@ -37,7 +36,7 @@ from voice.turn_actions import Action
 from voice.turn_machine import Assistant, Event, TurnState, User, step
 from voice.turn_metrics import TurnMetrics
 from voice.turn_transcripts import TurnTranscripts
-from voice.unprompted import Announcement, UnpromptedResponses
+from voice.unprompted import UnpromptedResponses
 
 T = TypeVar("T")
 
@@ -83,10 +82,10 @@ class VoiceSession:
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
-        self._captures = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
-        self._endpointer = EndpointEvidence(language_model, speech_models, self._captures)
-        add_result = self._unprompted.add_result
-        self._tool_runs = None if tools is None else ToolRuns(tools, self._spawn, add_result, self._captures)
+        announce_result = self._unprompted.add_result
+        self._forms = FormRunner(lambda: self.history.messages(""), announce_result)
+        self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
+        self._tool_runs = None if tools is None else ToolRuns(tools, self._spawn, announce_result, self._forms)
         self._playback = Playback(
             language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, self._tool_runs
         )
@@ -290,7 +289,7 @@ class VoiceSession:
         """Say what nobody has asked for, if both sides are silent."""
         if not self.state.silent or self._response_request is not None:
             return
-        self._captures.settle()
+        self._forms.settle()
         if (request := self._unprompted.next_request(self.settings)) is not None:
             self._response_request = request
             self._apply(turn_machine.ResponseRequested())
@@ -328,7 +327,7 @@ class VoiceSession:
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
-        self._endpointer.begin_turn(action.at_ms, over_response=self.state.assistant is Assistant.PAUSED)
+        self._endpoint_evidence.begin_turn(action.at_ms, over_response=self.state.assistant is Assistant.PAUSED)
         self._discard_speculation()
         self._item_id = new_id("item")
         self._emit(events.SpeechStarted(self._item_id, self._utterance_start_ms))
@@ -345,7 +344,7 @@ class VoiceSession:
         metrics = self._turn_metrics(action.at_ms)
         voiced_ms = action.at_ms - self._utterance_start_ms
         transcript = self._transcripts.start(utterance, voiced_ms, self.settings.rules.timing.tail_ms)
-        audio_probability = self._endpointer.judge_audio(self._input.since(self._utterance_start_ms))
+        audio_probability = self._endpoint_evidence.judge_audio(self._input.since(self._utterance_start_ms))
         speculation = Speculation(action.revision, action.at_ms, metrics, self.settings, transcript)
         self._speculation = speculation
         speculation.work = self._spawn(self._speculate(speculation, audio_probability))
@@ -361,7 +360,7 @@ class VoiceSession:
         self._start_speculative_response(speculation, text)
         prompt = [*self.history.messages(self.settings.instructions), Message("user", text)]
         noisy = self._detector.is_noisy
-        prediction = await self._endpointer.predict(prompt, speculation, audio_probability, noisy=noisy)
+        prediction = await self._endpoint_evidence.predict(prompt, speculation, audio_probability, noisy=noisy)
         speculation.metrics.end_probability = prediction.end_probability
         wait_ms = rules.timing.soft_end_ms if backchannel else prediction.wait_ms
         response_pending = speculation.response is not None
@@ -389,7 +388,7 @@ class VoiceSession:
         """Whether speech over a response needs no response of its own. A cough has no words at all."""
         if self.state.assistant is not Assistant.PAUSED:
             return False
-        if self._captures.active.is_set():
+        if self._forms.active.is_set():
             return not text or is_filler(text)  # "oh" is a zero then, and "yes" an answer
         min_remaining_ms = self.settings.rules.timing.backchannel_remaining_ms
         return not text or (endpointing.is_backchannel(text) and self._playback.unheard_ms >= min_remaining_ms)
@@ -397,7 +396,7 @@ class VoiceSession:
     def _cancel_speculation(self, action: turn_actions.CancelSpeculation) -> None:
         if self._speculation is not None:
             if action.resumed_ms is not None:
-                self._endpointer.pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
+                self._endpoint_evidence.pauses.add(action.resumed_ms - self._speculation.speech_end_ms)
             self._speculation.transcript.cancel()
         self._discard_speculation()
 
@@ -424,7 +423,7 @@ class VoiceSession:
         else:
             self._metrics = self._turn_metrics(action.at_ms)
         self._metrics.stamp("end_decided", self._clock())
-        self._metrics.spoken_over_after_ms = self._endpointer.end_turn(action.at_ms)
+        self._metrics.spoken_over_after_ms = self._endpoint_evidence.end_turn(action.at_ms)
         item = Item(self._item_id, "user")
         previous = self.history.add(item)
         if not action.manual:
@@ -477,7 +476,7 @@ class VoiceSession:
         if response is not None:
             self._speculation = None
             response.metrics.speculation_used = True
-            self._captures.commit(messages)
+            self._forms.commit(messages)
         else:
             self._discard_speculation()
             response = self._playback.create(settings, self._metrics, request.text)
@@ -490,7 +489,7 @@ class VoiceSession:
         await self._transcripts.wait()
         messages = request.messages(self.history)
         if request.to_conversation:
-            self._captures.commit(messages)
+            self._forms.commit(messages)
         return messages
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from agent.language_model import Message
+from chat.types import Message
 from voice.playback import SessionSettings
 from voice.response import Response
 from voice.turn_metrics import TurnMetrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agent.language_model import Message
+from chat.types import Message
 from voice.function_calls import FunctionCalls
 
 _HOLD_AFTER_S = 0.4

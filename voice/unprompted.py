@@ -5,21 +5,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from agent.tools.protocol import Announcement
 from voice import events
 from voice.playback import SessionSettings
 from voice.response import Response
 from voice.response_options import choice_after_output
 from voice.response_request import ResponseRequest
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """A text to say, and what to call once the user has heard some of it."""
-
-    text: str
-    on_heard: Callable[[], None] = lambda: None
 
 
 class UnpromptedResponses:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from agent.capture.commands import is_filler
 from agent.capture.form import Form, FormState, Heard, Outcome, Pause, Pressed
 from agent.capture.keys import pressed_keys
-from agent.language_model import Message
+from chat.types import Message
 
 
 class NotCaptured(ValueError):

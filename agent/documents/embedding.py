@@ -10,8 +10,9 @@ import onnxruntime
 from tokenizers import BertWordPieceTokenizer
 
 from agent.documents.library import Vectors
-from model.hub.catalog import MINILM
-from model.hub.store import ModelStore, ProgressCallback
+
+EMBEDDING_MODEL = "all-minilm-l6-v2"
+"""Its name in the catalog of models."""
 
 _MAX_TOKENS = 256
 """What the model was trained to read of a text."""
@@ -27,7 +28,7 @@ class Embedder:
         threads: processor threads of one call.
     """
 
-    name = MINILM.name
+    name = EMBEDDING_MODEL
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
         self._tokenizer = BertWordPieceTokenizer(str(folder / "vocab.txt"))
@@ -39,12 +40,6 @@ class Embedder:
             str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )
         self._inputs = {node.name for node in self._session.get_inputs()}
-
-    @classmethod
-    def load(cls, report: ProgressCallback | None = None) -> Embedder:
-        """Load the model from this machine. Raises ModelUnavailable."""
-        store = ModelStore()
-        return cls(store.locate(MINILM.name, report) if report is not None else store.locate(MINILM.name))
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Texts → [texts, dimensions] of length 1."""

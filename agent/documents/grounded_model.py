@@ -13,20 +13,8 @@ from typing import Protocol
 from agent.documents.grounding import Grounding, ground, search_text
 from agent.documents.index import Match
 from agent.documents.support import Support, only_supported
-from agent.language_model import (
-    Effort,
-    Grammar,
-    LanguageModel,
-    LanguageModelWrapper,
-    Message,
-    OfferedTools,
-    Progress,
-    RemoteRequest,
-    SourcedProgress,
-    Tool,
-    ToolChoice,
-)
-from model.decode.grammar import Opening
+from agent.language_model import Grammar, LanguageModel, LanguageModelWrapper, Progress, RemoteRequest, SourcedProgress
+from chat.types import Effort, Message, OfferedTools, Opening, Tool, ToolChoice
 
 _log = logging.getLogger("rejoinder.server")
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from agent.documents.index import Match, content_words
 from agent.documents.library import FoundPassage
-from agent.language_model import Message, Source
+from agent.language_model import Source
+from chat.types import Message
 
 NOTHING_FOUND = "I found nothing about that in your documents."
 """How a response begins if no passage fits."""

@@ -10,7 +10,6 @@ from agent.documents.embedding import Embedder
 from agent.documents.index import DocumentIndex, Match
 from agent.documents.library import DOCUMENTS_FILE, Library
 from agent.storage import data_folder
-from model.hub.store import ProgressCallback
 
 ALL = "all"
 """Stands for every folder of the library."""
@@ -22,20 +21,19 @@ class SharedDocuments:
     Args:
         names: of folders, or their paths; `all` for all of them.
         data: the data folder; None for the user's own.
-        report: called while the embedding model is assembled.
+        model: folder of the embedding model.
 
     Raises:
         UnknownFolder: the library has no such folder.
         OSError: the library cannot be used.
-        ModelUnavailable: the embedding model is not on this machine.
     """
 
-    def __init__(self, names: Sequence[str], data: Path | None, report: ProgressCallback | None = None) -> None:
+    def __init__(self, names: Sequence[str], data: Path | None, model: Path) -> None:
         self._library = Library((data or data_folder()) / DOCUMENTS_FILE)
         try:
             folders = self._library.folders() if ALL in names else [self._library.find(name) for name in names]
             self.names = tuple(dict.fromkeys(folder.name for folder in folders))
-            self._index = DocumentIndex(self._library, self.names, Embedder.load(report))
+            self._index = DocumentIndex(self._library, self.names, Embedder(model))
         except BaseException:
             self._library.close()
             raise

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.language_model import Effort, Message, Tool, ToolChoice
+from chat.types import Effort, Message, Tool, ToolChoice
 
 MAX_CHARACTERS = 32_000
 """Text and arguments of one response: half an hour of speech."""

@@ -20,23 +20,13 @@ from jsonschema import ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import validator_for
 
-from agent.language_model import (
-    Effort,
-    Grammar,
-    LanguageModel,
-    LanguageModelWrapper,
-    Message,
-    OfferedTools,
-    Progress,
-    RemoteRequest,
-    Tool,
-    ToolChoice,
-)
+from agent.language_model import Grammar, LanguageModel, LanguageModelWrapper, Progress, RemoteRequest
 from agent.remote.chat_stream import ChatStream, RemoteCall, request_body
 from agent.remote.circuit_breaker import CircuitBreaker
 from agent.remote.endpoint import ChatEndpoint, RemoteFailed
 from agent.remote.routing import reason_for_remote
 from agent.remote.settings import RemoteSettings
+from chat.types import Effort, Message, OfferedTools, Tool, ToolCallDelta, ToolChoice
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -54,22 +44,12 @@ BROKEN_OFF = "I am sorry, the rest of this answer did not arrive."
 
 
 @dataclass(frozen=True)
-class RemoteToolCall:
-    """A complete call; a `agent.language_model.ToolCallDelta`."""
-
-    index: int
-    name: str
-    arguments: str
-    done: bool = True
-
-
-@dataclass(frozen=True)
 class RemoteProgress:
     """A `agent.language_model.Progress`. Its steps and tokens are in the `RemoteRequest`: here none were made."""
 
     committed: str = ""
     finished: str | None = None
-    tool_calls: tuple[RemoteToolCall, ...] = ()
+    tool_calls: tuple[ToolCallDelta, ...] = ()
     draft: str = ""
     confidence: tuple[float, ...] = ()
     step: int = 0
@@ -275,7 +255,7 @@ class RemoteLanguageModel(LanguageModelWrapper):
         return RemoteLanguageModel(self._remote, self._model.fork())
 
 
-def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[RemoteToolCall, ...]:
+def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[ToolCallDelta, ...]:
     """Calls whose arguments match the functions' schemas. Raises RemoteFailed."""
     by_name, checked = {tool.name: tool for tool in tools}, []
     for index, call in enumerate(calls):
@@ -291,5 +271,5 @@ def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[
         if not valid:
             message = f"called {call.name} with arguments that do not match its schema"
             raise RemoteFailed(message, server_failed=False)
-        checked.append(RemoteToolCall(index, call.name, json.dumps(arguments, ensure_ascii=False)))
+        checked.append(ToolCallDelta(index, call.name, json.dumps(arguments, ensure_ascii=False), done=True))
     return tuple(checked)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.language_model import Effort, Message, Tool
 from agent.remote.settings import Scope
+from chat.types import Effort, Message, Tool
 
 LONG_WORDS = 40
 """A question of this many words explains a problem; everyday questions have 5 to 20."""

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from agent.tools.protocol import Announcement
 from agent.tools.user_data import Alarm, UserData
 from agent.tools.when import UnknownTime, parse_duration, parse_time, spoken_duration
 from agent.tools.world_clock import spoken_date, spoken_time
-from voice.unprompted import Announcement
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from agent.capture.form_runner import Dialogue
-from agent.language_model import Tool
 from agent.tools.alarms import Alarms, Announce
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
 from agent.tools.registry import ToolRegistry
 from agent.tools.user_data import owner_id
+from chat.types import Tool
 
 
 class ConversationTools:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from agent.capture.form_runner import Dialogue
-from agent.language_model import Tool
 from agent.tools.protocol import HOLDING_PHRASE, ToolOutput, ToolTraits
+from chat.types import Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
 

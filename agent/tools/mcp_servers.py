@@ -23,9 +23,9 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agent.language_model import Tool
 from agent.tools.function_tool import MAX_OUTPUT_CHARACTERS, Caller, ServerTool
 from agent.tools.protocol import ToolOutput, ToolTraits
+from chat.types import Tool
 
 _log = logging.getLogger("rejoinder.server")
 

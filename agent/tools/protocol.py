@@ -4,14 +4,26 @@ client runs are not part of it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.capture.form_runner import Dialogue
 
+PENDING_OUTPUT = "The function is still running. Its result will follow."
+"""What the language model reads as the output of a call whose function has not returned yet."""
+
 HOLDING_PHRASE = "One moment, please."
 """Spoken while a tool runs that has no phrase of its own."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A text to say when nobody speaks, such as that a timer is due, and what to call once the user has heard some of
+    it."""
+
+    text: str
+    on_heard: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

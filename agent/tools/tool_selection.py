@@ -13,20 +13,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from agent.language_model import (
-    Effort,
-    Grammar,
-    LanguageModel,
-    LanguageModelWrapper,
-    Message,
-    OfferedTools,
-    Progress,
-    RemoteRequest,
-    Tool,
-    ToolChoice,
-    Truncation,
-)
+from agent.language_model import Grammar, LanguageModel, LanguageModelWrapper, Progress, RemoteRequest
 from agent.tools.words import describing_stems, stems
+from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
 
 MAX_TOOLS = 10
 """Tools that a prompt may have before some are selected. The built-in ones are fewer."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from agent.language_model import Tool
+from chat.types import Tool
 
 _STOP_WORDS = frozenset(
     "a an the of to for in on at by and or is are was be do does can could would will please me my i you it its this "

@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from agent.language_model import Tool
+from chat.types import Tool
 
 
 @dataclass(frozen=True)

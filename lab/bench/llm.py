@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from chat.types import Message
 from lab.bench.llama_cpp import LlamaCpp, unavailable_reason
-from model.checkpoint.chat_template import TextMessage
 from model.decode.draft import Draft
 from model.decode.draft_length import num_rows
 from model.decode.verify import VerificationStep
@@ -251,8 +251,8 @@ def _p95(values: Sequence[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
 
 
-def _messages(prompt: str) -> list[TextMessage]:
-    return [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
+def _messages(prompt: str) -> list[Message]:
+    return [Message("system", INSTRUCTIONS), Message("user", prompt)]
 
 
 async def _respond(engine: Engine, prompt: str, drafting: bool) -> _Response:

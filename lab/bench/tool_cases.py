@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-from agent.language_model import Message, Tool, ToolCall
+from chat.types import Message, Tool, ToolCall
 from lab.bench.call_matching import ExpectedCall, example
 
 Half = Literal["tuning", "held-out"]

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, Message, OfferedTools, RemoteRequest, Tool
+from agent.language_model import LanguageModel, RemoteRequest
 from agent.tools.tool_selection import MAX_TOOLS, SelectingLanguageModel, ToolSelection
+from chat.types import Message, OfferedTools, Tool
 from lab.bench.answers import Score as Share
 from lab.bench.call_matching import mistake, valid
 from lab.bench.grading import declines

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.convert.evaluate import evaluation_prompts
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -33,7 +33,7 @@ STEPS = (1, 2, 3, 4, 8)
 
 async def respond(engine: Engine, prompt: str, max_steps: int | None) -> tuple[str, int, int, float]:
     """Text, tokens, forward passes and seconds of one response."""
-    messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
+    messages = [Message("system", INSTRUCTIONS), Message("user", prompt)]
     began, text, tokens, steps = time.perf_counter(), "", 0, 0
     stream = Conversation(engine).reply(messages, max_tokens=MAX_TOKENS, effort="high", max_steps=max_steps)
     async for progress in stream:
@@ -43,7 +43,7 @@ async def respond(engine: Engine, prompt: str, max_steps: int | None) -> tuple[s
 
 def nats_per_token(model: LoadedModel, prompt: str, text: str) -> float:
     """Negative log-likelihood per token that the base model gives to `text` as a response."""
-    messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", prompt)]
+    messages = [Message("system", INSTRUCTIONS), Message("user", prompt)]
     ids = model.template.encode(messages)
     tokens = model.tokenizer.encode(text)
     if not tokens:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 
 from agent.instructions import INSTRUCTIONS
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.convert.evaluate import evaluation_prompts
 from model.convert.prompts import PERSONAS
 from model.decode.draft_length import DraftLengthController
@@ -48,18 +48,17 @@ class FixedDraftLength(DraftLengthController):
         return len(confidence) < self._drafts
 
 
-def build_prompts(count: int) -> list[list[TextMessage]]:
+def build_prompts(count: int) -> list[list[Message]]:
     """The evaluation's prompts without tools, for one persona after the other."""
     pairs = itertools.product(
         (INSTRUCTIONS, *PERSONAS), (prompt for prompt in evaluation_prompts() if not prompt.tools)
     )
     return [
-        [TextMessage("system", persona), TextMessage("user", prompt.text)]
-        for persona, prompt in itertools.islice(pairs, count)
+        [Message("system", persona), Message("user", prompt.text)] for persona, prompt in itertools.islice(pairs, count)
     ]
 
 
-async def respond(engine: Engine, messages: list[TextMessage], drafting: bool) -> tuple[str, int, int]:
+async def respond(engine: Engine, messages: list[Message], drafting: bool) -> tuple[str, int, int]:
     """Text, tokens and forward passes of one response."""
     text, tokens, steps = "", 0, 0
     async for progress in Conversation(engine, drafting=drafting).reply(messages, max_tokens=MAX_TOKENS):

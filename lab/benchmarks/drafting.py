@@ -26,8 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import Tool
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, Tool
 from model.convert.corpus import is_looping
 from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
 from model.decode import constraint
@@ -73,7 +72,7 @@ async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str,
     """Answer a prompt."""
     constraint._MAX_FORCED = 0 if way == "one token" else MAX_FORCED
     system = "You are a helpful assistant." if prompt.kind == "json" else INSTRUCTIONS
-    messages = [TextMessage("system", system), TextMessage("user", prompt.text)]
+    messages = [Message("system", system), Message("user", prompt.text)]
     options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
     if prompt.tools:
         functions = [tool["function"] for tool in prompt.tools]

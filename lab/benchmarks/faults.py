@@ -31,7 +31,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from agent.language_model import Message
+from chat.types import Message
 from server.access.admission import Admission
 from server.observability import turn_log
 from server.observability.observers import TurnObservers

@@ -91,7 +91,7 @@ class ReplicaKind:
 
 
 # Whisper base hears 3 s of speech in 0.1 s and Piper says a first clause in 0.1 s, on one core each (measured). The
-# language model's first clause comes after 16 to 18 ms on an H200 (simulated by lab.benchmarks.crowd_simulation), and on an
+# language model's first clause comes after 16 to 18 ms on an H200 (simulated by lab.benchmarks.crowd_simulation), on an
 # L4 after about five times as long, as its bandwidth is a sixteenth and its steps take ten times as long (estimates).
 _GPU_NOTE = "estimate: speech measured on one core of an EPYC, language model simulated"
 

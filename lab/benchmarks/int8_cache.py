@@ -28,7 +28,7 @@ from model.nn.forward_batch import text_input
 from model.nn.kv_cache import KeyValueCache
 from server.serving.runtime import locate_model
 
-_PAGES = sorted((Path(__file__).parent.parent / "docs/design").glob("*.md"))
+_PAGES = sorted((Path(__file__).parents[2] / "docs/design").glob("*.md"))
 
 _SCORED = 128
 """Tokens at the end of a text whose predictions are compared."""

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.tokenizer import TextTokenizer
 from model.engine.conversation import Conversation
 from server.serving.runtime import ModelOptions, load_engine
@@ -65,7 +65,7 @@ def haystack(tokenizer: TextTokenizer, num_tokens: int, depth: float, seed: int 
 
 async def ask(conversation: Conversation, prompt: str) -> str:
     """The answer to a prompt."""
-    progress = conversation.reply([TextMessage("user", prompt)], max_tokens=RESPONSE_TOKENS)
+    progress = conversation.reply([Message("user", prompt)], max_tokens=RESPONSE_TOKENS)
     return "".join([step.committed async for step in progress])
 
 

@@ -25,8 +25,8 @@ import torch
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
+from chat.types import Message
 from lab.benchmarks.gpu_acceptance.random_models import TINY, random_model
-from model.checkpoint.chat_template import TextMessage
 from model.decode.grammar import JSONSchema
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
@@ -176,7 +176,7 @@ class Outcome:
 async def outcome(engine: Engine, schema: dict[str, Any], max_tokens: int, sampling: Sampling | None = None) -> Outcome:
     """Let the model write something that follows a schema, and check it."""
     text = ""
-    question = [TextMessage("user", "Write an example.")]
+    question = [Message("user", "Write an example.")]
     async for progress in Conversation(engine).reply(
         question, grammar=JSONSchema(schema), max_tokens=max_tokens, sampling=sampling
     ):

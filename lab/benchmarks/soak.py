@@ -31,7 +31,7 @@ import httpx
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from agent.language_model import Message
+from chat.types import Message
 from lab.report.own_server import own_server
 from model.hub.store import ModelStore
 from server.serving.runtime import DEFAULT_VOICE

@@ -32,7 +32,7 @@ import uvicorn
 from rich.console import Console
 from websockets.asyncio.client import ClientConnection, connect
 
-from agent.language_model import Message
+from chat.types import Message
 from lab.report.corpus import SpokenTurn, built_in
 from lab.report.corpus_voices import default_voices
 from lab.simulator.microphone import Microphone

@@ -3,7 +3,7 @@ lost frames, compared with the full-band recordings; and the ends of speech with
 
     python -m lab.benchmarks.telephone [FOLDER TRANSCRIPTS [EVERY]]
 
-Uses the report's own corpus, or the recordings of `lab.benchmarks.speech_recognition`; EVERY selects each second or third
+Uses the report's own corpus, or the recordings of `lab.benchmarks.speech_recognition`; EVERY takes each second or third
 of them. Every recording is processed under all conditions before the next one.
 """
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from torch import Tensor
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import Message, Tool
+from chat.types import Message, Tool
 from lab.bench.call_matching import ExpectedCall, example
 from lab.bench.tool_cases import Decision, ToolCase, select
 from model.decode.call_decision import CallDecision, CallThresholds

@@ -22,6 +22,7 @@ from lab.report.figures import (
     p95_slowdowns,
 )
 from lab.report.measure import Measurement
+from server.processor import cpu_name
 
 _VERSIONS = ("rejoinder", "torch", "ctranslate2", "faster-whisper", "piper-tts", "onnxruntime", "websockets")
 
@@ -143,15 +144,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return installed
-
-
-def cpu_name() -> str:
-    """The processor's name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:
-        pass  # this is not Linux
-    return platform.processor() or platform.machine()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from chat.types import Message, ToolCall
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tokenizer import TextTokenizer
 
@@ -42,59 +42,6 @@ a conversation begins with it."""
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
-
-
-class Message(Protocol):
-    """A message of a conversation."""
-
-    @property
-    def role(self) -> str:
-        """`system`, `user`, `assistant` or `tool`."""
-        ...
-
-    @property
-    def content(self) -> str:
-        """The text; of a tool, its output."""
-        ...
-
-    @property
-    def tool_calls(self) -> Sequence[ToolCall]:
-        """Calls that an assistant's message makes after its text."""
-        ...
-
-    @property
-    def tool_call_id(self) -> str | None:
-        """The call whose output this is."""
-        ...
-
-
-class ToolCall(Protocol):
-    """A call of a function."""
-
-    @property
-    def id(self) -> str:
-        """What its output refers to."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        ...
-
-    @property
-    def arguments(self) -> str:
-        """JSON text."""
-        ...
-
-
-@dataclass(frozen=True)
-class TextMessage:
-    """A `Message` with plain values."""
-
-    role: str
-    content: str
-    tool_calls: Sequence[ToolCall] = ()
-    tool_call_id: str | None = None
 
 
 class ChatTemplate:
@@ -176,7 +123,7 @@ class ChatTemplate:
     @cached_property
     def takes_notes(self) -> bool:
         """Whether a conversation may have a system message after the first message of the user."""
-        asked, note = TextMessage("user", "a"), TextMessage("system", "b")
+        asked, note = Message("user", "a"), Message("system", "b")
         try:
             return self.encode([asked, note]) != self.encode([asked])
         except ValueError:
@@ -216,19 +163,19 @@ def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
     plain: list[Message] = []
     for message in messages:
         if message.role == "tool":
-            plain.append(TextMessage("user", f"<tool_response>\n{message.content}\n</tool_response>"))
+            plain.append(Message("user", f"<tool_response>\n{message.content}\n</tool_response>"))
         elif message.tool_calls:
             calls = (
                 f'<tool_call>\n{{"name": "{call.name}", "arguments": {_to_json(_arguments(call))}}}\n</tool_call>'
                 for call in message.tool_calls
             )
-            plain.append(TextMessage("assistant", "\n".join([message.content, *calls]).strip()))
+            plain.append(Message("assistant", "\n".join([message.content, *calls]).strip()))
         else:
             plain.append(message)
     if tools:
         text = _TOOLS.format("\n".join(map(_to_json, tools)))
         instructions = plain.pop(0).content + "\n\n" if plain and plain[0].role == "system" else ""
-        plain.insert(0, TextMessage("system", instructions + text))
+        plain.insert(0, Message("system", instructions + text))
     return plain
 
 
@@ -247,10 +194,10 @@ def with_noted_outputs(messages: Sequence[Message]) -> list[Message]:
             results = [
                 f"Result of {names.get(each.tool_call_id or '', 'the function')}: {each.content}" for each in group
             ]
-            noted.append(TextMessage("system", "\n".join([*results, _ANSWER_WITH_OUTPUTS])))
+            noted.append(Message("system", "\n".join([*results, _ANSWER_WITH_OUTPUTS])))
             continue
         for message in group:
-            noted.append(TextMessage(message.role, message.content) if message.tool_calls else message)
+            noted.append(Message(message.role, message.content) if message.tool_calls else message)
     return noted
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from chat.types import ToolCallDelta
 
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 _ENVELOPE = re.compile(r'\{"name": "([^"\\]*)", "arguments": ')
@@ -21,23 +22,6 @@ _CLOSINGS = {CALL_START: CALL_END, "<tools>": "</tools>", "```json": "```", "```
 _ARGUMENT_KEYS = ("arguments", "parameters")
 _MAX_HEAD = 200
 """Characters after which text that has not named a tool is no call."""
-
-
-@dataclass(frozen=True)
-class ToolCallDelta:
-    """A piece of a tool call.
-
-    Attributes:
-        index: which call of the response, from 0.
-        name: the function's name.
-        arguments: JSON text to append to the arguments so far.
-        done: whether the call is complete, and its arguments match their schema.
-    """
-
-    index: int
-    name: str
-    arguments: str
-    done: bool
 
 
 class ToolCallParser:

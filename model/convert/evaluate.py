@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.convert.corpus import is_looping
 from model.convert.prompts import PASSAGE_TURN
 from model.decode import decoding
@@ -126,7 +126,7 @@ def evaluate(
     results: list[tuple[EvaluationPrompt, tuple[Generation, ...]]] = []
     for prompt in prompts:
         system_prompt = "You are a helpful assistant." if prompt.kind == "json" else instructions
-        messages = [TextMessage("system", system_prompt), TextMessage("user", prompt.text)]
+        messages = [Message("system", system_prompt), Message("user", prompt.text)]
         ids = model.template.encode(messages, tools=prompt.tools)
         ways = (lambda: always), adaptive, DraftSettings
         results.append((prompt, tuple(generate_greedily(model, ids, way, max_tokens) for way in ways)))

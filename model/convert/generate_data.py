@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.gguf import BadModelFile
 from model.convert import prompts as prompt_texts
 from model.convert.batch_generation import Prompt, generate
@@ -76,7 +76,7 @@ class _Conversation:
     """A conversation, with the token ids and generated spans of its responses so far."""
 
     kind: str
-    messages: tuple[TextMessage, ...]
+    messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     ids: tuple[int, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
@@ -228,19 +228,19 @@ class _CorpusGenerator:
         ]
 
     def _new_conversation(
-        self, kind: str, message: str, tools: tuple[dict[str, Any], ...] = (), more: tuple[TextMessage, ...] = ()
+        self, kind: str, message: str, tools: tuple[dict[str, Any], ...] = (), more: tuple[Message, ...] = ()
     ) -> _Conversation:
         """A conversation up to its response. `more` follows the user's message."""
         system_prompt = self._state.random.choice(self._system_prompts())
         if kind in ("json", "list") and self._state.random.random() < 0.5:
             system_prompt = "You are a helpful assistant."
-        messages = (TextMessage("system", system_prompt), TextMessage("user", message), *more)
+        messages = (Message("system", system_prompt), Message("user", message), *more)
         return _Conversation(kind, messages, tools)
 
     def _ask_model(self, requests: Sequence[str], activity: str, max_tokens: int = 140) -> list[str]:
         """The base model's sampled responses to plain requests."""
         template, tokenizer = self._model.template, self._model.tokenizer
-        encoded = [tuple(template.encode([TextMessage("user", request)])) for request in requests]
+        encoded = [tuple(template.encode([Message("user", request)])) for request in requests]
         outputs = self._generate([Prompt(ids, max_tokens, 1.0) for ids in encoded], activity)
         return [tokenizer.decode(ids) for ids in outputs]
 
@@ -287,7 +287,7 @@ class _CorpusGenerator:
             self._state.num_response_tokens += len(response)
             self._state.tokens_by_kind[conversation.kind] += len(response)
             if response[-1] in model.stop_tokens:
-                message = TextMessage("assistant", model.tokenizer.decode(response))
+                message = Message("assistant", model.tokenizer.decode(response))
                 messages = (*conversation.messages, message)
                 continued.append(_Conversation(conversation.kind, messages, conversation.tools, ids, spans))
         return continued
@@ -296,7 +296,7 @@ class _CorpusGenerator:
         """Add another user message: the model generates the user's side as well, in its own template."""
         prompts, prompted = [], []
         for conversation in conversations:
-            empty = self._model.template.encode([*conversation.messages, TextMessage("user", "")])
+            empty = self._model.template.encode([*conversation.messages, Message("user", "")])
             prefix = self._user_turn_prefix(tuple(empty), conversation.ids)
             if prefix is not None:
                 prompts.append(Prompt(prefix, 32, 1.0))
@@ -306,7 +306,7 @@ class _CorpusGenerator:
             text = self._model.tokenizer.decode(output).strip()
             if output[-1] not in self._model.stop_tokens or len(text) < 4 or not self._is_new(text):
                 continue
-            messages = (*conversation.messages, TextMessage("user", text))
+            messages = (*conversation.messages, Message("user", text))
             kind, tools = conversation.kind, conversation.tools
             ids = self._encoded(_Conversation(kind, messages, tools))
             if ids[: len(conversation.ids)] == conversation.ids:  # otherwise the response's text encodes differently
@@ -362,14 +362,14 @@ def _read_conversations(folder: Path, system_prompts: Sequence[str]) -> Iterable
             if not line.strip():
                 continue
             try:
-                messages = [TextMessage(str(m["role"]), str(m["content"])) for m in json.loads(line)["messages"]]
+                messages = [Message(str(m["role"]), str(m["content"])) for m in json.loads(line)["messages"]]
             except (ValueError, KeyError, TypeError) as error:
                 raise BadModelFile(
                     f"{path} line {number} is not a conversation ({error!r}); expected "
                     '{"messages": [{"role": "user", "content": "…"}, …]}'
                 ) from None
             if not messages or messages[0].role != "system":
-                messages.insert(0, TextMessage("system", system_prompts[0]))
+                messages.insert(0, Message("system", system_prompts[0]))
             for n, message in enumerate(messages):
                 if message.role == "user":
                     yield _Conversation("own", tuple(messages[: n + 1]))

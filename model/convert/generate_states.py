@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chat.types import Message
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
-from model.checkpoint.chat_template import TextMessage
 from model.convert import prompts
 from model.convert.corpus import KINDS, is_looping
 from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
@@ -101,8 +101,7 @@ def invent_questions(
     draw, kinds = random.Random(seed), ("chat", "list", "numbers")
     requests = [("chat", topic) for topic in topics] + [(draw.choice(kinds[1:]), topic) for topic in topics[::2]]
     asked = [
-        SpokenPrompt(kind, (TextMessage("user", prompts.QUESTIONS[kind].format(topic=topic)),))
-        for kind, topic in requests
+        SpokenPrompt(kind, (Message("user", prompts.QUESTIONS[kind].format(topic=topic)),)) for kind, topic in requests
     ]
     generator = _Generator(model, seed, follow_ups=0.0, sampled=1.0, sampling=_INVENTING, max_tokens=_INVENTED_TOKENS)
     lines: set[tuple[str, str]] = set()

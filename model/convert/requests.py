@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, Tool
 from model.convert.prompts import TOPICS
-from model.decode.tool_calls import Tool
 from model.engine.request_classifier import RequestKind
 
 _FILE = Path(__file__).with_name("requests.toml")
@@ -45,7 +44,7 @@ class LabelledRequest:
     """
 
     origin: str
-    messages: tuple[TextMessage, ...]
+    messages: tuple[Message, ...]
     kind: RequestKind
     tools: tuple[Tool, ...] = ()
 
@@ -91,8 +90,8 @@ def _requests(domain: dict[str, Any]) -> Iterator[LabelledRequest]:
         yield LabelledRequest(texts[-1] if domain.get("general") else domain["name"], _messages(texts), kind)
 
 
-def _messages(texts: Sequence[str]) -> tuple[TextMessage, ...]:
-    return tuple(TextMessage("assistant" if n % 2 else "user", text) for n, text in enumerate(texts))
+def _messages(texts: Sequence[str]) -> tuple[Message, ...]:
+    return tuple(Message("assistant" if n % 2 else "user", text) for n, text in enumerate(texts))
 
 
 def _varied(request: LabelledRequest, draw: random.Random) -> LabelledRequest:
@@ -106,4 +105,4 @@ def _varied(request: LabelledRequest, draw: random.Random) -> LabelledRequest:
     if not before and draw.random() < _GREETED_SHARE:
         others = () if request.kind == "unclear" else _OTHER_TOPICS
         before = list(_messages(draw.choice((*_GREETINGS, *others))))
-    return replace(request, messages=(*before, TextMessage("user", text)))
+    return replace(request, messages=(*before, Message("user", text)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.convert import prompts
 from model.convert.spoken_templates import spoken_sentences
 from model.convert.tool_prompts import TOOL_KINDS, tool_conversation
@@ -46,7 +46,7 @@ class SpokenPrompt:
     """
 
     kind: str
-    messages: tuple[TextMessage, ...]
+    messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
 
 
@@ -68,7 +68,7 @@ def spoken_prompts(seed: int, instructions: str, invented: Sequence[tuple[str, s
         system = _PLAIN_INSTRUCTIONS if draw.random() < _PLAIN_SHARE else system
         topic = draw.choice(prompts.TOPICS)
         tools: tuple[dict[str, Any], ...] = ()
-        messages: tuple[TextMessage, ...] = ()
+        messages: tuple[Message, ...] = ()
         if invented and draw.random() < _INVENTED_SHARE:
             kind, text = draw.choice(invented)
         elif kind == "sentence":
@@ -81,11 +81,11 @@ def spoken_prompts(seed: int, instructions: str, invented: Sequence[tuple[str, s
             messages, tools = tool_conversation(kind, draw)
         else:
             text = draw.choice(_PATTERNS[kind]).format(topic=topic)
-        yield SpokenPrompt(kind, (TextMessage("system", system), *(messages or (TextMessage("user", text),))), tools)
+        yield SpokenPrompt(kind, (Message("system", system), *(messages or (Message("user", text),))), tools)
 
 
 def follow_up(prompt: SpokenPrompt, response: str, draw: random.Random) -> SpokenPrompt:
     """The conversation with its response, and another user message."""
     text = draw.choice(_PATTERNS["follow_up"]).format(topic=draw.choice(prompts.TOPICS))
-    messages = (*prompt.messages, TextMessage("assistant", response), TextMessage("user", text))
+    messages = (*prompt.messages, Message("assistant", response), Message("user", text))
     return SpokenPrompt(prompt.kind, messages, prompt.tools)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.checkpoint.chat_template import Message, TextMessage, with_noted_outputs
+from chat.types import Message, Tool, ToolCall
+from model.checkpoint.chat_template import with_noted_outputs
 from model.checkpoint.tool_call_parser import CALL_START
 from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
@@ -26,24 +27,6 @@ _CALL = re.compile(r"\s*(<tool|[{\[`])")
 TOOL_KINDS = ("tool", "no_tool", "result")
 """Kinds of conversations with tools: a request that one of the tools does, one that none does, and a request with its
 call and what that returned."""
-
-
-@dataclass(frozen=True)
-class _Declared:
-    """A tool, for `declaration`."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call in a conversation, as chat templates take it."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ def _tool(name: str, entry: Mapping[str, Any]) -> ToolUse:
     required = [key for key in entry["parameters"] if not key.endswith("?")]
     parameters = {"type": "object", "properties": properties, "required": required}
     does = entry["does"]
-    declared = declaration(_Declared(name, f"{does[0].upper()}{does[1:]}.", parameters))
+    declared = declaration(Tool(name, f"{does[0].upper()}{does[1:]}.", parameters))
     return ToolUse(name, does, declared, tuple(entry["says"]), entry["arguments"], tuple(entry["results"]))
 
 
@@ -94,7 +77,7 @@ TOOL_SETS = tuple(
 """All assistants with tools."""
 
 
-def tool_conversation(kind: str, draw: random.Random) -> tuple[tuple[TextMessage, ...], tuple[dict[str, Any], ...]]:
+def tool_conversation(kind: str, draw: random.Random) -> tuple[tuple[Message, ...], tuple[dict[str, Any], ...]]:
     """A conversation after its instructions, and the declarations of its tools.
 
     Args:
@@ -103,13 +86,13 @@ def tool_conversation(kind: str, draw: random.Random) -> tuple[tuple[TextMessage
     chosen = draw.choice(TOOL_SETS)
     tool, fill = draw.choice(chosen.tools), _filling(draw)
     if kind == "no_tool":
-        return (TextMessage("user", fill(draw.choice(_undone(chosen, draw)))),), chosen.declarations
-    request = TextMessage("user", _sentence(fill(draw.choice(tool.says))))
+        return (Message("user", fill(draw.choice(_undone(chosen, draw)))),), chosen.declarations
+    request = Message("user", _sentence(fill(draw.choice(tool.says))))
     if kind == "tool":
         return (request,), chosen.declarations
-    call = _Call("call_1", tool.name, fill(tool.arguments))
-    output = TextMessage("tool", fill(draw.choice(tool.results)), tool_call_id=call.id)
-    return (request, TextMessage("assistant", "", (call,)), output), chosen.declarations
+    call = ToolCall("call_1", tool.name, fill(tool.arguments))
+    output = Message("tool", fill(draw.choice(tool.results)), tool_call_id=call.id)
+    return (request, Message("assistant", "", (call,)), output), chosen.declarations
 
 
 def _undone(chosen: ToolSet, draw: random.Random) -> Sequence[str]:
@@ -140,7 +123,7 @@ def notes_outputs(model: LoadedModel) -> bool:
     if not model.template.takes_notes:
         return False
     tag = model.tokenizer.token_id(CALL_START)
-    request = TextMessage("user", _filling(random.Random(1))(TOOL_SETS[0].tools[0].says[0]))
+    request = Message("user", _filling(random.Random(1))(TOOL_SETS[0].tools[0].says[0]))
     ids = model.template.encode([request], tools=TOOL_SETS[0].declarations)
     logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")
     return int(logits[0].argmax()) != tag

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, Tool
 from model.convert.requests import LabelledRequest, labelled_requests
-from model.decode.tool_calls import Tool, declaration
+from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import KINDS, RequestClassifier, classified_states, instructions_checksum
 from model.nn.forward_batch import ForwardInput, prefill, text_input
@@ -106,7 +106,7 @@ def request_states(
 
 
 def _prompt(model: LoadedModel, instructions: str, request: LabelledRequest) -> list[int]:
-    messages = [TextMessage("system", instructions), *request.messages]
+    messages = [Message("system", instructions), *request.messages]
     declarations = [declaration(tool) for tool in request.tools]
     return model.template.encode(messages, tools=declarations, add_generation_prompt=True)
 

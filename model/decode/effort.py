@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Effort = Literal["instant", "low", "medium", "high"]
+from chat.types import Effort
+
 UnmaskingRule = Literal["threshold", "factor", "entropy"]
 
 MIN_STEPS = 2

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chat.types import Opening
+
 
 class InvalidGrammar(ValueError):
     """A grammar that cannot be enforced: it is wrong, or uses something that is not supported.
@@ -54,13 +56,6 @@ class Regex:
 @dataclass(frozen=True)
 class Choice:
     """One of these texts."""
-
-    options: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Opening:
-    """Text that begins with one of these texts, which the model chooses, and goes on freely. It contains no call."""
 
     options: tuple[str, ...]
 

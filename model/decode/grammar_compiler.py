@@ -18,18 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from chat.types import Opening
 from model.decode import json_schema
-from model.decode.grammar import (
-    Choice,
-    Grammar,
-    GrammarFailed,
-    InvalidGrammar,
-    JSONObject,
-    JSONSchema,
-    Lark,
-    Opening,
-    Regex,
-)
+from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar import lark_string as _quoted
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from chat.types import ToolCallDelta
 from model.checkpoint.tokenizer import TextTokenizer
-from model.checkpoint.tool_call_parser import ToolCallDelta
 from model.decode.draft import Draft
 from model.decode.log_probabilities import TokenLogProbability
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
+from chat.types import Tool
 from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_END, CALL_START
 from model.decode.call_decision import CallDecision
@@ -28,34 +29,6 @@ _MAX_CALLS = 8
 """Calls of one response, where several are allowed."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-
-
-class Tool(Protocol):
-    """A function that may be called."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What it does, for the model."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """JSON Schema of its arguments, which are an object."""
-        ...
-
-
-@dataclass(frozen=True)
-class FunctionTool:
-    """A `Tool` with plain values."""
-
-    name: str
-    description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 _OPTIONAL = "Optional: leave it out unless the user says it."

@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from model.checkpoint.chat_template import Message, TextMessage, with_noted_outputs
+from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
+from model.checkpoint.chat_template import with_noted_outputs
 from model.decode.constraint import Constraint
 from model.decode.decoding import DecodingStrategy, generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
-from model.decode.effort import DenoisingSchedule, Effort, schedule_for_effort
+from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
 from model.decode.output import GenerationOutput, Progress
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
-from model.decode.tool_calls import Tool, declaration
+from model.decode.tool_calls import declaration
 from model.engine.engine import Engine
 from model.engine.request_opening import with_opening
-from model.engine.response_form import OfferedTools, ResponseForm, ToolChoice, check_tools, response_form
+from model.engine.response_form import ResponseForm, check_tools, response_form
 from model.engine.scheduler import Request, RequestSteps
-from model.engine.truncation import Truncation, num_characters, num_droppable, num_instructions, without_oldest
+from model.engine.truncation import num_characters, num_droppable, num_instructions, without_oldest
 from model.engine.turn_completion_reader import TurnCompletionReader
 from model.nn.forward_batch import prefill, prefill_chunk
 from model.nn.kv_cache import KeyValueCache
@@ -382,7 +383,7 @@ class Conversation:
         """How many of the first tokens are instructions and tools, which other conversations may share."""
         instructions = list(messages[: num_instructions(messages)])
         if tools and not instructions:
-            instructions = [TextMessage("user", "")]  # the template puts the tools before the first user message
+            instructions = [Message("user", "")]  # the template puts the tools before the first user message
         if not instructions:
             return 0
         if (instructions, tools) != self._encoded_instructions[:2]:

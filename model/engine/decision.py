@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from model.checkpoint.chat_template import Message
+from chat.types import Message
 from model.decode.option_tree import OptionTree
 from model.engine.conversation import Conversation
 from model.engine.scheduler import RequestSteps

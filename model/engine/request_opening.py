@@ -9,13 +9,12 @@ from functools import partial
 
 from torch import Tensor
 
-from model.checkpoint.chat_template import Message
+from chat.types import Message, OfferedTools, Tool
 from model.decode.conditional_opening import ConditionalOpening
 from model.decode.constraint import GrammarConstraint
-from model.decode.tool_calls import Tool
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import RequestClassifier, RequestKind
-from model.engine.response_form import OfferedTools, ResponseForm
+from model.engine.response_form import ResponseForm
 
 OPENINGS: Mapping[RequestKind, str] = {
     "answerable": "",

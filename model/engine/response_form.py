@@ -7,44 +7,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
+from chat.types import OfferedTools, Opening, Tool, ToolChoice
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
-from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema, Opening
+from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
-from model.decode.tool_calls import Tool, ToolCallConstraint, arguments_schema, call_matcher
+from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
 from model.engine.loader import LoadedModel
-
-
-class NamedTool(Protocol):
-    """The choice of one function, which must be called."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-
-class OfferedTools(Protocol):
-    """The tools that a response may call, of those that its prompt declares."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Their names."""
-        ...
-
-    @property
-    def expected(self) -> bool:
-        """Whether a call is likely, by what the user said."""
-        ...
-
-
-ToolChoice = Literal["auto", "none", "required"] | NamedTool
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,8 @@ newest message."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from model.checkpoint.chat_template import Message
-
-
-class Truncation(Protocol):
-    """What happens when a conversation outgrows the context."""
-
-    @property
-    def keep_all(self) -> bool:
-        """That is an error; otherwise the oldest messages are dropped."""
-        ...
-
-    @property
-    def retention_ratio(self) -> float | None:
-        """Share of the messages that remain when some are dropped, 0 to 1; None for the default."""
-        ...
-
-    @property
-    def max_tokens(self) -> int | None:
-        """Length of the messages after the instructions from which some are dropped; None for what the context
-        holds."""
-        ...
+from chat.types import Message
 
 
 def num_instructions(messages: Sequence[Message]) -> int:

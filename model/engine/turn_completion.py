@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chat.types import Message
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
-from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
 
@@ -31,7 +32,7 @@ def user_turn_prefix(template: ChatTemplate) -> list[int]:
     Raises:
         ValueError: the template refuses a conversation that starts with a user message.
     """
-    one, other = (template.encode([TextMessage("user", text)], add_generation_prompt=False) for text in "ab")
+    one, other = (template.encode([Message("user", text)], add_generation_prompt=False) for text in "ab")
     return one[: next(n for n, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)]
 
 

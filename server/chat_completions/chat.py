@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from agent.language_model import ToolCallDelta
+from chat.types import ToolCallDelta
 from model.decode.output import ScoredToken
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json

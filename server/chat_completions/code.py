@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from agent.language_model import Message
+from chat.types import Message
 from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json

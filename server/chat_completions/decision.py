@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from agent.language_model import Message
+from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
 from server.chat_completions.requests import conversation_messages

@@ -8,8 +8,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.language_model import Message, ToolCallDelta
-from model.decode.effort import Effort
+from chat.types import Effort, Message, ToolCallDelta
 from model.decode.grammar import InvalidGrammar
 from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.language_model import Message
-from model.decode.effort import Effort
+from chat.types import Effort, Message
 from model.engine.engine import Engine
 from server.chat_completions.generation import GenerationRequest, TokenUsage, generate, new_conversation
 from server.chat_completions.schema import ReasoningEffort

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.language_model import Message, NamedTool, Tool, ToolCall
+from chat.types import Message, NamedTool, Tool, ToolCall
 from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from agent.language_model import Message, ToolCall
+from chat.types import Message, ToolCall
 from server.chat_completions.generation import CollectedCall, Update, collect_calls
 from server.chat_completions.logprobs import token_logprobs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.language_model import Effort, NamedTool, Tool, ToolChoice, Truncation
+from chat.types import Effort, NamedTool, Tool, ToolChoice, Truncation
 from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
     WORD_DETAILS,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.language_model import Tool
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.mcp_client import McpClient, McpError, McpTool
+from chat.types import Tool
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
 from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter

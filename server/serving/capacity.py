@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent.language_model import LanguageModel, Message, RemoteRequest
+from agent.language_model import LanguageModel, RemoteRequest
+from chat.types import Message
 from model.hub.store import cache_folder, write_atomically
 from server.serving.machine_speed import machine_speed
 from voice.asr import Utterance

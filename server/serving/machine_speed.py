@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lab.report.run import cpu_name
 from model.hub.store import cache_folder, write_atomically
 from model.nn.cpu.block_formats import FORMATS, packed_bytes
 from model.nn.cpu.linear import BlockLinear, Operands, PackedMatrix, QuantizedActivations
 from model.nn.cpu.team import aligned, available_cores, shared_team
+from server.processor import cpu_name
 
 _log = logging.getLogger("rejoinder.models")
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from rich.console import Console
 
+from agent.remote.settings import is_loopback
 from model.hub.store import cache_folder
-from server.auth import is_loopback
 from server.serving.draining import DrainingServer
 from server.serving.http_server import http_config
 from server.serving.runtime import ModelOptions

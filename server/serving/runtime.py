@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from agent.documents.embedding import EMBEDDING_MODEL
 from agent.documents.search import SharedDocuments
 from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
@@ -163,11 +164,12 @@ def _scaling_sentence(scaling: RopeScaling) -> str:
 
 
 def open_documents(names: Sequence[str], data: Path | None, console: Console) -> SharedDocuments | None:
-    """Open the documents that responses are based on; None without names. Raises as `SharedDocuments` does."""
+    """Open the documents that responses are based on; None without names. Raises ModelUnavailable, and as
+    `SharedDocuments` does."""
     if not names:
         return None
     with ProgressBars(console) as report:
-        documents = SharedDocuments(names, data, report)
+        documents = SharedDocuments(names, data, ModelStore().locate(EMBEDDING_MODEL, report))
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
     return documents
 

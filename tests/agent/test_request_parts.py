@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message
 from agent.request_parts import RequestParts, request_parts
 from agent.tools.protocol import ToolOutput, ToolTraits
+from chat.types import Message
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events

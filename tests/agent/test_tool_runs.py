@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message, OfferedTools, Tool
 from agent.tool_runs import DECLINED, INVENTED, NOT_CONFIRMED
 from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from chat.types import Message, OfferedTools, Tool
 from tests.fakes import FakeLanguageModel
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session

@@ -18,7 +18,7 @@ from server.serving.machine_speed import MachineSpeed
 from tests.model.hub.hub_server import Repository, running_hub
 from tests.model.hub.test_download import environment
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from agent.instructions import INSTRUCTIONS
+from chat.types import Message
 from lab.benchmarks.needle import RESPONSE_TOKENS, ask, haystack
-from model.checkpoint.chat_template import TextMessage
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -94,7 +94,7 @@ def load_prompt(path: Path) -> list[int]:
 
     checkpoint = open_checkpoint(path)
     tokenizer = checkpoint.tokenizer()
-    return ChatTemplate(checkpoint.chat_template() or "", tokenizer).encode([TextMessage("user", PROMPT)])
+    return ChatTemplate(checkpoint.chat_template() or "", tokenizer).encode([Message("user", PROMPT)])
 
 
 def test_the_tokenizer_matches_transformers(language_model: Path) -> None:
@@ -116,7 +116,7 @@ async def test_int8_responds_in_one_or_two_short_sentences_without_markdown(
 ) -> None:
     engine = Engine(lambda: load_model(language_model, device="cpu"))
     try:
-        messages = [TextMessage("system", INSTRUCTIONS), TextMessage("user", question)]
+        messages = [Message("system", INSTRUCTIONS), Message("user", question)]
         text = "".join([p.committed async for p in Conversation(engine).reply(messages, max_tokens=120)])
     finally:
         engine.close()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from safetensors.torch import load_file, save_file
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.decode.output import Progress
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -20,11 +20,11 @@ from tests.real_time import HANG_S
 
 T = TypeVar("T")
 
-SYSTEM = TextMessage("system", "the capital of France")
-HELLO = TextMessage("user", "hello to you")
+SYSTEM = Message("system", "the capital of France")
+HELLO = Message("user", "hello to you")
 
 
-async def collect_progress(conversation: Conversation, *messages: TextMessage, **options: object) -> list[Progress]:
+async def collect_progress(conversation: Conversation, *messages: Message, **options: object) -> list[Progress]:
     """Run a reply to its end and return every progress."""
     return [progress async for progress in conversation.reply(messages, **options)]  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from agent.instructions import INSTRUCTIONS
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.engine.engine import Engine
 from model.engine.prefix_cache import PrefixCache
 from tests.real_time import HANG_S
@@ -35,7 +35,7 @@ def test_the_default_instructions_are_read_before_anybody_can_connect(tiny_engin
     with serving(engine=tiny_engine) as address:
         assert httpx.get(f"http://{address}/healthz", timeout=HANG_S).is_success  # it has started
         model, cache = tiny_engine.model, tiny_engine.new_cache()
-        ids = model.template.encode([TextMessage("system", INSTRUCTIONS), TextMessage("user", "What is a moon?")])
+        ids = model.template.encode([Message("system", INSTRUCTIONS), Message("user", "What is a moon?")])
         tiny_engine.prefix_cache.fill(cache, ids)
     assert len(cache.tokens) >= len(model.tokenizer.encode(INSTRUCTIONS))
 

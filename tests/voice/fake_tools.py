@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from agent.capture.form_runner import Dialogue
-from agent.language_model import Tool
 from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from chat.types import Tool
 from voice.playback import SessionSettings
 
 

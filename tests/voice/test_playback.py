@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.language_model import Message
+from chat.types import Message
 from tests.voice.session_harness import SessionHarness, run_session
 from voice import events
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message
+from chat.types import Message
 from tests.fakes import FakeLanguageModel, FakeProgress
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events

@@ -24,11 +24,11 @@ from typing import Any
 from rich.console import Console
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import Message, OfferedTools
 from agent.tool_runs import MakeCall, ToolRuns
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.protocol import ToolOutput
 from agent.tools.server_tools import ServerTools, ToolSettings
+from chat.types import Message, OfferedTools
 from lab.bench.grading import Rule, grade
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

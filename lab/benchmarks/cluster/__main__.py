@@ -37,7 +37,7 @@ from lab.benchmarks.cluster.replica import load_timed_replica
 from server.serving.load_balancer import LoadBalancer, find_haproxy
 from server.serving.scaling import ReplicaLimits
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 CONVERSATIONS, REPLICAS = 200, 3
 STREAMS = (0, 12, 24, 48, 96)

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from agent.language_model import Message
+from chat.types import Message
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext

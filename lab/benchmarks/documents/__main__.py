@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from agent.documents.embedding import Embedder
+from agent.documents.embedding import EMBEDDING_MODEL, Embedder
 from agent.documents.grounding import fit, search_text
 from agent.documents.index import DocumentIndex, Match
 from lab.benchmarks.documents.answers import ask_all, obeyed_injections, read_injections, write_injections
@@ -42,6 +42,7 @@ from lab.benchmarks.documents.evaluation import (
 from lab.benchmarks.documents.openings import OpeningDecider, opening_odds
 from lab.benchmarks.documents.spoken import compare
 from model.engine.conversation import Conversation
+from model.hub.store import ModelStore
 from server.serving.runtime import ModelOptions, load_engine, load_speech_models
 
 
@@ -165,7 +166,7 @@ def main() -> None:
     parser.add_argument("--spoken", type=int, default=0, help="questions that are asked aloud")
     parser.add_argument("--tuning", action="store_true")
     options = parser.parse_args()
-    embedder = Embedder.load()
+    embedder = Embedder(ModelStore().locate(EMBEDDING_MODEL))
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         folders = [TUNING_CORPUS if options.tuning else CORPUS, DISTRACTORS]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from agent.documents.grounded_model import Documents, GroundedLanguageModel
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, Message, Source, SourcedProgress, Tool
+from agent.language_model import LanguageModel, Source, SourcedProgress
 from agent.tools.alarms import Alarms
 from agent.tools.builtin import builtin_tools, local_time
 from agent.tools.user_data import UserData
+from chat.types import Message, Tool
 from lab.benchmarks.documents.evaluation import HERE, Question, is_supported
 
 _MAX_TOKENS = 80

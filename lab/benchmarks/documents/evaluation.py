@@ -12,12 +12,12 @@ from agent.documents.embedding import Embedder
 from agent.documents.grounding import NOTHING_FOUND
 from agent.documents.index import Match
 from agent.documents.library import FoundPassage, Library
-from agent.language_model import Message
+from chat.types import Message
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 TUNING_CORPUS = HERE / "tuning_corpus"
-DISTRACTORS = HERE.parents[1] / "docs"
+DISTRACTORS = HERE.parents[2] / "docs"
 """This repository's documentation: passages that no question of questions.toml is about."""
 
 

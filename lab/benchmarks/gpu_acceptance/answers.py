@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
 
-SYSTEM = TextMessage("system", "You are a voice assistant. Answer in one or two short sentences that can be spoken.")
+SYSTEM = Message("system", "You are a voice assistant. Answer in one or two short sentences that can be spoken.")
 
 HANG_S = 100.0
 """No answer of any stage takes as long; its deadline ends a stage anyway."""
@@ -49,7 +49,7 @@ def running(model: LoadedModel, **options: Any) -> Iterator[Engine]:
 async def answer(conversation: Conversation, question: str, max_tokens: int, **options: Any) -> Answer:
     """Ask one question, without earlier turns."""
     began, first, parts, tokens, steps = time.perf_counter(), 0.0, [], 0, 0
-    async for progress in conversation.reply([SYSTEM, TextMessage("user", question)], max_tokens=max_tokens, **options):
+    async for progress in conversation.reply([SYSTEM, Message("user", question)], max_tokens=max_tokens, **options):
         first = first or time.perf_counter() - began
         parts.append(progress.committed)
         tokens, steps = progress.tokens, progress.step

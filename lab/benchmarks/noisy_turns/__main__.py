@@ -1,6 +1,7 @@
 """How late the end of speech is detected in noise: from the true last sample to the detected one, on the audio clock.
 
-    python -m lab.benchmarks.noisy_turns FOLDER [--half held-out] [--sentences 2] [--remedies | --conversation | --words]
+    python -m lab.benchmarks.noisy_turns FOLDER [--half held-out] [--sentences 2]
+        [--remedies | --conversation | --words]
     python -m lab.benchmarks.noisy_turns FOLDER --half clauses --sentences 8 --conversation --completion 0.98
 
 FOLDER is made by `lab.benchmarks.noisy_turns.sources`. Without options: the served detector, by SNR and by noise.

@@ -1,4 +1,4 @@
-"""Makes the recordings for `python -m lab.benchmarks.noisy_turns`: speakers and noises, in two halves that share nothing,
+"""Makes the recordings for `python -m lab.benchmarks.noisy_turns`: speakers and noises, in halves that share nothing,
 and clauses with a short pause between them.
 
     apt-get install flite espeak-ng asterisk-core-sounds-{en,fr,it,ru}-g722 asterisk-moh-opsound-wav

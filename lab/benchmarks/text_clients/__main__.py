@@ -1,6 +1,6 @@
 """Runs OpenAI's and LiteLLM's clients against the text API with the real models, and checks what they report.
 
-    python -m lab.benchmarks.text_clients [--clients openai litellm] [--url http://127.0.0.1:8000] [-- options of `serve`]
+    python -m lab.benchmarks.text_clients [--clients openai litellm] [--url http://127.0.0.1:8000] [-- serve's options]
 
 The environments stay in the work folder, so that a second run starts at once. The clients themselves are unmodified.
 """

@@ -11,21 +11,15 @@ import pytest
 
 from agent.capture import Form, PhoneNumber, yes_or_no
 from agent.capture.form_runner import Dialogue, NotCaptured
-from agent.language_model import Tool
 from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
-from tests.fakes import LoudnessDetector
+from chat.types import Tool
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
-from voice import events, session
+from voice import events
 from voice.history import Item
 from voice.playback import SessionSettings
 
 PHONE = Form(phone=PhoneNumber())
 READ_BACK = "I have five five five, one two three, four five six seven. Is that right?"
-
-
-@pytest.fixture(autouse=True)
-def _detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
 @dataclass

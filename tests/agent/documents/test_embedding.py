@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.documents.embedding import Embedder
-from model.hub.store import ModelUnavailable
+from agent.documents.embedding import EMBEDDING_MODEL, Embedder
+from model.hub.store import ModelStore, ModelUnavailable
 
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
     try:
-        return Embedder.load()
+        return Embedder(ModelStore().locate(EMBEDDING_MODEL))
     except ModelUnavailable as error:
         pytest.fail(f"{error} (the extra `test` installs it)")
 

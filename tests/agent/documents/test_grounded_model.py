@@ -7,8 +7,8 @@ from typing import Any
 
 from agent.documents.grounded_model import GroundedLanguageModel
 from agent.documents.grounding import OWN_KNOWLEDGE
-from agent.language_model import Message, OfferedTools, SourcedProgress, Tool
-from model.decode.grammar import Opening
+from agent.language_model import SourcedProgress
+from chat.types import Message, OfferedTools, Opening, Tool
 from tests.agent.documents.sample_documents import FakeDocuments, match
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn

@@ -7,7 +7,7 @@ import pytest
 from agent.documents.grounding import NOTHING_FOUND, OWN_KNOWLEDGE, Grounding, fit, ground, location, search_text
 from agent.documents.library import FoundPassage
 from agent.documents.passages import Passage
-from agent.language_model import Message
+from chat.types import Message
 from tests.agent.documents.sample_documents import match
 
 QUESTION = "How do I switch on the boiler?"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.language_model import Message, NamedTool, Tool, ToolCall
 from agent.remote.chat_stream import MAX_CALLS, MAX_CHARACTERS, BadStream, ChatStream, RemoteCall, request_body
+from chat.types import Message, NamedTool, Tool, ToolCall
 from server.chat_completions.schema import ChatCompletionRequest
 from tests.agent.remote.scripted_server import calls, chunk, text
 

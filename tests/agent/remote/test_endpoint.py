@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.language_model import Message, RemoteRequest, Tool
+from agent.language_model import RemoteRequest
 from agent.remote.language_model import BROKEN_OFF, RemoteLLM
 from agent.remote.settings import RemoteSettings
+from chat.types import Message, Tool
 from model.engine.engine import Engine
 from tests.agent.remote.scripted_server import chunk
 from tests.fakes import FakeLanguageModel

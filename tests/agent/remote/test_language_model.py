@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.language_model import Message, OfferedTools, Progress, RemoteRequest, Tool
+from agent.language_model import Progress, RemoteRequest
 from agent.remote.language_model import BROKEN_OFF, RemoteLLM
+from chat.types import Message, OfferedTools, Tool
 from tests.agent.remote.scripted_server import ScriptedServer, Step, calls, chunk, remote_llm, text
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 

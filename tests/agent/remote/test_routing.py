@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.language_model import Message, Tool
 from agent.remote.routing import LONG_WORDS, reason_for_remote
+from chat.types import Message, Tool
 
 TOOLS = (Tool("weather"), Tool("remind"))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message
 from agent.tools.server_tools import ServerTools, ToolSettings
+from chat.types import Message
 from lab.benchmarks.tool_loops import tune_tools
 from tests.fakes import FakeLanguageModel, FakeProgress, fake_speech_models
 from voice import events

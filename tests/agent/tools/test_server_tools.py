@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message
 from agent.tools import function_tool
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
+from chat.types import Message
 from server.realtime.mcp_tools import OWN_URL
 from tests.fakes import FakeLanguageModel, FakeProgress, InlineExecutor
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.language_model import Message, OfferedTools, RemoteRequest, Tool
+from agent.language_model import RemoteRequest
 from agent.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, SelectingLanguageModel, ToolSelection
+from chat.types import Message, OfferedTools, Tool
 from tests.fakes import FakeLanguageModel
 
 MANY = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.language_model import Tool
 from agent.tools.words import describing_stems, stems
+from chat.types import Tool
 
 
 def test_words_are_compared_without_their_endings() -> None:

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, Message
+from agent.language_model import LanguageModel
+from chat.types import Message
 from cli.main import app
 from lab.bench import answers as bench
 from lab.bench.answers import GradedAnswer, Question, Score, load_questions, select

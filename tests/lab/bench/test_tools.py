@@ -14,7 +14,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from agent.language_model import Message, Tool
+from chat.types import Message, Tool
 from cli.main import app
 from lab.bench import tools as bench
 from lab.bench.call_matching import ExpectedCall, accepts, example, mistake, valid

@@ -14,7 +14,7 @@ import torch
 from lab.benchmarks.gpu_acceptance.report import print_table, read_report
 from lab.benchmarks.gpu_acceptance.stages import Stage, run_in_process
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 ABSENT = """
 voice server numba llvmlite huggingface_hub platformdirs rich typer pydantic starlette uvicorn websockets cryptography

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model.checkpoint.tool_call_parser import ToolCallDelta, ToolCallParser
+from chat.types import ToolCallDelta
+from model.checkpoint.tool_call_parser import ToolCallParser
 
 NAMES = ("get_weather", "end_call")
 

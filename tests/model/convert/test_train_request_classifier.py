@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, Tool
 from model.convert import train_request_classifier as training
 from model.convert.requests import LabelledRequest, labelled_requests
-from model.decode.tool_calls import FunctionTool
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import KINDS, classified_states
 from model.nn.forward_batch import text_input
 
 INSTRUCTIONS = "hello to you"
-TIMER = FunctionTool("set_timer")
+TIMER = Tool("set_timer")
 
 
 def test_labels_depend_on_what_was_said_before_and_on_the_tools() -> None:
@@ -38,7 +37,7 @@ def test_labels_depend_on_what_was_said_before_and_on_the_tools() -> None:
 
 def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedModel) -> None:
     requests = [
-        LabelledRequest("", (TextMessage("user", "the capital of France " * count),), "answerable", tools)
+        LabelledRequest("", (Message("user", "the capital of France " * count),), "answerable", tools)
         for count in (1, 2, 3, 2) * 12
         for tools in ((), (TIMER,))
     ]
@@ -61,7 +60,7 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(
     for number in range(240):
         kind, last = draw.choice((("answerable", "you"), ("unable", "Paris"), ("unclear", "France")))
         words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
-        requests.append(LabelledRequest(str(number % 24), (TextMessage("user", " ".join(words)),), kind))  # type: ignore[arg-type]
+        requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
     monkeypatch.setattr(training, "labelled_requests", lambda tools, seed: requests)
     classifier, metrics = training.train_request_classifier(
         model, INSTRUCTIONS, [TIMER], weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.convert import train_turn_completion as training
 from model.convert.corpus import Corpus, TrainingText
 from model.engine.bundled import weights_checksum, weights_size
@@ -62,8 +62,8 @@ def test_training_uses_user_messages_and_measures_the_classifier(
     model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("model.convert.spoken_templates._USES", 1)
-    messages = [TextMessage("system", "Paris"), TextMessage("user", "(1) no"), TextMessage("assistant", "Is it?")]
-    messages.append(TextMessage("user", "Paris is\nIs hello to you the capital of France?"))
+    messages = [Message("system", "Paris"), Message("user", "(1) no"), Message("assistant", "Is it?")]
+    messages.append(Message("user", "Paris is\nIs hello to you the capital of France?"))
     ids = model.template.encode(messages, add_generation_prompt=False)
     corpus = Corpus((TrainingText(tuple(ids), (), "chat"),), "base", {})
     assert training.user_sentences(corpus, model) == ["Is hello to you the capital of France?"]

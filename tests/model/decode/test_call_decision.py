@@ -9,6 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from chat.types import Tool
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.call_decision import CallDecision, CallThresholds
 from model.decode.call_margins import CallMargins
@@ -16,7 +17,7 @@ from model.decode.constraint import GrammarConstraint
 from model.decode.grammar import Choice
 from model.decode.grammar_compiler import GrammarCompiler, JSONStructure
 from model.decode.option_tree import OptionTree
-from model.decode.tool_calls import FunctionTool, arguments_schema, call_matcher, declaration
+from model.decode.tool_calls import arguments_schema, call_matcher, declaration
 
 NAMES = ("play", "stop")
 THRESHOLDS = CallThresholds(call=-4.0, name_weight=2.0, expected=1.0, another=-3.0, optional=2.0)
@@ -34,7 +35,7 @@ def compiler(tiny_tokenizer: Tokenizer) -> GrammarCompiler:
 
 
 def decision(compiler: GrammarCompiler, tokenizer: TextTokenizer, *, expected: bool = False) -> CallDecision:
-    matcher = call_matcher(compiler, tokenizer, [FunctionTool(name) for name in NAMES], parallel=False)
+    matcher = call_matcher(compiler, tokenizer, [Tool(name) for name in NAMES], parallel=False)
     return CallDecision(tokenizer, THRESHOLDS, NAMES, matcher, expected=expected)
 
 
@@ -127,7 +128,7 @@ def test_an_optional_argument_needs_a_margin_over_the_end() -> None:
 
 
 def test_optional_parameters_come_last_and_say_so() -> None:
-    tool = FunctionTool(
+    tool = Tool(
         "f",
         "",
         {"properties": {"a": {"type": "string"}, "b": {"type": "string", "description": "B."}}, "required": ["b"]},

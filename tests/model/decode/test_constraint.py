@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from chat.types import Opening, Tool
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
-from model.decode.grammar import Opening
-from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
@@ -28,7 +27,7 @@ def engine(model: LoadedModel, request: pytest.FixtureRequest) -> Iterator[Engin
 
 
 async def test_a_response_begins_with_one_of_its_openings_and_goes_on_freely(engine: Engine) -> None:
-    options = {"grammar": Opening(OPENINGS), "tools": [FunctionTool("hang_up")], "max_tokens": 40}
+    options = {"grammar": Opening(OPENINGS), "tools": [Tool("hang_up")], "max_tokens": 40}
     progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, **options)
     text = committed_text(progress)
     assert text.startswith(OPENINGS) and len(text) > max(map(len, OPENINGS))

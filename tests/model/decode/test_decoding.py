@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode import decoding
@@ -135,7 +135,7 @@ def test_a_denoising_step_uses_the_attention_mask_of_the_family(
 
 async def reply(engine: Engine, text: str, budget: int = 24) -> list[Progress]:
     conversation = Conversation(engine)
-    messages = [TextMessage("user", text)]
+    messages = [Message("user", text)]
     return [progress async for progress in conversation.reply(messages, max_tokens=budget, effort="low")]
 
 
@@ -161,7 +161,7 @@ def test_speculative_decoding_gives_the_same_text_as_autoregressive_decoding(
     engine = Engine(lambda: load_model(ours, device="cpu", precision="float32"))
     try:
         model = engine.model
-        ids = model.template.encode([TextMessage("user", "the capital of France")])
+        ids = model.template.encode([Message("user", "the capital of France")])
         expected: list[int] = []
         mask = model.decoder.mask_token
         while len(expected) < 24 and (not expected or expected[-1] not in model.stop_tokens):

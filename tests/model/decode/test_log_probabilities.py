@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import log_probabilities
@@ -34,7 +34,7 @@ GRAMMARS: dict[str, Grammar | None] = {
 
 
 def expected_scores(
-    model: LoadedModel, messages: list[TextMessage], tokens: list[int], grammar: Grammar | None
+    model: LoadedModel, messages: list[Message], tokens: list[int], grammar: Grammar | None
 ) -> list[tuple[float, list[tuple[int, float]]]]:
     """Of each token the log probability, and the three most likely ones, from the whole text read once."""
     ids = model.template.encode(messages)

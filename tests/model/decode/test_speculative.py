@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
@@ -28,7 +28,7 @@ from tests.model.random_draft_head import random_draft_head
 
 NUM_FEATURES = 3
 """Times the size of a state."""
-QUESTIONS = [TextMessage("user", words) for words in ("hello to you", "the capital of France", "to to to", "Paris")]
+QUESTIONS = [Message("user", words) for words in ("hello to you", "the capital of France", "to to to", "Paris")]
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 6}, "kind": {"enum": ["customer", "supplier"]}},
@@ -80,7 +80,7 @@ def rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-async def respond(engine: Engine, question: TextMessage, *, drafting: bool = True, **options: Any) -> list[Progress]:
+async def respond(engine: Engine, question: Message, *, drafting: bool = True, **options: Any) -> list[Progress]:
     options = {"max_tokens": 50, **options}
     return await collect_progress(Conversation(engine, drafting=drafting), SYSTEM, question, **options)
 

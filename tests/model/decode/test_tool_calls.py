@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, Tool
 from model.decode.call_decision import CallDecision
 from model.decode.grammar import Choice, InvalidGrammar
 from model.decode.option_tree import OptionTree
 from model.decode.output import Progress
-from model.decode.tool_calls import FunctionTool, declaration
+from model.decode.tool_calls import declaration
 from model.engine import response_form as forms
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
-WEATHER = FunctionTool(
+WEATHER = Tool(
     "get_weather",
     "the capital of France",
     {
@@ -30,7 +30,7 @@ WEATHER = FunctionTool(
         "required": ["city", "unit"],
     },
 )
-HANG_UP = FunctionTool("hang_up")
+HANG_UP = Tool("hang_up")
 
 
 def calls_of(progress: list[Progress]) -> list[tuple[str, Any, bool]]:
@@ -151,7 +151,7 @@ async def test_the_response_to_a_tools_output_begins_with_a_word_and_is_no_call(
     """Models that were not taught to call functions repeat their call, or the output."""
     decide(monkeypatch, calls=True)
     monkeypatch.setattr(drafting.model.call_habit, "start", None)
-    history = [HELLO, TextMessage("tool", '{"temperature": 14}', tool_call_id="call_1")]
+    history = [HELLO, Message("tool", '{"temperature": 14}', tool_call_id="call_1")]
     progress = await collect_progress(Conversation(drafting), *history, tools=[WEATHER], max_tokens=5)
     text = committed_text(progress)
     assert not calls_of(progress)
@@ -167,7 +167,7 @@ async def test_a_text_may_have_to_follow_a_grammar_where_a_call_would_be_possibl
 
 
 async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> None:
-    broken = FunctionTool("broken", "", {"properties": {"a": {"not": {}}}})
+    broken = Tool("broken", "", {"properties": {"a": {"not": {}}}})
     with pytest.raises(InvalidGrammar) as caught:
         Conversation(drafting).check_tools([WEATHER, broken])
     assert caught.value.path == "tools[1].parameters.properties.a.not"

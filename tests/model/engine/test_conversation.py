@@ -13,9 +13,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Effort, Message
 from model.decode.draft_length import DraftLengthController
-from model.decode.effort import Effort, schedule_for_effort
+from model.decode.effort import schedule_for_effort
 from model.decode.sampling import Sampling, probabilities
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
@@ -61,7 +61,7 @@ def open_engine(model: LoadedModel, options: dict[str, Any]) -> Engine:
     return engine
 
 
-def greedy(model: LoadedModel, messages: list[TextMessage], count: int) -> list[int]:
+def greedy(model: LoadedModel, messages: list[Message], count: int) -> list[int]:
     """The slow, obvious way: read the whole text again for every token."""
     ids = model.template.encode(messages)
     tokens: list[int] = []
@@ -88,7 +88,7 @@ async def test_the_next_turn_reads_only_new_tokens(engine: Engine) -> None:
     conversation = Conversation(engine)
     first = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
     num_read = len(engine.model.template.encode([SYSTEM, HELLO]))
-    messages = [SYSTEM, HELLO, TextMessage("assistant", committed_text(first)), TextMessage("user", "to you")]
+    messages = [SYSTEM, HELLO, Message("assistant", committed_text(first)), Message("user", "to you")]
     second = await collect_progress(conversation, *messages, max_tokens=5)
     num_instructions = len(engine.model.template.encode([SYSTEM], add_generation_prompt=False))
     assert first[0].cached_tokens <= num_instructions
@@ -119,7 +119,7 @@ async def test_preparing_again_reads_only_new_tokens(engine: Engine, monkeypatch
 
     monkeypatch.setattr(engine.model.decoder, "run", count_rows)
     for transcript in (words, f"{words} to you", f"{words} to you and Paris"):
-        messages = [SYSTEM, TextMessage("user", transcript)]
+        messages = [SYSTEM, Message("user", transcript)]
         conversation.prepare(messages)
         num_tokens = len(engine.model.template.encode(messages, add_generation_prompt=False))
         while conversation.cached_tokens != num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
@@ -190,7 +190,7 @@ async def test_drafts_never_change_the_text(varied_qwen2: Path, engine: Engine, 
     steps_with_drafts = 0
     try:
         for words in ("hello to you", "the capital of France", "Paris is hello", "to to to"):
-            question = TextMessage("user", words)
+            question = Message("user", words)
             progress = await collect_progress(Conversation(drafting), SYSTEM, question, max_tokens=60)
             undrafted = await collect_progress(Conversation(engine), SYSTEM, question, max_tokens=60)
             assert committed_text(progress) == committed_text(undrafted)
@@ -206,11 +206,11 @@ async def test_a_fork_leaves_the_conversation_unchanged(engine: Engine) -> None:
     conversation = Conversation(engine)
     first = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
     cached_before = conversation.cached_tokens
-    question = TextMessage("user", "Paris")
+    question = Message("user", "Paris")
     (speculative, *_) = await collect_progress(conversation.fork(), SYSTEM, HELLO, question, max_tokens=9)
     assert speculative.cached_tokens > 20
     assert conversation.cached_tokens == cached_before
-    messages = [SYSTEM, HELLO, TextMessage("assistant", committed_text(first)), TextMessage("user", "to you")]
+    messages = [SYSTEM, HELLO, Message("assistant", committed_text(first)), Message("user", "to you")]
     fresh = await collect_progress(Conversation(engine), *messages, max_tokens=9)
     assert committed_text(await collect_progress(conversation, *messages, max_tokens=9)) == committed_text(fresh)
 
@@ -267,13 +267,13 @@ def max_deviation(drawn: list[int], expected: torch.Tensor) -> float:
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(engine: Engine) -> None:
-    long = TextMessage("user", "hello to you " * 400)
+    long = Message("user", "hello to you " * 400)
     with pytest.raises(PromptTooLong, match=rf"needs \d+ tokens.*holds {engine.context}"):
         await collect_progress(Conversation(engine), SYSTEM, long)
     assert await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=2)
 
 
-LONG_DIALOGUE = [TextMessage("user" if n % 2 == 0 else "assistant", f"hello to you {n} " * 8) for n in range(9)]
+LONG_DIALOGUE = [Message("user" if n % 2 == 0 else "assistant", f"hello to you {n} " * 8) for n in range(9)]
 
 
 async def test_a_conversation_that_outgrows_the_context_drops_its_oldest_messages(engine: Engine) -> None:
@@ -284,7 +284,7 @@ async def test_a_conversation_that_outgrows_the_context_drops_its_oldest_message
 async def test_dropped_messages_stay_dropped_so_that_the_cache_is_reused(engine: Engine) -> None:
     conversation = Conversation(engine)
     first = await collect_progress(conversation, SYSTEM, *LONG_DIALOGUE, max_tokens=2)
-    response, question = TextMessage("assistant", committed_text(first)), TextMessage("user", "Paris")
+    response, question = Message("assistant", committed_text(first)), Message("user", "Paris")
     (second, *_) = await collect_progress(conversation, SYSTEM, *LONG_DIALOGUE, response, question, max_tokens=2)
     assert second.cached_tokens > second.prompt_tokens * 0.8
     (shorter, *_) = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=2)
@@ -292,7 +292,7 @@ async def test_dropped_messages_stay_dropped_so_that_the_cache_is_reused(engine:
 
 
 async def test_a_far_too_long_conversation_is_shortened_before_it_is_encoded(engine: Engine) -> None:
-    messages = [TextMessage("user", "x" * 100_000) for _ in range(30)]
+    messages = [Message("user", "x" * 100_000) for _ in range(30)]
     (progress, *_) = await collect_progress(Conversation(engine), SYSTEM, *messages, HELLO, max_tokens=2)
     assert progress.prompt_tokens == len(engine.model.template.encode([SYSTEM, HELLO]))
 
@@ -365,7 +365,7 @@ async def test_max_tokens_must_be_positive(engine: Engine) -> None:
 
 async def test_a_conversation_that_keeps_all_messages_does_not_fit_or_is_answered(engine: Engine) -> None:
     """Programs that send a conversation expect all of it to be read."""
-    long = [TextMessage("user", "hello " * 200), TextMessage("assistant", "you")] * 40
+    long = [Message("user", "hello " * 200), Message("assistant", "you")] * 40
     with pytest.raises(PromptTooLong, match="shorten"):
         await collect_progress(Conversation(engine, keep_all_messages=True), *long, HELLO, max_tokens=2)
     kept = await collect_progress(Conversation(engine, keep_all_messages=True), SYSTEM, HELLO, max_tokens=2)
@@ -381,7 +381,7 @@ class Limits:
 
 
 async def test_the_client_chooses_what_is_dropped_from_a_conversation_that_has_become_too_long(engine: Engine) -> None:
-    turns = [TextMessage("user", "hello"), TextMessage("assistant", "you")] * 8
+    turns = [Message("user", "hello"), Message("assistant", "you")] * 8
     unlimited = Conversation(engine)
     whole = (await collect_progress(unlimited, SYSTEM, *turns, HELLO, max_tokens=2))[-1].prompt_tokens
     lengths = []

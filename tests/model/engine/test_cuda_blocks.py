@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.effort import schedule_for_effort
 from model.engine.conversation import Conversation
@@ -63,9 +63,9 @@ async def test_the_text_is_that_of_passes_that_are_not_captured(
                 if graphs:
                     patch.setattr(CapturedBlocks, "run", spy_captured)
                     patch.setattr(model.decoder, "run", spy_run)
-                conversation, turns = Conversation(engine), [SYSTEM, TextMessage("user", "hello to you")]
+                conversation, turns = Conversation(engine), [SYSTEM, Message("user", "hello to you")]
                 first = committed_text(await collect_progress(conversation, *turns, max_tokens=40))
-                turns += [TextMessage("assistant", first), TextMessage("user", "Paris")]
+                turns += [Message("assistant", first), Message("user", "Paris")]
                 both = await at_the_same_time(
                     engine,
                     collect_progress(conversation, *turns, max_tokens=30),
@@ -110,7 +110,7 @@ async def test_replayed_passes_give_the_same_text(
             both = await at_the_same_time(
                 engine,
                 *(
-                    collect_progress(Conversation(engine), SYSTEM, TextMessage("user", words), max_tokens=24)
+                    collect_progress(Conversation(engine), SYSTEM, Message("user", words), max_tokens=24)
                     for words in ("hello to you", "Paris")
                 ),
             )

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
@@ -75,7 +75,7 @@ async def test_a_text_that_repeats_itself_takes_fewer_steps(tiny_qwen2: Path, nu
     with_runner = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
     without_runner = Engine(lambda: base, cuda_graphs=False)
     try:
-        question = TextMessage("user", "hello to you and hello to you and hello")
+        question = Message("user", "hello to you and hello to you and hello")
         conversation, messages = Conversation(with_runner), [SYSTEM, question]
         for _ in range(2):
             progress = await collect_progress(conversation, *messages, max_tokens=60)
@@ -85,7 +85,7 @@ async def test_a_text_that_repeats_itself_takes_fewer_steps(tiny_qwen2: Path, nu
             assert progress[-1].tokens == expected[-1].tokens
             # The previous occurrence is the token before, so each step copies one token.
             assert len(progress) < 0.6 * len(expected)
-            messages += [TextMessage("assistant", committed_text(progress)), TextMessage("user", "Paris")]
+            messages += [Message("assistant", committed_text(progress)), Message("user", "Paris")]
         both = await asyncio.gather(
             *(collect_progress(Conversation(with_runner), *messages, max_tokens=30) for _ in range(2))
         )
@@ -103,14 +103,14 @@ async def test_cuda_graph_steps_commit_the_same_text(varied_qwen2: Path, engine:
     with_runner = Engine(lambda: replace(base, adapter=adapter), cuda_graphs=True)
     try:
         for words in ("hello to you", "the capital of France"):
-            question = TextMessage("user", words)
+            question = Message("user", words)
             conversation = Conversation(with_runner)
             progress = await collect_progress(conversation, SYSTEM, question, max_tokens=60)
             expected = await collect_progress(Conversation(engine), SYSTEM, question, max_tokens=60)
             assert committed_text(progress) == committed_text(expected)
             assert [p.finished for p in progress] == [None] * (len(progress) - 1) + [expected[-1].finished]
-            response = TextMessage("assistant", committed_text(progress))
-            messages = [SYSTEM, question, response, TextMessage("user", "Paris")]
+            response = Message("assistant", committed_text(progress))
+            messages = [SYSTEM, question, response, Message("user", "Paris")]
             both = await asyncio.gather(
                 collect_progress(conversation, *messages, max_tokens=40),
                 collect_progress(Conversation(with_runner), *messages, max_tokens=30),
@@ -148,14 +148,14 @@ async def test_conversations_that_come_and_go_get_the_text_that_they_get_alone(c
     lengths = [40, 12, 60, 25, 33]
     expected = {
         word: committed_text(
-            await collect_progress(Conversation(engine), SYSTEM, TextMessage("user", word), max_tokens=length)
+            await collect_progress(Conversation(engine), SYSTEM, Message("user", word), max_tokens=length)
         )
         for word, length in zip(words, lengths, strict=True)
     }
 
     async def ask(conversation: Conversation, word: str, length: int, leaves_after: int | None) -> str:
         text = ""
-        async for progress in conversation.reply([SYSTEM, TextMessage("user", word)], max_tokens=length):
+        async for progress in conversation.reply([SYSTEM, Message("user", word)], max_tokens=length):
             text += progress.committed
             if progress.step == leaves_after:
                 break
@@ -189,7 +189,7 @@ async def test_replayed_steps_commit_the_same_text(
         assert set(runner.num_drafts) == {1, 2}
         assert graphs.num_captured == 2 * 3 + 2 * (len(runner.buckets) - 1)
         for attempt in range(2):
-            turns = [TextMessage("user", f"{words} {attempt}") for words in ("hello to you", "Paris")]
+            turns = [Message("user", f"{words} {attempt}") for words in ("hello to you", "Paris")]
             texts = await at_the_same_time(
                 replaying,
                 *(
@@ -221,7 +221,7 @@ async def test_conversations_share_the_steps_of_the_device(crowd: Engine, monkey
 
     monkeypatch.setattr(runner, "step", spy_step)
     monkeypatch.setattr(crowd.model.decoder, "run", spy_run)
-    turns = [TextMessage("user", word) for word in ("hello", "Paris", "France")]
+    turns = [Message("user", word) for word in ("hello", "Paris", "France")]
     await at_the_same_time(
         crowd, *(collect_progress(Conversation(crowd), SYSTEM, turn, max_tokens=30) for turn in turns)
     )
@@ -242,7 +242,7 @@ async def test_running_out_of_memory_in_a_shared_step_fails_nobody_whose_own_ste
         return launch(step, bucket)
 
     monkeypatch.setattr(BatchStep, "launch", out_of_memory)
-    conversations, turns = [Conversation(crowd) for _ in range(3)], [TextMessage("user", w) for w in ("hello", "Paris")]
+    conversations, turns = [Conversation(crowd) for _ in range(3)], [Message("user", w) for w in ("hello", "Paris")]
     expected = [
         committed_text(await collect_progress(Conversation(engine), SYSTEM, turn, max_tokens=20)) for turn in turns
     ]
@@ -263,14 +263,14 @@ async def test_running_out_of_memory_in_a_shared_step_fails_nobody_whose_own_ste
 async def test_no_keys_are_copied_when_a_conversation_joins_or_leaves(
     crowd: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conversation, turns = Conversation(crowd), [SYSTEM, TextMessage("user", "hello to you")]
+    conversation, turns = Conversation(crowd), [SYSTEM, Message("user", "hello to you")]
     first = committed_text(await collect_progress(conversation, *turns, max_tokens=20))
     cache = conversation._cache
     assert isinstance(cache, SlotCache) and cache.slot is not None
     slot = cache.slot
     monkeypatch.setattr(SlotCache, "_move_in", lambda self: pytest.fail("a conversation was copied"))
     monkeypatch.setattr(SlotCache, "copy_from", lambda self, other: pytest.fail("a conversation was copied"))
-    turns += [TextMessage("assistant", first), TextMessage("user", "Paris")]
+    turns += [Message("assistant", first), Message("user", "Paris")]
     assert (await collect_progress(conversation, *turns, max_tokens=20))[0].cached_tokens > 20
     assert cache.slot == slot
     keys = crowd._slab.keys_values[0, 0, slot] if crowd._slab else None
@@ -278,7 +278,7 @@ async def test_no_keys_are_copied_when_a_conversation_joins_or_leaves(
 
 
 async def test_the_idle_conversation_used_longest_ago_loses_its_slot(crowd: Engine) -> None:
-    conversations, turn = [Conversation(crowd) for _ in range(4)], TextMessage("user", "hello to you")
+    conversations, turn = [Conversation(crowd) for _ in range(4)], Message("user", "hello to you")
     for conversation in conversations:
         await collect_progress(conversation, SYSTEM, turn, max_tokens=10)
     assert [conversation.cached_tokens > 0 for conversation in conversations] == [False, True, True, True]
@@ -293,12 +293,12 @@ async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the
     engine = Engine(lambda: load_model(varied_qwen2, device="cpu", precision="float32"), cuda_graphs=True)
     try:
         for words, step in itertools.product(("hello to you", "the capital of France", "Paris is hello"), (2, 5, 9)):
-            question, text = TextMessage("user", words), ""
+            question, text = Message("user", words), ""
             conversation = Conversation(engine)
             async for progress in conversation.reply([SYSTEM, question], max_tokens=40):
                 text += progress.committed
                 if progress.step == step:
-                    messages = [SYSTEM, question, TextMessage("assistant", text), TextMessage("user", "to you")]
+                    messages = [SYSTEM, question, Message("assistant", text), Message("user", "to you")]
                     fork = asyncio.create_task(collect_progress(conversation.fork(), *messages, max_tokens=12))
                     await asyncio.sleep(0)
             expected = await collect_progress(Conversation(engine), *messages, max_tokens=12)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from chat.types import Message
+from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.gguf import BadModelFile
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
@@ -37,7 +38,7 @@ async def test_two_conversations_are_answered_at_the_same_time(engine: Engine, m
 
     async def respond(name: str) -> str:
         return committed_text(
-            await collect_progress(Conversation(engine), SYSTEM, TextMessage("user", name), max_tokens=30)
+            await collect_progress(Conversation(engine), SYSTEM, Message("user", name), max_tokens=30)
         )
 
     both = await at_the_same_time(engine, respond("hello"), respond("Paris"))
@@ -93,7 +94,7 @@ async def test_a_request_that_runs_out_of_memory_fails_alone(engine: Engine, mon
     monkeypatch.setattr(engine.model.decoder, "run", limited)
     short = asyncio.create_task(collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=9))
     with pytest.raises(RuntimeError, match="ran out of memory for this request; other requests continue"):
-        long = TextMessage("user", "hello to you " * 30)
+        long = Message("user", "hello to you " * 30)
         await collect_progress(Conversation(engine), SYSTEM, long, max_tokens=9)
     assert (await short)[-1].finished
 
@@ -115,8 +116,7 @@ async def test_a_forward_pass_that_ran_out_of_memory_releases_its_tensors_before
 
     monkeypatch.setattr(engine.model.decoder, "run", fail_for_several)
     responses = (
-        collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=6)
-        for n in range(3)
+        collect_progress(Conversation(engine), SYSTEM, Message("user", f"hello {n}"), max_tokens=6) for n in range(3)
     )
     assert all(progress[-1].finished for progress in await at_the_same_time(engine, *responses))
     assert still_alive and not any(still_alive)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import ChatTemplate, TextMessage
+from chat.types import Message, Tool
+from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.checkpoint import DecoderConfig
-from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import load_model
@@ -21,8 +21,8 @@ from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
-INSTRUCTIONS = TextMessage("system", "the capital of France is Paris and hello to you " * 4)
-TOOL = FunctionTool("weather", "the capital of France")
+INSTRUCTIONS = Message("system", "the capital of France is Paris and hello to you " * 4)
+TOOL = Tool("weather", "the capital of France")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def engine(varied_qwen2: Path) -> Iterator[Engine]:
 
 async def test_conversations_share_their_instructions(engine: Engine) -> None:
     first = await collect_progress(Conversation(engine), INSTRUCTIONS, HELLO, max_tokens=9)
-    other = await collect_progress(Conversation(engine), INSTRUCTIONS, TextMessage("user", "Paris"), max_tokens=9)
+    other = await collect_progress(Conversation(engine), INSTRUCTIONS, Message("user", "Paris"), max_tokens=9)
     num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
     assert first[0].cached_tokens == 0
     assert other[0].cached_tokens >= num_shared
@@ -57,7 +57,7 @@ async def test_a_conversation_copies_what_another_one_is_still_reading(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one arrives when the first has read half of long instructions: it copies the rest."""
-    instructions = TextMessage("system", "the capital of France is Paris and hello to you " * 40)
+    instructions = Message("system", "the capital of France is Paris and hello to you " * 40)
     num_rows: dict[int, int] = {}
     run, started = engine.model.decoder.run, asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ async def test_a_conversation_copies_what_another_one_is_still_reading(
 
 @pytest.mark.parametrize("instructions", [[SYSTEM], []])
 async def test_conversations_share_their_tools(
-    engine: Engine, instructions: list[TextMessage], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, instructions: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = "{% for t in tools %}{{ t.function.description }} {% endfor %}"
     template += "{% for m in messages %}{{ m.content }} {% endfor %}"
@@ -87,7 +87,7 @@ async def test_conversations_share_their_tools(
         monkeypatch.setattr(engine.model.template, name, value)
     tools = [TOOL] * 4
     await collect_progress(Conversation(engine), *instructions, HELLO, tools=tools, max_tokens=2)
-    question = TextMessage("user", "Paris")
+    question = Message("user", "Paris")
     (other, *_) = await collect_progress(Conversation(engine), *instructions, question, tools=tools, max_tokens=2)
     assert other.cached_tokens >= 8
 

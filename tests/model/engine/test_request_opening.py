@@ -10,12 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from agent.language_model import OfferedTools
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message, OfferedTools, Tool
 from model.decode.call_decision import CallThresholds
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice
-from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
@@ -24,12 +22,12 @@ from model.engine.request_opening import OPENINGS
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
-OTHER = TextMessage("user", "the capital of Paris")
-TOOL, UNKNOWN_TOOL = FunctionTool("hang_up"), FunctionTool("call_taxi")
+OTHER = Message("user", "the capital of Paris")
+TOOL, UNKNOWN_TOOL = Tool("hang_up"), Tool("call_taxi")
 UNABLE = KINDS.index("unable") - 1
 
 
-def state_of(model: LoadedModel, question: TextMessage) -> Tensor:
+def state_of(model: LoadedModel, question: Message) -> Tensor:
     ids, received = model.template.encode([SYSTEM, question]), []
     model.decoder.run([replace(text_input(model.decoder.new_cache(), ids, 1), on_features=received.append)])
     return classified_states(received[0][0], model.decoder.config.hidden)
@@ -62,7 +60,7 @@ def engines(model: LoadedModel) -> Iterator[tuple[Engine, Engine]]:
         engine.close()
 
 
-async def respond(engine: Engine, *messages: TextMessage, drafting: bool = True, **options: Any) -> str:
+async def respond(engine: Engine, *messages: Message, drafting: bool = True, **options: Any) -> str:
     conversation = Conversation(engine, drafting=drafting)
     return committed_text(await collect_progress(conversation, *messages, max_tokens=40, **options))
 
@@ -89,7 +87,7 @@ async def test_the_opening_is_committed_in_the_first_step(engines: tuple[Engine,
     [
         ([replace(SYSTEM, content="hello to you"), OTHER], {}),
         ([OTHER], {}),
-        ([SYSTEM, OTHER, TextMessage("assistant", "hello")], {}),
+        ([SYSTEM, OTHER, Message("assistant", "hello")], {}),
         ([SYSTEM, OTHER], {"grammar": Choice(("hello to you", "Paris"))}),
         ([SYSTEM, OTHER], {"tools": [TOOL], "tool_choice": "required"}),
         ([SYSTEM, OTHER], {"tools": [TOOL, UNKNOWN_TOOL]}),
@@ -106,7 +104,7 @@ async def test_the_opening_is_committed_in_the_first_step(engines: tuple[Engine,
     ],
 )
 async def test_other_responses_are_left_alone(
-    engines: tuple[Engine, Engine], messages: list[TextMessage], options: dict[str, Any]
+    engines: tuple[Engine, Engine], messages: list[Message], options: dict[str, Any]
 ) -> None:
     engine, without = engines
     assert await respond(engine, *messages, **options) == await respond(without, *messages, **options)

@@ -14,21 +14,20 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from chat.types import Message, Tool
 from lab.benchmarks.random_schemas import outcome, random_schema
-from model.checkpoint.chat_template import TextMessage
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.grammar import Choice, Grammar, GrammarFailed, InvalidGrammar, JSONObject, JSONSchema, Lark, Regex
 from model.decode.grammar_compiler import GrammarMatcher
 from model.decode.sampling import Sampling
-from model.decode.tool_calls import FunctionTool
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from tests.model.dialogues import HELLO, SYSTEM, at_the_same_time, collect_progress, committed_text
 from tests.model.tiny_families import save_tiny_family
 
-WEATHER = FunctionTool(
+WEATHER = Tool(
     "get_weather",
     "the capital of France",
     {
@@ -37,7 +36,7 @@ WEATHER = FunctionTool(
         "required": ["city", "unit"],
     },
 )
-HANG_UP = FunctionTool("hang_up")
+HANG_UP = Tool("hang_up")
 
 PERSON = {
     "type": "object",
@@ -64,7 +63,7 @@ GRAMMARS: dict[str, Grammar] = {
 }
 
 
-def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[TextMessage], count: int) -> list[int]:
+def constrained_one_by_one(model: LoadedModel, grammar: Grammar, messages: list[Message], count: int) -> list[int]:
     """The slow, obvious way: the whole text is read again for every token, and the best allowed one is taken."""
     matcher, ids, tokens = model.grammars.compile(grammar), model.template.encode(messages), []
     while len(tokens) < count and not matcher.finished:
@@ -152,14 +151,14 @@ async def test_a_model_with_calls_of_its_own_form_reads_outputs_as_notes_after_t
     model = replace(model)  # with a habit of its own
     engine = Engine(lambda: model)
     conversation = Conversation(engine)
-    output = TextMessage("tool", "Paris", tool_call_id="call_1")
+    output = Message("tool", "Paris", tool_call_id="call_1")
     try:
         call = await collect_progress(
             conversation, SYSTEM, HELLO, tools=[WEATHER], tool_choice="required", max_tokens=80
         )
         assert model.notes_outputs
         answer = await collect_progress(
-            conversation, SYSTEM, HELLO, TextMessage("assistant", "", (Call(),)), output,
+            conversation, SYSTEM, HELLO, Message("assistant", "", (Call(),)), output,
             tools=[WEATHER], tool_choice="none", max_tokens=5,
         )  # fmt: skip
     finally:
@@ -219,7 +218,7 @@ async def test_the_cache_of_a_constrained_response_can_be_continued(drafting: En
     """Forced tokens must have left the keys and values that reading them gives."""
     conversation = Conversation(drafting)
     progress = await collect_progress(conversation, SYSTEM, HELLO, grammar=GRAMMARS["schema"], max_tokens=60)
-    history = [SYSTEM, HELLO, TextMessage("assistant", committed_text(progress)), TextMessage("user", "Paris")]
+    history = [SYSTEM, HELLO, Message("assistant", committed_text(progress)), Message("user", "Paris")]
     continued = await collect_progress(conversation, *history, max_tokens=20)
     fresh = await collect_progress(Conversation(drafting, drafting=False), *history, max_tokens=20)
     assert continued[-1].cached_tokens > fresh[-1].cached_tokens

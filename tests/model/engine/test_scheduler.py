@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
@@ -116,7 +116,7 @@ async def test_new_prompts_do_not_keep_a_generating_request_out_of_any_forward_p
     async for progress in generating.reply([SYSTEM, HELLO], max_tokens=120):
         if progress.step == 3:
             start = len(batches)
-            questions = [TextMessage("user", f"{n} " + "hello to you " * 12) for n in range(12)]
+            questions = [Message("user", f"{n} " + "hello to you " * 12) for n in range(12)]
             tasks += [
                 asyncio.create_task(collect_progress(Conversation(engine), SYSTEM, question, max_tokens=2))
                 for question in questions
@@ -146,7 +146,7 @@ async def test_a_long_prompt_does_not_keep_a_generating_request_out_of_any_forwa
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
     generating, reading = Conversation(engine), Conversation(engine)
-    long_question = TextMessage("user", "hello to you " * 90)
+    long_question = Message("user", "hello to you " * 90)
     try:
         task: asyncio.Task[object] | None = None
         async for progress in generating.reply([SYSTEM, HELLO], max_tokens=60):
@@ -187,8 +187,7 @@ async def test_the_longest_waiting_requests_are_served_first(engine: Engine, mon
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
     responses = (
-        collect_progress(Conversation(engine), SYSTEM, TextMessage("user", f"hello {n}"), max_tokens=12)
-        for n in range(6)
+        collect_progress(Conversation(engine), SYSTEM, Message("user", f"hello {n}"), max_tokens=12) for n in range(6)
     )
     assert all(progress[-1].finished for progress in await at_the_same_time(engine, *responses))
     caches = {cache for batch in batches for cache in batch}
@@ -240,7 +239,7 @@ async def test_a_speaker_interrupts_a_forward_pass_of_the_background(
     """The pass is abandoned between two layers and run again later, and both texts are what they would be alone."""
     alone = [
         [progress.committed async for progress in Conversation(engine).reply([SYSTEM, message], max_tokens=20)]
-        for message in (HELLO, TextMessage("user", "Paris"))
+        for message in (HELLO, Message("user", "Paris"))
     ]
     run, outcomes = engine.model.decoder.run, list[str]()
     reader, speaker = Conversation(engine, background=True), Conversation(engine)
@@ -269,7 +268,7 @@ async def test_a_speaker_interrupts_a_forward_pass_of_the_background(
         return [progress.committed async for progress in speaker.reply([SYSTEM, HELLO], max_tokens=20)]
 
     speaking = asyncio.create_task(speak())
-    other = TextMessage("user", "Paris")
+    other = Message("user", "Paris")
     texts = [progress.committed async for progress in reader.reply([SYSTEM, other], max_tokens=20)]
     assert ["".join(await speaking), "".join(texts)] == ["".join(text) for text in alone]
     first = outcomes.index("interrupted")

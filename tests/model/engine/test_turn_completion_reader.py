@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint.chat_template import CHATML, ChatTemplate, TextMessage
+from chat.types import Message
+from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -81,7 +82,7 @@ async def test_only_new_words_are_read(model: LoadedModel, monkeypatch: pytest.M
 
 async def test_what_was_prepared_is_not_read_again(engine: Engine) -> None:
     conversation, text = Conversation(engine), "hello to you is the capital of France hello to Paris"
-    conversation.prepare([SYSTEM, TextMessage("user", text)])
+    conversation.prepare([SYSTEM, Message("user", text)])
     reader = conversation._turn_completion
     ids = user_turn_prefix(engine.model.template) + engine.model.tokenizer.encode(text.lower())
     await wait_until(lambda: len(reader._cache.tokens) == len(ids))

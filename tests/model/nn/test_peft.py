@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from model.checkpoint.chat_template import TextMessage
+from chat.types import Message
 from model.checkpoint.gguf import BadModelFile
 from model.decode.output import Progress
 from model.decode.verify import VerificationStep
@@ -29,7 +29,7 @@ from tests.model.tiny_families import (
 
 async def reply(engine: Engine, text: str, budget: int = 24) -> list[Progress]:
     conversation = Conversation(engine)
-    messages = [TextMessage("user", text)]
+    messages = [Message("user", text)]
     return [progress async for progress in conversation.reply(messages, max_tokens=budget, effort="low")]
 
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from agent.language_model import Message
+from chat.types import Message
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.chat_completions import generation

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import Message
+from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from server.chat_completions.decision import DecisionMaker, DecisionRequest
 

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from agent.language_model import Truncation
+from chat.types import Truncation
 from server.realtime.conversation import MAX_EVENT_BYTES
 from server.realtime.events import InputAudioBufferClear, InputAudioBufferCommit, ServerEvent
 from tests.fakes import run_on_virtual_clock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.language_model import NamedTool
+from chat.types import NamedTool
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 from voice.function_calls import CANCELLED_OUTPUT
 from voice.history import PENDING_OUTPUT, FunctionCall, FunctionCallOutput

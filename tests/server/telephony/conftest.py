@@ -5,13 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cli import call
-from tests.fakes import LoudnessDetector
-from voice import session
-
-
-@pytest.fixture(autouse=True)
-def _detect_speech_by_loudness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""What is said to a language model, in types that `model` and `agent` share. Imports nothing of ours."""
