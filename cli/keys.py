@@ -26,7 +26,7 @@ def add(
     conversations: Annotated[
         int | None, typer.Option(min=0, help="Conversations that the key may hold at the same time.")
     ] = None,
-    minutes_per_day: Annotated[float | None, typer.Option(min=0, help="Minutes of conversation a day (UTC).")] = None,
+    minutes_per_day: Annotated[float | None, typer.Option(min=0, help="Minutes of audio a day (UTC).")] = None,
     tokens_per_day: Annotated[
         int | None, typer.Option(min=0, help="Tokens that may be read and generated a day (UTC).")
     ] = None,

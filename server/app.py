@@ -26,6 +26,7 @@ from chat.types import Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.access.conversation_counts import ConversationCounts
+from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.memory import free_ended_conversations
@@ -38,6 +39,7 @@ from server.replica_presence import Presence
 from server.security_headers import SecurityHeaders
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
+from voice.audio.codec import RECOGNITION_RATE
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -65,6 +67,7 @@ def build_app(
         return await create_client_secret(request, context, client_secrets)
 
     telephony = Telephony(context, telephony_settings or TelephonySettings())
+    decoder = RecordingDecoder(RECOGNITION_RATE)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -80,6 +83,7 @@ def build_app(
             context.observers.metrics.add_readings(presence.readings())
             tasks.append(asyncio.create_task(presence.run()))
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(decoder.running())
             if context.tools is not None:
                 await stack.enter_async_context(context.tools.running())
             if context.engine is not None:
@@ -100,7 +104,7 @@ def build_app(
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
             Route("/v1/realtime/client_secrets", new_client_secret, methods=["POST"]),
-            *completion_routes(context),
+            *completion_routes(context, decoder),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),
         ],

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from voice.asr import Recognizer, Segment
-from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.audio.codec import PCM16, RECOGNITION_RATE, from_pcm16
 
 _CHUNK_S = 28.0
 """The recognizer ignores what lies beyond."""
@@ -16,20 +16,20 @@ _CHUNK_S = 28.0
 _MIN_ADVANCE_S = 1.0
 
 
-async def transcribe_recording(recognizer: Recognizer, audio: Samples, executor: Executor) -> AsyncIterator[Segment]:
+async def transcribe_recording(recognizer: Recognizer, audio: PCM16, executor: Executor) -> AsyncIterator[Segment]:
     """The segments of a recording, as they are transcribed; times are from its start.
 
     A chunk that ends in the middle of a segment is cut before that segment, which the next chunk repeats.
 
     Args:
-        audio: [T] float32 at 16 kHz.
+        audio: at 16 kHz.
         executor: runs the recognizer.
     """
     loop, start = asyncio.get_running_loop(), 0.0
     total = len(audio) / RECOGNITION_RATE
     while start < total:
         first = int(start * RECOGNITION_RATE)
-        chunk = audio[first : first + int(_CHUNK_S * RECOGNITION_RATE)]
+        chunk = from_pcm16(audio[first : first + int(_CHUNK_S * RECOGNITION_RATE)].tobytes())
         segments = await loop.run_in_executor(executor, recognizer.transcribe, chunk)
         end = start + len(chunk) / RECOGNITION_RATE
         if end < total and len(segments) > 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,7 +30,12 @@ _RETRY_AFTER_FULL_S, _RETRY_AFTER_DRAINING_S, _RETRY_AFTER_QUOTA_S = 10, 30, 360
 Kind = Literal["realtime", "phone", "text"]
 
 RefusalCode = Literal[
-    "too_many_conversations", "key_conversation_limit", "quota_exceeded", "server_shutting_down", "too_many_completions"
+    "too_many_conversations",
+    "key_conversation_limit",
+    "quota_exceeded",
+    "server_shutting_down",
+    "too_many_completions",
+    "too_many_recordings",
 ]
 
 
@@ -217,7 +223,17 @@ class Admission:
                 _RETRY_AFTER_DRAINING_S,
             )
         if key is not None and (used_up := self._used_up(key)):
-            raise self.refusal("quota_exceeded", used_up, _RETRY_AFTER_QUOTA_S)
+            raise self.quota_refusal(used_up)
+
+    def seconds_left(self, key: ApiKey | None) -> float:
+        """Of conversations and recordings, until a key has used up its day. Infinite if it has no limit."""
+        if key is None or key.limits.minutes_per_day is None:
+            return math.inf
+        return max(0.0, 60 * key.limits.minutes_per_day - self.usage.today(key.name).seconds)
+
+    def quota_refusal(self, message: str) -> Refused:
+        """An exception to raise because a key has used up its day."""
+        return self.refusal("quota_exceeded", message, _RETRY_AFTER_QUOTA_S)
 
     def refusal(self, code: RefusalCode, message: str, retry_after_s: int) -> Refused:
         """An exception to raise, which is counted."""
@@ -287,7 +303,7 @@ class Admission:
     def _used_up(self, key: ApiKey) -> str:
         """Which limit of the day a key has reached, as a sentence; empty if none."""
         limits, used = key.limits, self.usage.today(key.name)
-        if limits.minutes_per_day is not None and used.seconds >= 60 * limits.minutes_per_day:
+        if limits.minutes_per_day is not None and not self.seconds_left(key):
             return f"the key {key.name!r} has used its {limits.minutes_per_day:g} minutes of today (UTC)"
         if limits.tokens_per_day is not None and used.tokens >= limits.tokens_per_day:
             return f"the key {key.name!r} has used its {limits.tokens_per_day} tokens of today (UTC)"

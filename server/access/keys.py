@@ -49,7 +49,7 @@ class KeyLimits:
 
     Attributes:
         conversations: open at the same time.
-        minutes_per_day: length of all conversations of a day (UTC).
+        minutes_per_day: length of all conversations and transcribed recordings of a day (UTC).
         tokens_per_day: read and generated in a day (UTC).
     """
 

@@ -55,7 +55,7 @@ class Usage:
 
     Attributes:
         conversations: that were opened, phone calls included.
-        seconds: length of all conversations.
+        seconds: length of all conversations and of all recordings that were transcribed.
         audio_in_s, audio_out_s: audio received and sent.
         turns: responses of conversations.
         completions: responses of the text API.

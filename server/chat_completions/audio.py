@@ -5,29 +5,38 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Literal
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat, decode_file
-from server.chat_completions.errors import APIError, read_json
+from server.access.admission import Admission
+from server.access.keys import ApiKey
+from server.access.usage import Usage, current_meter
+from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat
+from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
+from server.chat_completions.errors import APIError, limited, read_json
+from server.chat_completions.requests import RequestLimit
 from server.chat_completions.schema import StrictModel
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 from server.chat_completions.subtitles import SUBTITLES
 from voice.asr import Segment
-from voice.audio.codec import RECOGNITION_RATE, BadAudio
+from voice.audio.codec import PCM16, RECOGNITION_RATE
 from voice.clauses import ClauseSplitter
 from voice.recordings import transcribe_recording
 from voice.speech_models import SpeechModels
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voice
 
-MAX_FILE_BYTES = 25 << 20
-"""OpenAI's limit for a recording."""
+_MAX_FIELD_BYTES = 1 << 16
+
+MAX_UPLOAD_BYTES = (25 << 20) + _MAX_FIELD_BYTES
+"""OpenAI's limit for a recording, and room for the fields next to it."""
 
 MAX_RECORDING_S = 2 * 3600.0
 """Longest recording. It takes a core about six minutes."""
@@ -40,45 +49,86 @@ _TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 _IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
 
 
-class Transcriptions:
-    """Transcribes recordings, one at a time: live conversations need the recognizer too."""
+@dataclass(frozen=True)
+class _Upload:
+    """A request for a transcript."""
 
-    def __init__(self, speech_models: SpeechModels) -> None:
-        self._speech_models, self._turn = speech_models, asyncio.Lock()
+    data: bytes
+    fields: dict[str, str]
+
+
+class Transcriptions:
+    """Transcribes recordings, one at a time: live conversations need the recognizer too.
+
+    Args:
+        admission: knows how much of its day a key has left.
+        limit: counts the recordings from before their first byte is read.
+    """
+
+    def __init__(
+        self, speech_models: SpeechModels, admission: Admission, decoder: RecordingDecoder, limit: RequestLimit
+    ) -> None:
+        self._speech_models, self._admission, self._decoder = speech_models, admission, decoder
+        self._limit, self._turn = limit, asyncio.Lock()
 
     async def handle(self, request: Request) -> Response:
-        """One request. Raises APIError, ClientDisconnect."""
-        async with request.form(max_files=1, max_fields=16, max_part_size=1 << 16) as form:
-            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            upload = form.get("file")
-            if not isinstance(upload, UploadFile):
-                raise APIError(400, "send the recording as the form field 'file'", "file")
-            if (upload.size or 0) > MAX_FILE_BYTES:
-                raise APIError(413, f"the recording is larger than {MAX_FILE_BYTES >> 20} MiB", "file")
-            data = await upload.read()
+        """One request. Raises APIError, Refused, ClientDisconnect."""
+        with ExitStack() as held:
+            held.enter_context(self._limit.slot())
+            upload = await _read_upload(request)
+            response_format, language = _check_fields(upload.fields, self._speech_models.recognizer.languages)
+            transcribing = self._transcribing(upload.data, language, request.state.key)
+            if upload.fields.get("stream") == "true":
+                events = _transcript_events(transcribing, held.pop_all())
+                return await unless_disconnected(request, event_stream(events))
+
+            async def transcript() -> Response:
+                async with transcribing as (seconds, segments):
+                    return _transcript([segment async for segment in segments], response_format, language, seconds)
+
+            return await unless_disconnected(request, transcript())
+
+    @asynccontextmanager
+    async def _transcribing(
+        self, data: bytes, language: str, key: ApiKey | None
+    ) -> AsyncIterator[tuple[float, AsyncIterator[Segment]]]:
+        """The length of a recording in seconds, and its segments."""
         models = self._speech_models
-        response_format, language = _check_fields(fields, models.recognizer.languages)
+        async with self._turn:
+            audio = await self._decode(data, key)
+            seconds = len(audio) / RECOGNITION_RATE
+            if meter := current_meter.get():
+                meter.add(Usage(seconds=seconds, audio_in_s=seconds))
+            recognizer = models.recognizer.for_language(language)
+            found = transcribe_recording(recognizer, audio, models.recognition_executor)
+            async with aclosing(found) as segments:  # type: ignore[type-var]
+                yield seconds, segments
+
+    async def _decode(self, data: bytes, key: ApiKey | None) -> PCM16:
+        left_s = self._admission.seconds_left(key)
         try:
-            audio = await asyncio.to_thread(decode_file, data, RECOGNITION_RATE, MAX_RECORDING_S)
-        except BadAudio as error:
-            raise APIError(400, str(error), "file", "invalid_audio") from None
-        seconds = len(audio) / RECOGNITION_RATE
-        executor, recognizer = models.recognition_executor, models.recognizer.for_language(language)
+            return await self._decoder.decode(data, min(left_s, MAX_RECORDING_S))
+        except RecordingTooLong:
+            if key is not None and left_s < MAX_RECORDING_S:
+                message = f"the recording is longer than the {left_s / 60:.1f} minutes that {key.name!r} has left today"
+                raise self._admission.quota_refusal(f"{message} (UTC)") from None
+            message = f"the recording is longer than {MAX_RECORDING_S / 60:.0f} minutes"
+            raise APIError(400, message, "file", "recording_too_long") from None
 
-        async def segments() -> AsyncIterator[Segment]:
-            found = transcribe_recording(recognizer, audio, executor)
-            async with self._turn, aclosing(found):  # type: ignore[type-var]
-                async for segment in found:
-                    yield segment
 
-        if fields.get("stream") == "true":
-            return await event_stream(_transcript_events(segments()))
-
-        async def collect() -> list[Segment]:
-            return [segment async for segment in segments()]
-
-        found = await unless_disconnected(request, collect())
-        return _transcript(found, response_format, language, seconds)
+async def _read_upload(request: Request) -> _Upload:
+    """The recording and the fields. Raises APIError."""
+    try:
+        async with limited(request, MAX_UPLOAD_BYTES).form(
+            max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES
+        ) as form:
+            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise APIError(400, "send the recording as the form field 'file'", "file")
+            return _Upload(await file.read(), fields)
+    except HTTPException as error:
+        raise APIError(error.status_code, f"the form cannot be read: {error.detail}") from None
 
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
@@ -119,12 +169,17 @@ def _transcript(segments: list[Segment], response_format: str, language: str, se
     )  # fmt: skip
 
 
-async def _transcript_events(segments: AsyncIterator[Segment]) -> AsyncIterator[str]:
+async def _transcript_events(
+    transcribing: AbstractAsyncContextManager[tuple[float, AsyncIterator[Segment]]], held: ExitStack
+) -> AsyncIterator[str]:
+    """The segments as they come. `held` is closed at the end."""
     text = ""
-    async for segment in segments:
-        delta = segment.text if not text else f" {segment.text}"
-        text += delta
-        yield event({"type": "transcript.text.delta", "delta": delta})
+    with held:
+        async with transcribing as (_, segments):
+            async for segment in segments:
+                delta = segment.text if not text else f" {segment.text}"
+                text += delta
+                yield event({"type": "transcript.text.delta", "delta": delta})
     yield event({"type": "transcript.text.done", "text": text})
     yield DONE
 

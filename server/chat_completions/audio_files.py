@@ -1,4 +1,4 @@
-"""Reads recordings of any common format and writes speech, with PyAV, which faster-whisper brings."""
+"""Writes speech in common formats, with PyAV, which faster-whisper brings. `decoder.py` reads recordings."""
 
 from __future__ import annotations
 
@@ -8,43 +8,10 @@ from typing import Any, Literal
 
 import av
 import numpy as np
-from av.error import FFmpegError
 
-from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, to_pcm16
+from voice.audio.codec import OUTPUT_RATE, Samples, to_pcm16
 
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
-
-
-def decode_file(data: bytes, rate: int, max_seconds: float) -> Samples:
-    """The first audio stream of a file, as mono at `rate` Hz.
-
-    Raises:
-        BadAudio: it cannot be read, is empty or is too long.
-    """
-    resampler = av.AudioResampler("fltp", "mono", rate)
-    blocks: list[Samples] = []
-    total = 0
-    try:
-        with av.open(BytesIO(data), metadata_errors="ignore") as container:
-            if not container.streams.audio:
-                raise BadAudio("the file contains no audio")
-            for frame in _frames(container):
-                for part in resampler.resample(frame):
-                    blocks.append(part.to_ndarray()[0].astype(np.float32))
-                    total += len(blocks[-1])
-                if total > max_seconds * rate:
-                    raise BadAudio(f"the recording is longer than {max_seconds / 60:.0f} minutes")
-    except (FFmpegError, EOFError) as error:
-        raise BadAudio(f"the recording cannot be read ({error}): send WAV, MP3, M4A, WebM, Ogg or FLAC") from None
-    if not total:
-        raise BadAudio("the file contains no audio")
-    return np.concatenate(blocks)
-
-
-def _frames(container: Any) -> Any:
-    """All frames of the first audio stream, then None, which flushes the resampler."""
-    yield from container.decode(audio=0)
-    yield None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
     CollectedCall,
-    CompletionLimit,
     GenerationRequest,
     TokenUsage,
     Update,
@@ -28,6 +27,7 @@ from server.chat_completions.generation import (
 from server.chat_completions.logprobs import chat_logprobs
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import (
+    RequestLimit,
     check_format,
     check_model,
     conversation_messages,
@@ -47,7 +47,7 @@ class ChatCompletions:
         limit: shared with the other endpoints.
     """
 
-    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         self._engine, self._model, self._limit = engine, model, limit
 
     async def handle(self, request: Request) -> Response:

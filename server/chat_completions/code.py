@@ -17,7 +17,6 @@ from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
-    CompletionLimit,
     GenerationRequest,
     TokenUsage,
     Update,
@@ -26,7 +25,7 @@ from server.chat_completions.generation import (
     new_conversation,
     updates,
 )
-from server.chat_completions.requests import check_model, samplings
+from server.chat_completions.requests import RequestLimit, check_model, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 
@@ -78,7 +77,7 @@ class CodeCompletions:
         limit: shared with the other endpoints.
     """
 
-    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         self._engine, self._model, self._limit = engine, model, limit
 
     async def fim(self, request: Request) -> Response:

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from model.engine.engine import Engine
 from server.chat_completions.decision import DecisionMaker, DecisionRequest
 from server.chat_completions.errors import read_json
-from server.chat_completions.generation import CompletionLimit, TokenUsage, api_errors
-from server.chat_completions.requests import check_model
+from server.chat_completions.generation import TokenUsage, api_errors
+from server.chat_completions.requests import RequestLimit, check_model
 from server.chat_completions.streaming import unless_disconnected
 
 
@@ -25,7 +25,7 @@ class Decisions:
         limit: shared with the other endpoints.
     """
 
-    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         self._maker, self._model, self._limit = DecisionMaker(engine), model, limit
 
     async def handle(self, request: Request) -> Response:

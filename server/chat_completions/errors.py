@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Message
 
 from server.access.admission import Refused
 from server.access.keys import ApiKey
@@ -19,6 +21,9 @@ T = TypeVar("T", bound=BaseModel)
 
 MAX_BODY_BYTES = 4 << 20
 """Larger JSON bodies are refused. 32,000 tokens of text are about 150 kB."""
+
+MAX_BODY_S = 300.0
+"""How long a body may take to arrive. 25 MiB take 210 s at 1 Mbit/s."""
 
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -53,7 +58,9 @@ class APIError(Exception):
 
     def response(self) -> Response:
         """The HTTP response."""
-        headers = {"retry-after": str(self._retry_after_s)} if self.status in (429, 503) else None
+        headers = {"retry-after": str(self._retry_after_s)} if self.status in (429, 503) else {}
+        if self.status in (408, 413):
+            headers["connection"] = "close"  # otherwise the rest of the body would be read, and thrown away
         return JSONResponse(self.body(), self.status, headers)
 
 
@@ -75,10 +82,13 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
     async def route(request: Request) -> Response:
         try:
             key = _check_access(request, context)
+            request.state.key = key
             current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
             return await handler(request)
         except APIError as error:
             return error.response()
+        except Refused as error:
+            return _refused(error).response()
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
@@ -92,21 +102,43 @@ def _check_access(request: Request, context: ServerContext) -> ApiKey | None:
         context.admission.check(key)
     except AccessDenied as error:
         raise APIError(error.status, error.message, code=error.code) from None
-    except Refused as error:
-        status = 503 if error.code == "server_shutting_down" else 429
-        raise APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s) from None
     return key
+
+
+def _refused(error: Refused) -> APIError:
+    """The response to a request that may not come in now."""
+    status = 429 if error.code == "quota_exceeded" else 503
+    return APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s)
+
+
+def limited(request: Request, max_bytes: int) -> Request:
+    """A request of which no more than `max_bytes` of the body are read, for no longer than `MAX_BODY_S`. Whatever reads
+    further gets an APIError. If the request says that its body is longer, it is raised here."""
+    error = APIError(413, f"the body is larger than {max_bytes / (1 << 20):.3g} MiB")
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise error
+    left, deadline = max_bytes, asyncio.get_running_loop().time() + MAX_BODY_S
+
+    async def receive() -> Message:
+        nonlocal left
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await request.receive()
+        except TimeoutError:
+            raise APIError(408, f"the body did not arrive within {MAX_BODY_S:g} s") from None
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise error
+        return message
+
+    return Request(request.scope, receive)
 
 
 async def read_json(request: Request, model: type[T]) -> T:
     """The validated body of a request. Raises APIError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise APIError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+    body = await limited(request, MAX_BODY_BYTES).body()
     try:
-        return model.model_validate_json(bytes(body))
+        return model.model_validate_json(body)
     except ValidationError as error:
         raise _invalid(error) from None
 

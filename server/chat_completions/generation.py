@@ -14,17 +14,10 @@ from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
-from server.access.admission import Admission
 from server.access.usage import Usage, current_meter
 from server.chat_completions.errors import APIError
 from server.chat_completions.logprobs import ScoredText
 from server.chat_completions.stop_sequences import StopSequences
-
-MAX_COMPLETIONS = 8
-"""Requests that are generated at the same time; further ones are refused with status 503."""
-
-_RETRY_AFTER_S = 1
-"""A completion takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -135,30 +128,6 @@ def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -
         call = calls[piece.index]
         call.arguments += piece.arguments
         call.done = call.done or piece.done
-
-
-class CompletionLimit:
-    """Counts the requests that are being generated.
-
-    Args:
-        admission: counts those that are refused.
-    """
-
-    def __init__(self, admission: Admission) -> None:
-        self._admission, self._active = admission, 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Counts one request. Raises APIError if there are too many."""
-        if self._active >= MAX_COMPLETIONS:
-            message = f"{MAX_COMPLETIONS} completions are being generated: try again soon"
-            refusal = self._admission.refusal("too_many_completions", message, _RETRY_AFTER_S)
-            raise APIError(503, message, code=refusal.code, retry_after_s=refusal.retry_after_s)
-        self._active += 1
-        try:
-            yield
-        finally:
-            self._active -= 1
 
 
 async def generate(conversation: Conversation, request: GenerationRequest) -> AsyncIterator[Update]:

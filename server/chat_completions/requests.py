@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from chat.types import Message, NamedTool, Tool, ToolCall
 from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
+from server.access.admission import Admission, RefusalCode
 from server.chat_completions.errors import APIError
 from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, SamplingFields
 from server.response_format import AnyFormat
@@ -18,8 +20,37 @@ from server.response_format import AnyFormat
 ANY_MODEL = "rejoinder"
 """A name for the server's model, whatever it is."""
 
+_RETRY_AFTER_S = 1
+"""A completion takes seconds."""
+
 _MAX_SEED = 1 << 63
 """Seeds of clients may be negative or larger; torch takes 64 bits."""
+
+
+class RequestLimit:
+    """Counts the requests of one kind that are being answered.
+
+    Args:
+        admission: counts those that are refused.
+        most: at the same time.
+        code: of the refusal.
+        state: what there are too many of, such as "completions are being generated".
+    """
+
+    def __init__(self, admission: Admission, most: int, code: RefusalCode, state: str) -> None:
+        self._admission, self._most, self._code, self._active = admission, most, code, 0
+        self._message = f"{most} {state}: try again soon"
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Counts one request. Raises Refused if there are too many."""
+        if self._active >= self._most:
+            raise self._admission.refusal(self._code, self._message, _RETRY_AFTER_S)
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
 
 
 def check_model(name: str | None, served: str) -> None:

@@ -16,14 +16,13 @@ from chat.types import Message, NamedTool, ToolCall
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.generation import (
-    CompletionLimit,
     GenerationRequest,
     TokenUsage,
     generate,
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import check_format, check_model, function_tool
+from server.chat_completions.requests import RequestLimit, check_format, check_model, function_tool
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
@@ -50,7 +49,7 @@ class Responses:
         limit: shared with the other endpoints.
     """
 
-    def __init__(self, engine: Engine, model: str, limit: CompletionLimit) -> None:
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         self._engine, self._model, self._limit = engine, model, limit
         self._stored: OrderedDict[str, _Stored] = OrderedDict()
 

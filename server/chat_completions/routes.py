@@ -8,22 +8,36 @@ from server.chat_completions.audio import Speech, Transcriptions
 from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.code import CodeCompletions
 from server.chat_completions.decide import Decisions
+from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.errors import endpoint
-from server.chat_completions.generation import CompletionLimit
 from server.chat_completions.models import Models
+from server.chat_completions.requests import RequestLimit
 from server.chat_completions.responses import Responses
 from server.context import ServerContext
 
+MAX_COMPLETIONS = 8
+"""Requests that are generated at the same time; further ones are refused with status 503."""
 
-def completion_routes(context: ServerContext) -> list[Route]:
+MAX_RECORDINGS = 8
+"""Recordings that are received, that wait or that are transcribed; further ones are refused with status 503. Each takes
+25 MiB at most until it is decoded."""
+
+
+def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list[Route]:
     """All routes. Those that generate text need `context.engine`."""
-    speech, transcriptions = Speech(context.speech_models), Transcriptions(context.speech_models)
+    recordings = RequestLimit(
+        context.admission, MAX_RECORDINGS, "too_many_recordings", "recordings are being transcribed"
+    )
+    speech = Speech(context.speech_models)
+    transcriptions = Transcriptions(context.speech_models, context.admission, decoder, recordings)
     routes = [
         Route("/v1/audio/speech", endpoint(context, speech.handle), methods=["POST"]),
         Route("/v1/audio/transcriptions", endpoint(context, transcriptions.handle), methods=["POST"]),
     ]
     if context.engine is not None:
-        limit = CompletionLimit(context.admission)
+        limit = RequestLimit(
+            context.admission, MAX_COMPLETIONS, "too_many_completions", "completions are being generated"
+        )
         chat, models = ChatCompletions(context.engine, context.model, limit), Models(context.engine, context.model)
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)

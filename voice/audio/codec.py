@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Samples = NDArray[np.float32]
 """[T] float32 in [-1, 1], mono."""
 
+PCM16 = NDArray[np.int16]
+"""[T] mono. Long recordings are kept like this, which takes half the memory of `Samples`."""
+
 INPUT_RATES = (8_000, 16_000, 24_000, 48_000)
 """Sample rates in Hz that a microphone or a client may send."""
 

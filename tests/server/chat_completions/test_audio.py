@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import wave
 
@@ -10,9 +11,10 @@ import openai
 import pytest
 from openai import OpenAI
 
-from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat, decode_file
+from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechFormat
+from server.chat_completions.decoder import RecordingDecoder
 from tests.fakes import FakeVoice
-from voice.audio.codec import OUTPUT_RATE, to_pcm16
+from voice.audio.codec import OUTPUT_RATE, from_pcm16, to_pcm16
 from voice.clauses import Clause
 
 TEXT = "Hello there, this is a sentence. Here is another one."
@@ -75,9 +77,9 @@ def test_speech_in_every_format_lasts_as_long_as_what_was_synthesized(client: Op
     data = response.read()
     assert response.response.headers["content-type"] == SPEECH_FORMATS[name].media_type
     if name == "pcm":
-        samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+        samples = from_pcm16(data)
     else:
-        samples = decode_file(data, OUTPUT_RATE, 60.0)
+        samples = from_pcm16(asyncio.run(RecordingDecoder(OUTPUT_RATE).decode(data, 60.0)).tobytes())
     expected = len(FakeVoice().synthesize(Clause(TEXT, True)))
     assert abs(len(samples) - expected) < 0.12 * OUTPUT_RATE  # codecs pad their last frame
     assert np.abs(samples).max() > 0.2

@@ -14,8 +14,8 @@ from openai import OpenAI
 from chat.types import Message
 from model.engine.engine import Engine
 from server.access.admission import Admission
-from server.chat_completions import generation
 from server.chat_completions.generation import new_conversation
+from server.chat_completions.routes import MAX_COMPLETIONS
 from tests.model.dialogues import collect_progress, committed_text, held
 from tests.real_time import HANG_S, wait_until
 from tests.server.live_server import serving
@@ -174,7 +174,7 @@ def test_too_many_completions_are_refused(
                 ),
                 stream=True,
             )
-            for _ in range(generation.MAX_COMPLETIONS)
+            for _ in range(MAX_COMPLETIONS)
         ]
         refused = httpx.post(f"http://{busy}/v1/chat/completions", json={"messages": QUESTION}, timeout=HANG_S)
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "too_many_completions"
