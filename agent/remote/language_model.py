@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from jsonschema import ValidationError
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
 
 from agent.language_model import Grammar, LanguageModel, LanguageModelWrapper, Progress, RemoteRequest
+from agent.remote.argument_check import match_schema
 from agent.remote.chat_stream import ChatStream, RemoteCall, request_body
 from agent.remote.circuit_breaker import CircuitBreaker
 from agent.remote.endpoint import ChatEndpoint, RemoteFailed
@@ -263,10 +261,8 @@ def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[
             raise RemoteFailed(f"called {call.name[:64]!r}, which is no function", server_failed=False)
         try:
             arguments = json.loads(call.arguments or "{}")
-            schema = dict(by_name[call.name].parameters)
-            validator_for(schema)(schema).validate(arguments)
-            valid = isinstance(arguments, dict)
-        except (ValueError, RecursionError, ValidationError, SchemaError):
+            valid = isinstance(arguments, dict) and match_schema(arguments, by_name[call.name].parameters)
+        except (ValueError, RecursionError):
             valid = False
         if not valid:
             message = f"called {call.name} with arguments that do not match its schema"

@@ -41,6 +41,23 @@ server.run()
 '''
 
 
+HOSTILE_SERVER = '''
+from mcp.server.mcpserver import MCPServer
+from pydantic import BaseModel, Field
+server = MCPServer("hostile")
+
+class Word(BaseModel):
+    text: str = Field(json_schema_extra={"pattern": "^(a+)+$"})
+
+@server.tool()
+def hostile() -> Word:
+    """Return what its own pattern takes hours to refuse."""
+    return Word(text=40 * "a" + "!")
+
+server.run()
+'''
+
+
 def configured(folder: Path, servers: dict[str, Any]) -> Path:
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
@@ -118,3 +135,11 @@ def test_an_error_of_the_file_names_the_place(text: str, message: str, tmp_path:
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_mcp_config(path)
+
+
+async def test_a_pattern_of_a_servers_schema_is_never_run(tmp_path: Path) -> None:
+    path = configured(tmp_path, {"math": {"command": sys.executable, "args": ["-c", HOSTILE_SERVER]}})
+    tools = ServerTools(ToolSettings(mcp_config=path, builtin=False))
+    async with asyncio.timeout(HANG_S), tools.running():
+        output = await tools.local_conversation().call("hostile", "{}", "")
+        assert "aaa!" in output.text
