@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 
+from agent.matched_text import for_patterns, is_cut
 from chat.types import Message
 
-_STRONG = r"[,;]?\s*\b(?:and then|and also|and after that|after that|then|also)\b,?|[.;?!](?=\s)|,\s*and\b|,"
-_JOINT = re.compile(rf"(?i)\s*({_STRONG}|\band\b)\s*")
+_STRONG = r"[,;]? ?\b(?:and then|and also|and after that|after that|then|also)\b,?|[.;?!](?= )|, ?and\b|,"
+_JOINT = re.compile(rf"(?i) ?({_STRONG}|\band\b) ?")
 _WEAK_JOINTS = ("and", ",")
 _BEGINNING = re.compile(
     r"(?i)(?:please )?(?:what|what's|who|when|where|which|how|is|are|do|does|can|could|will|would|tell|set|start|"
@@ -37,7 +38,7 @@ _DICTATION = re.compile(
 
 _CONDITION = re.compile(r"(?i)\b(?:if|unless|whether|depending|in case|otherwise|until)\b")
 _REFERENCE = re.compile(
-    r"(?i)(?<!\bis )\b(?:it|that|this|them|those)(?:\s+(?:down|up|to|on|in|by|again|too)\b|\s*[.,?!]|\s*$)|\bmake it\b|"
+    r"(?i)(?<!\bis )\b(?:it|that|this|them|those)(?: (?:down|up|to|on|in|by|again|too)\b| ?[.,?!]| ?$)|\bmake it\b|"
     r"\bthe (?:result|answer|same|difference)\b"
 )
 """A part that needs the result of an earlier one: "and write that down", "multiply it by two". It is a part of its own
@@ -58,6 +59,7 @@ def request_parts(said: str, suiting: Callable[[str], Collection[str]]) -> list[
     whether one is asked for depends on another ("if it rains, …").
 
     Args:
+        said: as `for_patterns` returns it.
         suiting: the tools that suit a text.
     """
     parts: list[str] = []
@@ -105,9 +107,9 @@ class RequestParts:
         self._suits, self._names = suits, names
         users = [number for number, message in enumerate(messages) if message.role == "user"]
         self._request = messages[users[-1]] if users else Message("user", "")
-        said = self._request.content
+        said = for_patterns(self._request.content)
         self._before = list(messages[: users[-1]]) if users else []
-        self._parts = request_parts(said, self._suiting)
+        self._parts = [said] if is_cut(said) else request_parts(said, self._suiting)
         self._asked: set[int] = set()
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from agent.capture.form import Form
 from agent.capture.form_runner import FormRunner
 from agent.confirmation import reply_to_question
+from agent.matched_text import for_patterns, is_cut
 from agent.request_parts import RequestParts
 from agent.tools.invented_arguments import invented_argument
 from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, Tools, ToolTraits, canonical
@@ -41,6 +42,9 @@ _ABOUT_ABILITIES = re.compile(
     r"\byour (?:abilities|skills|features|functions)\b"
 )
 """What asks for what the tools do, without asking for any of it."""
+
+_MAX_TURNS = 64
+"""Messages that a call may be certain by."""
 
 _MAX_SPEECHES = 64
 """Outputs with words to say that are remembered: those of the newest calls."""
@@ -105,10 +109,9 @@ class ToolRuns:
         said, names, expected, acts = _said(messages), list[str](), False, False
         for tool in tools:
             traits = self._tools.traits(tool.name)
-            pattern = "" if traits is None else traits.said
-            if self._suits(tool, said) if suiting else re.search(pattern, said, re.IGNORECASE):
+            if self._suits(tool, said) if suiting else traits is None or traits.is_for(said):
                 names.append(tool.name)
-                expected = expected or bool(pattern)
+                expected = expected or (traits is not None and bool(traits.said))
                 acts = acts or traits is None or not traits.read_only
         return OfferedTools(tuple(names), expected, acts)
 
@@ -134,8 +137,7 @@ class ToolRuns:
             return False
         if not traits.said:
             return not describing_stems(tool).keys().isdisjoint(stems(text))
-        is_about = re.search(traits.said, text, re.IGNORECASE) is not None
-        return is_about or self._tools.certain_call([tool.name], [(text, "")]) is not None
+        return traits.is_for(text) or self._tools.certain_call([tool.name], [(text, "")]) is not None
 
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
@@ -252,6 +254,8 @@ class ToolRuns:
         if not tools or not messages or messages[-1].role != "user":
             return None
         names, turns = [tool.name for tool in tools], _turns(messages)
+        if not turns or not turns[-1][0]:
+            return None
         call = self._tools.certain_call(names, turns)
         if call is None and (first := self.parts(tools, messages).first) is not None:
             call = self._tools.certain_call(names, [*turns[:-1], (first, "")])
@@ -279,7 +283,7 @@ class ToolRuns:
         traits = self._tools.traits(calls[-1].name)
         if traits is None or not traits.consequential:
             return None
-        match reply_to_question(reply.content):
+        match reply_to_question(for_patterns(reply.content)):
             case "yes":
                 return MakeCall(calls[-1].name, calls[-1].arguments)
             case "no":
@@ -304,27 +308,29 @@ class _CallDialogue:
 
 
 def _said(messages: Sequence[Message]) -> str:
-    """What the user said last; with what they said before, if it answers a question of the assistant or takes up their
-    last request ("and in Berlin?")."""
+    """What the user said last, for patterns; with what they said before, if it answers a question of the assistant or
+    takes up their last request ("and in Berlin?")."""
     spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
     while spoken and spoken[-1].role != "user":
         spoken.pop()
-    said = (spoken[-1].whole or spoken[-1].content) if spoken else ""
+    said = for_patterns(spoken[-1].whole or spoken[-1].content) if spoken else ""
     if len(spoken) < 3 or spoken[-2].role != "assistant" or spoken[-3].role != "user":
         return said
     continues = spoken[-2].content.endswith("?") or _FOLLOW_UP.match(said)
-    return f"{spoken[-3].content} {said}" if continues else said
+    return for_patterns(f"{for_patterns(spoken[-3].content)} {said}") if continues else said
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """What the user said and what the assistant answered, the oldest first."""
+    """What the user said and what the assistant answered, for patterns, the oldest first. A text that is too long for
+    them is empty: half of it may mean something else."""
     turns: list[tuple[str, str]] = []
-    for message in messages:
+    for message in messages[-_MAX_TURNS:]:
         if message.role == "user":
-            turns.append((message.content, ""))
+            said = for_patterns(message.content)
+            turns.append(("" if is_cut(said) else said, ""))
         elif message.role == "assistant" and turns:
             said, answer = turns.pop()
-            turns.append((said, f"{answer} {message.content}".strip()))
+            turns.append((said, for_patterns(f"{answer} {message.content}".strip(), end=True)))
     return turns
 
 

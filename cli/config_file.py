@@ -108,8 +108,8 @@ def _line_of(text: str, table: str, key: str) -> int | None:
     """The number of the line that sets a key of a table, or that begins the table `key`."""
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
-            current = match.group(1).replace('"', "").replace(" ", "")
+        if (plain := line.strip()).startswith("[") and "]" in plain:
+            current = plain.lstrip("[").partition("]")[0].replace('"', "").replace(" ", "")
             if not table and current.partition(".")[0] == key:
                 return number
         elif current == table and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):

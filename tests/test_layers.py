@@ -28,7 +28,7 @@ LAYERS = {
     "chat": [[""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
-        ["storage", "language_model", "instructions", "confirmation"],
+        ["storage", "matched_text", "language_model", "instructions", "confirmation"],
         ["capture"],
         ["tools", "request_parts"],
         ["tool_runs", "remote", "documents"],

@@ -26,6 +26,9 @@ _MIN_WORDS_BEFORE_NUMBER = 3
 _MAX_CHARACTERS = 240
 """A clause is cut here whatever it contains, such as a web address or a run of symbols."""
 
+_WINDOW = _MAX_CHARACTERS + 40
+"""Characters that are looked at for the end of the next clause, however many arrive at once."""
+
 _FUNCTION_WORDS = frozenset(
     "a an the this that these those my your his her its our their some any no every of to in on at by for from "
     "with about into over and or but so because if when while as than is are was were be been am do does did has "
@@ -98,36 +101,35 @@ class ClauseSplitter:
 
     def _take(self, cut: int) -> Clause:
         text, self._text = self._text[:cut], self._text[cut:]
-        clause = Clause(text, bool(re.search(r"[.!?…:\n][\"')\]]*\s*$", text)))
+        written = text.rstrip()
+        ends_line = "\n" in text[len(written) :]
+        clause = Clause(text, ends_line or written.rstrip("\"')]").endswith((".", "!", "?", "…", ":")))
         self._num_words += clause.num_words
         return clause
 
     def _cut(self) -> int | None:
         """Where the next clause ends, or None if it is not complete. A punctuation mark counts only once the next
         character is known: `3.` may become `3.5`."""
-        cuts = [
-            m.end() for m in _STRONG_PUNCTUATION.finditer(self._text) if not _ABBREVIATION.search(self._text[: m.end()])
-        ][:1]
+        start = len(self._text) - len(self._text.lstrip())
+        text = self._text[: start + _WINDOW]
+        cuts = [m.end() for m in _STRONG_PUNCTUATION.finditer(text) if not _ABBREVIATION.search(text[: m.end()])][:1]
         min_words = _MIN_WORDS_BEFORE_COMMA if self._num_words else 1
-        cuts += [
-            m.end() for m in _WEAK_PUNCTUATION.finditer(self._text) if _num_words(self._text[: m.end()]) >= min_words
-        ][:1]
+        cuts += [m.end() for m in _WEAK_PUNCTUATION.finditer(text) if _num_words(text[: m.end()]) >= min_words][:1]
         if not self._num_words:
             cuts += [
-                m.end()
-                for m in _NUMBER_NEXT.finditer(self._text)
-                if _num_words(self._text[: m.end()]) >= _MIN_WORDS_BEFORE_NUMBER
+                m.end() for m in _NUMBER_NEXT.finditer(text) if _num_words(text[: m.end()]) >= _MIN_WORDS_BEFORE_NUMBER
             ][:1]
         limit = max(_MIN_LIMIT_WORDS, min(self.pace.growth * (self._num_words + 1), _MAX_WORDS))
         num_words = 0
-        for word in _WORD.finditer(self._text):
+        for word in _WORD.finditer(text):
             num_words += _num_words(word.group())
             if num_words >= _MAX_WORDS or (num_words >= limit and _may_end_a_clause(word.group())):
                 cuts.append(word.end())
                 break
-        if len(self._text) > _MAX_CHARACTERS:
-            cuts.append(_MAX_CHARACTERS)
-        usable = [cut for cut in cuts if self._text[:cut].strip()]
+        longest = _MAX_CHARACTERS if start < _MAX_CHARACTERS else start + _MAX_CHARACTERS
+        if len(text) > longest:
+            cuts.append(longest)
+        usable = [cut for cut in cuts if text[:cut].strip()]
         return min(usable, default=None)
 
 
@@ -158,10 +160,10 @@ _SPOKEN_SYMBOLS = {
 
 def speakable(text: str) -> str:
     """The words to pronounce for `text`: markdown, link targets and emoji removed, symbols replaced by words."""
-    text = re.sub(r"([^\w\s.])\1{2,}", r"\1", text)
+    text = re.sub(r"([^\w\s.])\1{2,}", r"\1", text.strip())
     text = _EMOJI.sub(" ", _BULLET.sub("", _LINK.sub(r"\1", text)))
     for symbol, words in _SPOKEN_SYMBOLS.items():
         text = text.replace(symbol, words)
     text = " ".join(_MARKUP.sub(" ", text).split())
-    text = re.sub(r"\s+([,.;:!?])", r"\1", text)
+    text = re.sub(r" ([,.;:!?])", r"\1", text)
     return text if re.search(r"\w", text) else ""

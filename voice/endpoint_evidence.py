@@ -8,6 +8,7 @@ import logging
 from agent.capture.form import Pause
 from agent.capture.form_runner import FormRunner
 from agent.language_model import LanguageModel
+from agent.matched_text import for_patterns
 from chat.types import Message
 from voice import endpointing
 from voice.audio.codec import Samples
@@ -76,7 +77,7 @@ class EndpointEvidence:
             text_probability = await self._judge_words(text)
         before = prompt[-2] if len(prompt) > 1 else None
         return endpointing.predict_endpoint(
-            text,
+            for_patterns(text, end=True),
             rules.timing,
             text_probability=text_probability,
             audio_probability=await audio_probability,

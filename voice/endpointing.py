@@ -13,6 +13,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from agent.matched_text import for_patterns
 from voice.stranded_prepositions import ends_in_stranded_preposition
 from voice.timing import Timing
 
@@ -227,7 +228,7 @@ def _trailing_digits(words: list[str]) -> tuple[int, int]:
 
 def is_backchannel(text: str) -> bool:
     """Whether these are words that people say while they listen, which need no response."""
-    words = [word for word in re.split(r"[^\w'-]+", text.lower()) if word]
+    words = [word for word in re.split(r"[^\w'-]+", for_patterns(text.lower())) if word]
     return len(words) <= _MAX_BACKCHANNEL_WORDS and all(word in _BACKCHANNELS for word in words)
 
 

@@ -80,11 +80,9 @@ class Amount(Field[Decimal | None, Decimal]):
 
     def correct(self, text: str, entry: Decimal | None) -> Decimal | None:
         rest = without_denial(text)
-        if (
-            entry is not None
-            and re.search(r"\d+ cents?\b|\bcents?\b", rest)
-            and not re.search(rf"\b{self.unit}\b|\$", rest)
-        ):
+        words = re.findall(r"\w+|\$", rest)
+        names_unit = "$" in words or all(word in words for word in self.unit.split())
+        if entry is not None and ("cent" in words or "cents" in words) and not names_unit:
             cents = self.hear(rest, None)
             return None if cents is None else Decimal(int(entry)) + cents % 1
         return self.hear(rest, None)

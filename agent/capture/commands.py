@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Literal
 
 from agent.confirmation import reply_to_question
+from agent.matched_text import for_patterns
 
 _MAX_WORDS = 9
 """A longer text is an answer, whatever words it begins with."""
@@ -24,20 +25,32 @@ class Command(Enum):
 
 
 _COMMANDS = {
-    Command.START_OVER: r"(let's |let me |can (i|we) |i want to |i'd like to )?(start (over|again|from the beginning)|"
-    r"begin again|try (that )?again|from the (beginning|start|top)|scratch that|clear (it|that|everything))",
-    Command.REPEAT: r"((can|could|would) you )?(please )?(repeat|say) (that|it|this|the question)?"
-    r"( again| please| once more)*|(i beg your )?pardon( me)?|what( was that| did you say)?|sorry|come again|"
-    r"i (didn't|did not|couldn't) (hear|catch|get|understand) (that|you|it)|what do you have( so far)?",
-    Command.WAIT: r"hold on|(just )?(a|one) (second|moment|minute|sec)|wait( (a|one) (second|moment|minute|sec))?|"
-    r"let me (see|check|think|look)( it up| that up)?|give me a (second|moment|minute|sec)|hang on",
-    Command.DONE: r"that's (it|all|everything)|that is (it|all|everything)|done|i'm done|finished|end of (the )?number",
-    Command.SKIP: r"skip( it| that| this)?|none|i (don't|do not) (have|want to give) (one|an?y?|that|you)( [a-z-]+)*|"
-    r"i('d| would) rather not( say)?|not applicable",
-    Command.CANCEL: r"cancel( (it|that|this|everything|the [a-z]+))?|never ?mind|forget (it|that|about it)|stop|quit|"
-    r"i (want|would like|need) to (stop|cancel|quit)|"
-    r"(can i |let me |i (want|need|would like) to )?(speak|talk) (to|with) (a|an|someone|somebody|the).*|"
-    r"operator|representative|goodbye|bye( bye)?",
+    Command.START_OVER: re.compile(
+        r"(let's |let me |can (i|we) |i want to |i'd like to )?(start (over|again|from the beginning)|"
+        r"begin again|try (that )?again|from the (beginning|start|top)|scratch that|clear (it|that|everything))"
+    ),
+    Command.REPEAT: re.compile(
+        r"((can|could|would) you )?(please )?(repeat|say) (that|it|this|the question)?"
+        r"( again| please| once more)*|(i beg your )?pardon( me)?|what( was that| did you say)?|sorry|come again|"
+        r"i (didn't|did not|couldn't) (hear|catch|get|understand) (that|you|it)|what do you have( so far)?"
+    ),
+    Command.WAIT: re.compile(
+        r"hold on|(just )?(a|one) (second|moment|minute|sec)|wait( (a|one) (second|moment|minute|sec))?|"
+        r"let me (see|check|think|look)( it up| that up)?|give me a (second|moment|minute|sec)|hang on"
+    ),
+    Command.DONE: re.compile(
+        r"that's (it|all|everything)|that is (it|all|everything)|done|i'm done|finished|end of (the )?number"
+    ),
+    Command.SKIP: re.compile(
+        r"skip( it| that| this)?|none|i (don't|do not) (have|want to give) (one|an?y?|that|you)( [a-z-]+)*|"
+        r"i('d| would) rather not( say)?|not applicable"
+    ),
+    Command.CANCEL: re.compile(
+        r"cancel( (it|that|this|everything|the [a-z]+))?|never ?mind|forget (it|that|about it)|stop|quit|"
+        r"i (want|would like|need) to (stop|cancel|quit)|"
+        r"(can i |let me |i (want|need|would like) to )?(speak|talk) (to|with) (a|an|someone|somebody|the).*|"
+        r"operator|representative|goodbye|bye( bye)?"
+    ),
 }
 _COURTESY = re.compile(r"^(?:(?:no|oh|okay|ok|well|um|uh|please|actually|sorry)\b[,. ]+)+|[,. ]+(?:please|now|for me)$")
 _FILLERS = frozenset("um uh er erm uhm hm hmm mm mmm mhm mm-hmm mhmm uh-huh uhhuh ah huh".split())
@@ -47,7 +60,7 @@ _NO_START = re.compile(r"^(?:um |uh |oh |well )*(?:no|nope|nah|wrong|incorrect|n
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.sub(r"[^\w' -]", " ", text.lower().replace("’", "'")).split())
+    return " ".join(re.sub(r"[^\w' -]", " ", for_patterns(text.lower()).replace("’", "'")).split())
 
 
 def command_in(text: str) -> Command | None:
@@ -57,7 +70,7 @@ def command_in(text: str) -> Command | None:
         return None
     for candidate in (plain, _COURTESY.sub("", plain)):
         for command, pattern in _COMMANDS.items():
-            if re.fullmatch(pattern, candidate):
+            if pattern.fullmatch(candidate):
                 return command
     return None
 

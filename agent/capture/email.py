@@ -12,7 +12,7 @@ from agent.capture.letters import say_letters, spelled_letters
 from agent.capture.numbers import spoken_digits, with_numerals
 
 _CARRIER = re.compile(
-    r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|"
+    r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*+)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|"
     r"it's|it is|that's|that is|you can (?:write|send it) to|that would be)?[,: ]*"
 )
 _ASIDES = re.compile(

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from agent.capture.commands import is_filler
 from agent.capture.form import Form, FormState, Heard, Outcome, Pause, Pressed
 from agent.capture.keys import pressed_keys
+from agent.matched_text import for_patterns
 from chat.types import Message
 
 
@@ -141,7 +142,8 @@ def _inputs(messages: Sequence[Message]) -> list[Heard | Pressed]:
 
 def _input(message: Message, heard: str) -> Heard | Pressed | None:
     """A message as an input; None if it is none."""
-    if message.role == "user" and not is_filler(message.content):
-        return Heard(message.content, heard)
-    keys = pressed_keys(message.content) if message.role == "system" else ""
+    text = for_patterns(message.content)
+    if message.role == "user" and not is_filler(text):
+        return Heard(text, heard)
+    keys = pressed_keys(text) if message.role == "system" else ""
     return Pressed(keys) if keys else None

@@ -11,7 +11,7 @@ from agent.capture.field import Field, Progress
 from agent.capture.letters import say_letters, spelled_letters
 
 _CARRIER = re.compile(
-    r"^(?:(?:hi|hello|yes|sure|okay|ok|well|um|uh|so)\b[,. ]*)*"
+    r"^(?:(?:hi|hello|yes|sure|okay|ok|well|um|uh|so)\b[,. ]*+)*"
     r"(?P<named>(?:(?:my|the|his|her|our) )?(?:(?:full|first|last|sur|family|given) ?)?name(?: is|'s|:)|"
     r"it's|it is|i'm|i am|this is|that's|that is|you spell (?:it|that)|i spell (?:it|that)|spelled|spelt|"
     r"spell it)?[,: ]*",

@@ -29,6 +29,9 @@ _ORDINALS = {
     )
 } | {"thirtieth": 30}
 
+_COUNTED_UNITS = [word for word in _UNITS if word not in ("o", "oh", "zero", "tree", "nil")]
+_TENS_AND_UNITS = re.compile(rf"\b({'|'.join(_TENS)})(?:[ -]({'|'.join(_COUNTED_UNITS)})\b)?")
+
 _DIGIT_NAMES = "zero one two three four five six seven eight nine".split()
 _DIGIT_WORD = re.compile(rf"\b(?:oh|{'|'.join(_DIGIT_NAMES)})\b")
 
@@ -123,11 +126,8 @@ def ordinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
 
 def with_numerals(text: str) -> str:
     """The text with its tens in digits: "forty two" is "42", which two single digits are not."""
-    units = "|".join(word for word in _UNITS if word not in ("o", "oh", "zero", "tree", "nil"))
-    plain = re.sub(
-        rf"\b({'|'.join(_TENS)})(?:[ -]({units})\b)?",
-        lambda match: str(_TENS[match[1]] + (_UNITS[match[2]] if match[2] else 0)),
-        text.lower(),
+    plain = _TENS_AND_UNITS.sub(
+        lambda match: str(_TENS[match[1]] + (_UNITS[match[2]] if match[2] else 0)), text.lower()
     )
     return re.sub(rf"\b({'|'.join(_TEENS)})\b", lambda match: str(_TEENS[match[1]]), plain)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from agent.documents.index import Match, content_words
 from agent.documents.library import FoundPassage
 from agent.language_model import Source
+from agent.matched_text import for_patterns
 from chat.types import Message
 
 NOTHING_FOUND = "I found nothing about that in your documents."
@@ -111,7 +112,8 @@ def fit(match: Match) -> float:
 def search_text(messages: Sequence[Message]) -> str:
     """What to search for: the newest message of the user, with their one before if it takes that up. Empty if it is no
     question."""
-    said = [message.content for message in messages if message.role == "user"]
+    users = [message for message in messages if message.role == "user"]
+    said = [for_patterns(message.content) for message in users[-2:]]
     if not said or messages[-1].role != "user" or not content_words(said[-1]):
         return ""
     if len(said) > 1 and _TAKES_UP.search(said[-1]):
@@ -130,6 +132,7 @@ def ground(question: str, matches: Sequence[Match], previous: Grounding, *, fina
         final: whether the question is complete.
         tool_suits: whether the user's words suit a tool.
     """
+    question = for_patterns(question)
     min_fit = _MIN_FIT if final else _MIN_EARLY_FIT
     fitting = [match.found for match in matches if fit(match) >= min_fit][:_MAX_PASSAGES]
     asks = _QUESTION.search(question) is not None or "?" in question

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from agent.matched_text import MAX_BLOCK
 
 MAX_FILE_BYTES = 64 << 20
 """Larger files are refused: a book of a thousand pages has 5 MB."""
@@ -69,7 +72,7 @@ def read_document(path: Path) -> Document:
     except Exception as error:  # whatever a parser raises for a damaged file
         reason = str(error) or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
-    blocks = tuple(block for block in blocks if re.search(r"\w", block.text))
+    blocks = tuple(part for block in blocks for part in _parts(block) if re.search(r"\w", part.text))
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
@@ -83,11 +86,29 @@ def _short(title: str) -> str:
 
 def _name(path: Path) -> str:
     """A file's name as words: "house-rules_2024.md" is "house rules 2024"."""
-    return " ".join(re.split(r"[\s_\-.]+", path.stem)).strip() or path.name
+    return " ".join(path.stem.translate({ord(mark): " " for mark in "_-."}).split()) or path.name
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """What blank lines separate, each on one line."""
+    for is_blank, lines in groupby(text.split("\n"), lambda line: not line.strip()):
+        if not is_blank:
+            yield _one_line("\n".join(lines))
+
+
+def _parts(block: Block) -> Iterator[Block]:
+    """A block, divided where it is longer than patterns may read."""
+    text, start = block.text, 0
+    while start < len(text):
+        end = start + MAX_BLOCK
+        if end < len(text) and (space := text.rfind(" ", start + 1, end)) > 0:
+            end = space
+        yield replace(block, text=text[start:end].strip())
+        start = end
 
 
 def _decode(data: bytes) -> str:
@@ -124,8 +145,8 @@ class _Outline:
 
 
 def _read_text(data: bytes) -> tuple[str, tuple[Block, ...]]:
-    paragraphs = re.split(r"\n\s*\n", _decode(data).replace("\r\n", "\n").replace("\f", "\n\n"))
-    return "", tuple(Block((), _one_line(paragraph)) for paragraph in paragraphs)
+    text = _decode(data).replace("\r\n", "\n").replace("\f", "\n\n")
+    return "", tuple(Block((), paragraph) for paragraph in _paragraphs(text))
 
 
 def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
@@ -133,10 +154,11 @@ def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
 
     text = _decode(data)
     named = ""
-    if front := re.match(r"---\n(.*?)\n---\s*\n", text, re.DOTALL):
-        text = text[front.end() :]
-        title = re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE)
-        named = title[1] if title else ""
+    if text.startswith("---\n") and (end := text.find("\n---", 3)) >= 0:
+        front, (rule, _, rest) = text[4:end].split("\n"), text[end + 1 :].partition("\n")
+        if rule.rstrip() == "---":
+            titles = (line.removeprefix("title:") for line in front if line.startswith("title:"))
+            text, named = rest, next(titles, "").strip().strip("\"'")
     outline, blocks = _Outline(), list[Block]()
     table: _Table | None = None
     heading_level = 0
@@ -187,6 +209,7 @@ class _Table:
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
+_HTML_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div", "section",
                 "article", "main", "body", "address", "summary", "details")  # fmt: skip
 
@@ -201,7 +224,7 @@ def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
     title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
     if soup.head is not None:
         soup.head.decompose()
-    for element in soup.find_all(["h1", "h2", "h3", "h4", "h5", "h6", "table", *_HTML_BLOCKS]):
+    for element in soup.find_all([*_HTML_HEADINGS, "table", *_HTML_BLOCKS]):
         if element.name != "table" and element.find_parent("table") is not None:
             continue  # its table has it
         if element.name == "table":
@@ -210,7 +233,7 @@ def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
                 for row in element.find_all("tr"):
                     table.cells.append([_one_line(cell.get_text(" ")) for cell in row.find_all(["td", "th"])])
                 blocks += [Block(outline.headings, row) for row in table.rows()]
-        elif re.fullmatch("h[1-6]", element.name):
+        elif element.name in _HTML_HEADINGS:
             outline.add(int(element.name[1]), element.get_text(" "))
         elif text := _own_text(element):
             blocks.append(Block(outline.headings, text))
@@ -219,7 +242,7 @@ def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
 
 def _own_text(element: Any) -> str:
     """The text of an HTML element that is in no block inside it."""
-    inner = ("h1", "h2", "h3", "h4", "h5", "h6", "table", *_HTML_BLOCKS)
+    inner = (*_HTML_HEADINGS, "table", *_HTML_BLOCKS)
     parts = [
         str(text)
         for text in element.find_all(string=True)
@@ -240,7 +263,7 @@ def _read_pdf(data: bytes) -> tuple[str, tuple[Block, ...]]:
         blocks = []
         for number, page in enumerate(reader.pages, 1):
             text = re.sub(r"(\w)-\n(?=[a-z])", r"\1", page.extract_text())  # words that a line break divides
-            blocks += [Block((), _one_line(part), number) for part in re.split(r"\n\s*\n", text)]
+            blocks += [Block((), paragraph, number) for paragraph in _paragraphs(text)]
     except (DependencyError, FileNotDecryptedError):
         raise UnreadableDocument("it is encrypted: save a copy that is not") from None
     title = reader.metadata.title if reader.metadata is not None else None

@@ -13,7 +13,7 @@ from jsonschema import ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-from model.decode.text_pattern import text_matches
+from agent.remote.text_pattern import text_matches
 
 
 def match_schema(arguments: Any, schema: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agent.matched_text import for_patterns
 from agent.remote.settings import Scope
 from chat.types import Effort, Message, Tool
 
@@ -42,13 +43,14 @@ def reason_for_remote(
     if scope == "all":
         return "all questions"
     said = next((message.whole or message.content for message in reversed(messages) if message.role == "user"), "")
-    if _ASKED_FOR.search(said):
+    plain = for_patterns(said)
+    if _ASKED_FOR.search(plain):
         return "asked for"
     if effort == "high":
         return "high effort"
     if len(said.split()) >= LONG_WORDS:
         return "a long question"
-    if tools and (_SEVERAL_STEPS.search(said) or _num_outputs(messages) >= MANY_OUTPUTS):
+    if tools and (_SEVERAL_STEPS.search(plain) or _num_outputs(messages) >= MANY_OUTPUTS):
         return "several steps"
     return None
 

@@ -49,6 +49,9 @@ _WAKE = re.compile(
 )
 """A request for an alarm that has a time and nothing else."""
 
+_NO_NAME = re.compile(r"(?i)(an?|the|my|another|this|that|hours?|minutes?|seconds?|countdown|new|set|start)")
+"""Words before "timer" that are not its name."""
+
 Announce = Callable[[Announcement], None]
 """Says a text to an owner."""
 
@@ -214,8 +217,7 @@ def _understood(parse: Callable[[str], T], argument: str, caller: Caller) -> T:
 def _name(said: str) -> str:
     """The name that the user gives a timer: "a pasta timer", "a timer for the eggs"."""
     named = re.search(r"(?i)\btimer for (?:the|my) ([a-z]+)", said) or re.search(r"(?i)\b([a-z]+) timer\b", said)
-    ordinary = r"(?i)(an?|the|my|another|this|that|hours?|minutes?|seconds?|countdown|new|set|start)"
-    return named[1] if named is not None and not re.fullmatch(ordinary, named[1]) else ""
+    return named[1] if named is not None and not _NO_NAME.fullmatch(named[1]) else ""
 
 
 def _what_to_do(about: str, caller: Caller) -> str:

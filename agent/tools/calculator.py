@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from agent.matched_text import for_patterns
 from agent.tools.function_tool import NO_RESULT, Caller, ServerTool, Spoken, function_tool, tool
 from agent.tools.sums.follow_ups import answer_turns
 from agent.tools.sums.spoken import spoken_number
@@ -38,25 +39,26 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 
-_WORDS = (
-    (r"(\d),(?=\d{3}\b)", r"\1"), (r"[×x](?=\s*\d)", "*"), (r"÷", "/"), (r"\bplus\b", "+"), (r"\bminus\b", "-"),
+_WORDS = tuple((re.compile(pattern), replacement) for pattern, replacement in (
+    (r"(\d),(?=\d{3}\b)", r"\1"), (r"[×x](?= ?\d)", "*"), (r"÷", "/"), (r"\bplus\b", "+"), (r"\bminus\b", "-"),
     (r"\btimes\b|\bmultiplied by\b", "*"), (r"\bdivided by\b|\bover\b", "/"), (r"\bto the power of\b|\^", "**"),
     (r"\bsquared\b", "**2"), (r"\bcubed\b", "**3"), (r"\bthe square root of\b|\bsquare root of\b|√", "sqrt "),
-    (r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)\s*(?:of|\*)", r"(\1/100)*"),
-    (r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)", r"(\1/100)"),
-    (r"\bsqrt\s+\(?(\d+(?:\.\d+)?)\)?", r"sqrt(\1)"), (r"\bmod\b", "%"), (r"=\s*$", ""), (r"[$€£]", ""),
-)  # fmt: skip
+    (r"(?<!\d)(\d+(?:\.\d+)?) ?(?:%|percent\b) ?(?:of|\*)", r"(\1/100)*"),
+    (r"(?<!\d)(\d+(?:\.\d+)?) ?(?:%|percent\b)", r"(\1/100)"),
+    (r"\bsqrt +\(?(\d+(?:\.\d+)?)\)?", r"sqrt(\1)"), (r"\bmod\b", "%"), (r"= ?$", ""), (r"[$€£]", ""),
+))  # fmt: skip
 
 _NUMBER = (
-    r"(\d[\d.,]*|\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(thir|four|fif|six|seven|eigh|nine)teen|"
+    r"((?<!\d)\d[\d.,]*+|\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(thir|four|fif|six|seven|eigh|nine)teen|"
     r"(twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b)"
 )
+_OPERATION = r"\b(plus|minus|times|divided|multiplied)\b"
 _ABOUT_NUMBERS = (
-    rf"^(?!.*\b(remind|remember|write|note|timer|alarm)\b).*({_NUMBER}.*\b(plus|minus|times|divided|multiplied)\b.*{_NUMBER}|"
-    rf"{_NUMBER}\s*[+*x×÷^]\s*{_NUMBER}|{_NUMBER}\s+[-/]\s+{_NUMBER}|"
-    rf"\b(what|what's|how much|calculate|compute)\b.*(?<![-/\d])\d[\d.,]*\s*[-/]\s*\d[\d.,]*(?![-/\d])|"
-    rf"{_NUMBER} ?(%|percent\b) (of|off)\b|\b(square|cube) root of\b|{_NUMBER} (squared|cubed)\b|"
-    rf"\b(multiply|divide|subtract|convert|sine|cosine|tangent|logarithm)\b.*{_NUMBER})"
+    rf"^(?!.*\b(remind|remember|write|note|timer|alarm)\b)(?:(?>.*?{_NUMBER})(?>.*?{_OPERATION}).*{_NUMBER}|"
+    rf".*(?:{_NUMBER} ?[+*x×÷^] ?{_NUMBER}|{_NUMBER} [-/] {_NUMBER}|{_NUMBER} ?(%|percent\b) (of|off)\b|"
+    rf"\b(square|cube) root of\b|{_NUMBER} (squared|cubed)\b)|"
+    rf"(?>.*?\b(what|what's|how much|calculate|compute)\b).*(?<![-/\d])\d[\d.,]*+ ?[-/] ?\d[\d.,]*+(?![-/])|"
+    rf"(?>.*?\b(multiply|divide|subtract|convert|sine|cosine|tangent|logarithm)\b).*{_NUMBER})"
 )
 """What people say who want something calculated that is not certain: numbers and an operation. Between digits, a
 hyphen or a slash is one only in a question: transcripts have them in telephone numbers, ranges and dates, too."""
@@ -68,9 +70,9 @@ class BadExpression(ValueError):
 
 def evaluate(expression: str) -> float:
     """The value of an arithmetic expression, in digits or with the operators' names. Raises BadExpression."""
-    text = expression.lower().strip().rstrip("?.")
+    text = for_patterns(expression.lower()).rstrip("?.")
     for pattern, replacement in _WORDS:
-        text = re.sub(pattern, replacement, text)
+        text = pattern.sub(replacement, text)
     if len(text) > _MAX_CHARACTERS:
         raise BadExpression(f"The expression has more than {_MAX_CHARACTERS} characters.")
     try:

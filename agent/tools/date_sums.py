@@ -27,7 +27,7 @@ def _form(pattern: str) -> re.Pattern[str]:
     """A question. Names in angle brackets stand for dates, years and months, which become groups of the match."""
     parts = {"date": _ANY_DATE, "year": _ANY_YEAR, "month": _MONTH}
     pattern = re.sub(r"<(([a-z]+)\d)>", lambda group: f"(?P<{group[1]}>{parts[group[2]]})", pattern)
-    return re.compile(rf"(?:(?:{_INTRODUCTION}) )*{pattern}(?: please)?")
+    return re.compile(rf"(?:(?:{_INTRODUCTION}) )*+{pattern}(?: please)?")
 
 
 UNTIL_DATE = _form(
@@ -53,7 +53,7 @@ _NEXT_LEAP = _form(
     r"(?:when|what year|which year)(?: is| s| was| will be)? (?:the )?(?P<which>next|last) leap year(?: be)?"
 )
 _AGE = _form(
-    r"(?:if )?[a-z ]+?(?: was| is| were| are| s)? born in (?:<month1> )?<year1>"
+    r"[a-z ]+? born in (?:<month1> )?<year1>"
     r" (?:how old|what age) [a-z ]+? in (?:<month2> )?<year2>"
 )
 _YEARS = _form(

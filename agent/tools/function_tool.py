@@ -39,7 +39,7 @@ the user's last words need for certain, and what they ask for in words that need
 certain."""
 
 _TRAITS = "_rejoinder_traits"
-_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*+(.+)$")
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
 
 
@@ -61,7 +61,7 @@ class Caller:
 
     Attributes:
         owner: whose data the call is about; the same for the same person in another conversation.
-        said: what the user said before the call.
+        said: what the user said before the call, as `matched_text.for_patterns` returns it.
         known: what earlier calls of the same response returned, one a line.
         dialogue: asks them for data. A tool takes it as a parameter with the type hint `Dialogue`.
     """
@@ -191,10 +191,9 @@ def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bo
 
 def is_grounded(value: str, said: str) -> bool:
     """Whether all words and numbers of a text are among those that the user said, in any form of a word."""
-    words, spoken = (re.findall(r"[a-z]+|\d+", text.lower()) for text in (value, said))
-    return bool(words) and all(
-        any(word == other or (len(word) > 3 and other.startswith(word[:4])) for other in spoken) for word in words
-    )
+    words, spoken = (set(re.findall(r"[a-z]+|\d+", text.lower())) for text in (value, said))
+    beginnings = {word[:4] for word in spoken}
+    return bool(words) and all(word in spoken or (len(word) > 3 and word[:4] in beginnings) for word in words)
 
 
 def as_output(result: Any) -> ToolOutput:

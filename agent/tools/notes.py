@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
+from agent.matched_text import is_cut
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from agent.tools.user_data import Note, UserData
 
 _DICTATION = re.compile(
     r"(?i)^(?:please |can you |could you |would you )*(?:write down|write|note down|note|take a note|make a note|"
     r"jot down|add|put down|put|remember|record|save)(?: please)?"
-    r"(?!(?: down)? (?:it|that|this|them|the (?:result|answer))(?: down)?\W*$)(?: that| of)?\s*[:,.]?\s+(\S.*)$"
+    r"(?!(?: down)? (?:it|that|this|them|the (?:result|answer))(?: down)?\W*$)(?: that| of)? ?[:,.]? (\S.*)$"
 )
 """A command to write something down, and what. "Write that down" does not say what."""
 
@@ -39,7 +40,7 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
     @tool(said=_TO_BE_WRITTEN)
     def write_note(text: str, caller: Caller) -> Spoken:
         """Write down a note or an entry of a list."""
-        if dictated := _DICTATION.match(caller.said):
+        if (dictated := _DICTATION.match(caller.said)) and not is_cut(caller.said):
             text = dictated[1]  # small models shorten and change what they write down
         if not text.strip():
             raise ValueError("The note is empty: ask the user what to write down.")

@@ -4,6 +4,7 @@ client runs are not part of it."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -43,6 +44,10 @@ class ToolTraits:
     holding_phrase: str = HOLDING_PHRASE
     timeout_s: float = 20.0
     said: str = ""
+
+    def is_for(self, text: str) -> bool:
+        """Whether the tool may be called after these words, as `matched_text.for_patterns` returns them."""
+        return re.search(self.said, text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)

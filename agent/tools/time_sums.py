@@ -24,7 +24,7 @@ from agent.tools.world_clock import spoken_date, spoken_time
 WEEKDAY = rf"(?:{'|'.join(WEEKDAYS)})"
 _RELATIVE = {"day after tomorrow": 2, "day before yesterday": -2, "tomorrow": 1, "yesterday": -1, "today": 0}
 ANY_RELATIVE = rf"(?:the )?({'|'.join(_RELATIVE)})"
-DURATION = r"(?:\w+|half an?|\w+ and a half|a quarter of an) (?:hours?|minutes?|days?|weeks?)\b"
+DURATION = r"\b(?:half an?|a quarter of an|\w++(?: and a half)?) (?:hours?|minutes?|days?|weeks?)\b"
 _BACKWARDS = (
     r"\b(before|earlier|ago|at the latest|(?:(?:must|should|shall) (?:i|we)|do (?:i|we) (?:have|need) to) "
     r"(?:leave|start|begin|go|set off|head out|depart|get up|wake up|get going))\b"

@@ -179,7 +179,8 @@ def _day(said: str, days: list[date]) -> int | None:
     elif "tomorrow" in plain:
         number = 1
     else:
-        named = [name for name in _WEEKDAYS if re.search(rf"\b{name}\b", plain)]
+        words = re.findall(r"\w+", plain)
+        named = [name for name in _WEEKDAYS if name in words]
         if "weekend" in plain:
             named = ["saturday"]
         numbers = [number for number, day in enumerate(days) if named and _WEEKDAYS[day.weekday()] == named[0]]

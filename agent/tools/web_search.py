@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agent.matched_text import MAX_BLOCK, for_patterns
 from agent.tools.function_tool import Caller, ServerTool, function_tool, tool
 from agent.tools.web_service import WebService, saying_failures
 
@@ -33,7 +34,7 @@ _SAID = (
 
 _COMMAND = re.compile(
     r"(?i)^(?:(?:please|can you|could you|would you|i want you to) )*(?:search (?:the )?(?:web|internet|online)|search|"
-    r"google|look up|find out)(?: online)?(?: for| about)?\s+(.+)$"
+    r"google|look up|find out)(?: online)?(?: for| about)? (\S.*)$"
 )
 """A command to search, and for what."""
 
@@ -113,7 +114,7 @@ def _answer_text(answer: str | dict[str, Any]) -> str:
 
 def _plain(text: str) -> str:
     """Text of a page without markup and control characters, cut at a word."""
-    text = html.unescape(re.sub(r"<[^<>]*>", " ", text))
+    text = html.unescape(re.sub(r"<[^<>]*>", " ", for_patterns(text, MAX_BLOCK)))
     text = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     if len(text) > _MAX_CHARACTERS:
         text = text[:_MAX_CHARACTERS].rpartition(" ")[0] + " …"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
+from agent.matched_text import for_patterns
+
 _SECONDS = {"second": 1, "sec": 1, "s": 1, "minute": 60, "min": 60, "m": 60, "hour": 3600, "hr": 3600, "h": 3600,
             "day": 86_400, "week": 604_800}  # fmt: skip
 _NUMBERS = {
@@ -70,7 +72,7 @@ def parse_duration(text: str) -> timedelta:
     plain = re.sub(r"\bhalf (an?|the) ", "0.5 ", plain)
     plain = re.sub(r"\b(?:a )?quarter (?:of )?an? ", "0.25 ", plain)
     plain = re.sub(r"\b(an?|one)\b(?= \w)", "1", plain)
-    found = re.findall(r"(\d+(?:\.\d+)?)\s*-?\s*([a-z]+?)s?\b", plain)
+    found = re.findall(r"(?<!\d)(\d++(?:\.\d++)?+) ?-? ?([a-z]+?)s?\b", plain)
     known = [(float(number), _SECONDS[unit]) for number, unit in found if unit in _SECONDS]
     if not known and re.fullmatch(r"0\.5 minutes?", plain):
         known = [(0.5, 60)]
@@ -162,8 +164,8 @@ def digits_for_words(text: str) -> str:
 
 
 def _digits(text: str) -> str:
-    """Lower-case text with number words as digits."""
-    plain = re.sub(r"[^\w:.\- ]", " ", text.lower())
+    """Lower-case text with number words as digits, as long as patterns may read."""
+    plain = re.sub(r"[^\w:.\- ]", " ", for_patterns(text.lower()))
     plain = re.sub(rf"\b({_MONTH}) (?:the )?{_ORDINAL}\b", lambda date: f"{date[1]} {_ordinal(date[2])}", plain)
     plain = re.sub(rf"\b{_ORDINAL} of ({_MONTH})\b", lambda date: f"{_ordinal(date[1])} {date[2]}", plain)
     plain = digits_for_words(plain)
@@ -195,12 +197,12 @@ def _day(plain: str, now: datetime) -> datetime | None:
         return now + timedelta(days=1)
     if "today" in plain or "tonight" in plain or re.search(r"\bthis (morning|afternoon|evening)\b", plain):
         return now
+    words = set(re.findall(r"\w+", plain))
     for number, name in enumerate(WEEKDAYS):
-        if re.search(rf"\b{name}\b", plain):
+        if name in words:
             return now + timedelta(days=(number - now.weekday() - 1) % 7 + 1)
-    months = "|".join(MONTHS)
-    date = re.search(rf"\b({months}) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b", plain)
-    swapped = re.search(rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({months})\b", plain)
+    date = re.search(rf"\b({_MONTH}) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b", plain)
+    swapped = re.search(rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b", plain)
     if date or swapped:
         month, number = (date[1], int(date[2])) if date else (swapped[2], int(swapped[1]))  # type: ignore[index]
         try:
@@ -213,8 +215,9 @@ def _day(plain: str, now: datetime) -> datetime | None:
 
 def _clock(plain: str) -> tuple[int, int, bool] | None:
     """Hour, minute, and whether it is certain which half of the day is meant."""
+    words = set(re.findall(r"\w+", plain))
     for name, hour in _NAMED_HOURS.items():
-        if re.search(rf"\b{name}\b", plain):
+        if name in words:
             return hour, 0, True
     match = re.search(r"\b(half|quarter|\d{1,2}) (past|to) (\d{1,2})\b", plain)
     if match:

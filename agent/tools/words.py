@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from agent.matched_text import MAX_DESCRIPTION, for_patterns
 from chat.types import Tool
 
 _STOP_WORDS = frozenset(
@@ -20,6 +21,7 @@ _NAME_WEIGHT = 3
 def stems(text: str) -> list[str]:
     """The words of a text in lower case, without the endings of plurals and verbs, and without words that say nothing
     about it."""
+    text = for_patterns(text, MAX_DESCRIPTION)
     plain = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
     return [re.sub(r"(?<=\w{3})(ies|es|s|ing|ed|e)$", "", word) for word in plain if word not in _STOP_WORDS]
 

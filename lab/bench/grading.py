@@ -109,8 +109,9 @@ _ASKS_BACK = (
 """A question to the user, a request for details, or a statement of what the answer depends on."""
 
 _OFFER = re.compile(
-    r"[^.!?]*\b(?:anything else|something else|how (?:can|may) i (?:help|assist)|what (?:can|may) i (?:do|help)|"
-    r"can i (?:help|assist) you with|do you have any (?:other )?questions)\b[^.!?]*[.!?]?",
+    r"(?<![^.!?])[^.!?]*\b(?:anything else|something else|how (?:can|may) i (?:help|assist)|"
+    r"what (?:can|may) i (?:do|help)|can i (?:help|assist) you with|do you have any (?:other )?questions)\b"
+    r"[^.!?]*[.!?]?",
     re.IGNORECASE,
 )
 """A closing offer such as "Is there anything else?", which is not a question about what the user wants to know."""
@@ -133,7 +134,7 @@ def asks_back(answer: str) -> bool:
 _ABBREVIATION = re.compile(
     r"\b(?:[A-Za-z]\.(?=[A-Za-z]\.))*[A-Za-z]\.(?=\s+[a-z])|\b(?:Dr|Mr|Mrs|Ms|St|vs|etc|approx)\."
 )
-_SENTENCE_END = re.compile(r"[.!?]+(?=[\"'”’)]*(?:\s|$))")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=[\"'”’)]*(?:\s|$))")
 _UNSUITED = {
     "a code block": re.compile(r"```|^(?: {4}|\t)\S", re.MULTILINE),
     "a list": re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+\S", re.MULTILINE),

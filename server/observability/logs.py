@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
+
+from agent.matched_text import MAX_LOG_MESSAGE, for_patterns
 
 _PATTERNS = (
     (re.compile(r"\b(rj_|ek_|sk-)[\w-]{6,}"), r"\1[hidden]"),
@@ -51,6 +54,10 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
+        message = record.getMessage()
+        if len(message) > MAX_LOG_MESSAGE:
+            record = copy(record)
+            record.msg, record.args = for_patterns(message, MAX_LOG_MESSAGE), ()
         return self._redact(self._inner.format(record))
 
 

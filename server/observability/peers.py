@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from server.observability.recent_turns import merge_summaries
 
-_SAMPLE = re.compile(rb"([a-zA-Z_:][\w:]*)(\{)?(.*)", re.DOTALL)
+_SAMPLE = re.compile(rb"([a-zA-Z_:][\w:]*+)(\{)?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +100,10 @@ def test_joined_clauses_are_exactly_the_text(text: str, size: int) -> None:
 )
 def test_markup_is_not_read_aloud(text: str, spoken: str) -> None:
     assert speakable(text) == spoken
+
+
+def test_a_whole_page_that_arrives_at_once_is_divided_quickly() -> None:
+    start = time.thread_time()
+    clauses = ClauseSplitter().push(5000 * "\n" + 20_000 * "x" + 3000 * ".," + "\n")
+    assert time.thread_time() - start < 1
+    assert "".join(clause.text for clause in clauses).startswith("\n")

@@ -53,7 +53,7 @@ _WHICH = re.compile(rf"(?:which|what|what's)(?: one)?(?: is| are)?(?: the)? {_CO
 _IS_MORE = re.compile(rf"(?:is|are) (.+) {_COMPARATIVE} than (.+)")
 _HOW_MANY = re.compile(
     r"how (?:many|much) (?P<unit>[a-z ]+?)(?: (?:are|is|in|make|makes|do|does|would|be|there|per|go|goes|into|fit|fits|"
-    r"equal|equals|to|you|i|get|from|have|has|it|a))* (?P<amount>(?:(?:an?|half|minus) )?(?:\d.*|[a-z ]+))"
+    r"equal|equals|to|you|i|get|from|have|has|it|a)(?= ))*+ (?P<amount>(?:(?:an?|half|minus) )?(?:\d.*|[a-z ]+))"
 )
 _CONVERSIONS = (
     re.compile(r"(?:convert |change |turn )?(?P<amount>.+) (?:in|to|into|as) (?P<unit>[a-z ]+)"),

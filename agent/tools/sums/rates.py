@@ -18,12 +18,12 @@ _N = r"\d+(?:\.\d+)?"
 _NOUN = r"[a-z]+"
 _FOR_ONE = r"(?:an?|per|each|every|for every|for each|for an?|for 1|in each|in every|in an?)"
 _HAS = r"(?:costs?|is|are|has|have|holds?|contains?|weighs?|uses?|needs?|takes?|makes?)"
-_RATES = (
+_RATES = tuple(re.compile(rf"\b{pattern}") for pattern in (
     rf"(?P<value>{_N}) (?:(?P<unit>{_NOUN}) )?{_FOR_ONE} (?:(?P<per>{_N}) )?(?P<per_unit>{_NOUN})",
     rf"(?:(?P<per>{_N})|an?|each|every|the) (?P<per_unit>{_NOUN}) {_HAS} (?P<value>{_N}) (?P<unit>{_NOUN})",
     rf"(?P<per_unit>{_NOUN}) (?:{_HAS}|for|at|costing|that cost) (?P<value>{_N}) (?P<unit>{_NOUN}) (?:each|apiece)",
     rf"(?P<per_unit>{_NOUN}) of (?P<value>{_N})(?: (?!each\b)(?P<unit>{_NOUN}))?(?: each)?(?= ,|$| do| are| is| will)",
-)
+))  # fmt: skip
 _ASKS_AMOUNT = re.compile(
     r"^how much (?:is|are) \d|"
     r"\b(?:costs?|pay|earn|make|have|save|spend|need|is that|owe|get|altogether|total|drink|eat|use|price)\b"
@@ -75,7 +75,7 @@ def _rates(text: str) -> list[_Rate]:
             *match.span(),
         )
         for pattern in _RATES
-        for match in re.finditer(rf"\b{pattern}", text)
+        for match in pattern.finditer(text)
         if match["per_unit"] not in NO_NOUNS and match["unit"] not in NO_NOUNS
     ]
 

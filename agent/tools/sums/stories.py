@@ -12,7 +12,7 @@ from agent.tools.sums.rates import NO_NOUNS, rate_answer, singular
 from agent.tools.sums.spoken import money_answer, spoken_number
 from agent.tools.sums.words import count_numbers, has_new_words, numbers
 
-_N = r"(\d+(?:\.\d+)?)"
+_N = r"(?<!\d)(\d++(?:\.\d++)?+)"
 _QUESTION = re.compile(
     r"(?:^|, |\bthen |\band |\bso )"
     r"((?:how (?:many|much|far|long|old)|what(?:'s| is| does| do| will| would| was)?)\b[^,]*)"
@@ -27,7 +27,7 @@ _ASKING = frozenset(
 )
 """Words of questions for the result of a story."""
 
-_SHARE = r"(\d+(?:\.\d+)?) percent|(?<=by )(\d+/\d+)|(\d+/\d+) off"
+_SHARE = rf"{_N} percent|(?<=by )(\d+/\d+)|(?<!\d)(\d+/\d+) off"
 _ADDS = r"\b(?:tip|tax|vat|up|increas\w+|rais\w+|rises?|grows?|interest|service|more)\b"
 _TAKES_OFF = r"\b(?:off|discount|reduc\w+|down|drops?|dropped|decreas\w+|cheaper|lower\w*|sale|less|falls?|fell)\b"
 _PEOPLE = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from agent.matched_text import for_patterns
 from agent.tools.when import digits_for_words
 
-_SYMBOLS = (
+_SYMBOLS = tuple((re.compile(pattern), replacement) for pattern, replacement in (
     (r"[’`]", "'"), ("½", " 1/2"), ("¼", " 1/4"), ("¾", " 3/4"), ("⅓", " 1/3"), ("⅔", " 2/3"), (r"°", " degrees "),
     (r"(\d),(?=\d{3}\b)", r"\1"), (r"\$ ?(\d+(?:\.\d+)?)", r"\1 dollars"), (r"€ ?(\d+(?:\.\d+)?)", r"\1 euros"),
     (r"£ ?(\d+(?:\.\d+)?)", r"\1 sterling"), (r"(\d) ?€", r"\1 euros"), (r"%|\bper cent\b", " percent "),
@@ -16,11 +17,11 @@ _SYMBOLS = (
     (r"([\d)])\s+/\s+(?=[\d(])", r"\1 divided by "),
     (r"([\d)])\s+[-−–]\s+(?=[\d(])", r"\1 minus "), (r"\^", " to the power of "),
     (r"(\d+)'(\d+)\"?", r"\1 feet \2 inches "), (r"[-−–](?=\d)", " minus "), (r"[-–—]", " "),
-)  # fmt: skip
+))  # fmt: skip
 """What transcripts have in place of words."""
 
 _HYPHENS = re.compile(r"(?<=\d)[-−–](?=\d)")
-_GROUPS = re.compile(r"\d+(?:[-−–]\d+){2,}")
+_GROUPS = re.compile(r"(?<!\d)\d+(?:[-−–]\d+){2,}")
 _IS_SUM = re.compile(r"\?|\b(?:what|what's|how much|calculate|compute)\b|^[\d\s.,()+*/x×÷−–-]+$")
 """In what is asked like this, or has nothing but numbers, "15-7" is a subtraction. Elsewhere it is a range ("I work
 9-5"), and three groups of digits are a number that somebody dictates."""
@@ -39,16 +40,16 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 
 def sum_tokens(said: str) -> list[str]:
     """The tokens of what the user said: `2.5`, `2/3`, `plus`, `what's`, `,`."""
-    text = f" {said.lower()} "
+    text = f" {for_patterns(said.lower())} "
     text = _GROUPS.sub(lambda match: _HYPHENS.sub(" , ", match[0]), text)
     text = text if _IS_SUM.search(text) else _HYPHENS.sub(" to ", text)
     for pattern, replacement in _SYMBOLS:
-        text = re.sub(pattern, replacement, text)
+        text = pattern.sub(replacement, text)
     text = re.sub(r"\b(each|every|which) one\b", r"\1", text)
     text = re.sub(r"\bhalf a dozen\b", "6", re.sub(r"\ba dozen\b", "12", text))
     text = digits_for_words(text)
     text = re.sub(r"\b(\d+) dozen\b", lambda match: str(12 * int(match[1])), text)
-    text = re.sub(r"\b(\d+) point ((?:\d+ ?)+)", lambda match: f"{match[1]}.{match[2].replace(' ', '')} ", text)
+    text = re.sub(r"\b(\d+) point (\d++(?: \d++)*+ ?)", lambda match: f"{match[1]}.{match[2].replace(' ', '')} ", text)
     text = re.sub(rf"(?<![/.])\b{_NUMBER} and (an?|\d+) {_DENOMINATOR}\b", _mixed, text)
     text = re.sub(
         rf"(?<![/.])\b(an?|\d+) {_DENOMINATOR}\b(?! (?:past|to|after|of (?:an?|the) hour)\b)", _fraction, text

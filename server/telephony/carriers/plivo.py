@@ -6,7 +6,6 @@ Source: plivo.com/docs/voice-agents/audio-streaming/concepts/audio-streaming-ref
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from server.telephony.carriers.json_stream import JSONStreamDialect, media_format
@@ -73,5 +72,7 @@ def _split_headers(headers: object) -> object:
     """`a=1;b=2`, or `{a: 1, b: 2}` as in some calls, as parameters."""
     if not isinstance(headers, str):
         return headers
-    pairs = (pair.partition("=" if "=" in pair else ":") for pair in re.split(r"[;,]", headers[:4096].strip("{}")))
+    pairs = (
+        pair.partition("=" if "=" in pair else ":") for pair in headers[:4096].strip("{}").replace(";", ",").split(",")
+    )
     return {name.strip().removeprefix("X-PH-"): value.strip() for name, sep, value in pairs if sep}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.matched_text import for_patterns
+from agent.tools.function_tool import Caller
 from agent.tools.notes import note_tools
 from agent.tools.user_data import UserData
 
@@ -49,3 +51,11 @@ def test_notes_are_read_where_the_user_asks_for_them(tmp_path: Path, said: str, 
     tools = note_tools(UserData(tmp_path / "data.sqlite"), lambda: datetime(2026, 11, 23, tzinfo=UTC))
     (read_notes,) = (tool for tool in tools if tool.declaration.name == "read_notes")
     assert bool(re.search(read_notes.traits.said, said, re.IGNORECASE)) == is_offered
+
+
+async def test_a_dictation_that_is_too_long_for_patterns_is_written_down_in_full(tmp_path: Path) -> None:
+    data = UserData(tmp_path / "data.sqlite")
+    write_note, *_ = note_tools(data, lambda: datetime(2026, 11, 23, tzinfo=UTC))
+    text = " ".join(f"word{number}" for number in range(120))
+    await write_note.run({"text": text}, Caller("anna", for_patterns(f"Write down {text}")))
+    assert [note.text for note in data.notes("anna")] == [text]
