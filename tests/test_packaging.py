@@ -56,12 +56,15 @@ def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
     assert files(wheel) == files(ROOT)
 
 
+SLOW = {"mcp", "openai"}
+"""Packages that take up to a second to import. A default server does not use them."""
+
 PROGRAM = """
 import sys
 import server
 assert server.__file__.startswith(sys.argv[1]), server.__file__
 sys.path.append(sys.argv[2])  # for the fakes
-import server.openmp, asyncio
+import server.openmp, asyncio, atexit, os
 from concurrent.futures import Future
 from server import app
 from cli.main import main
@@ -81,9 +84,15 @@ service.load_engine = lambda *_: Engine()
 service.load_speech_models = lambda *_: fake_speech_models()
 service.Conversation = lambda engine: FakeLanguageModel()
 app.read_ahead = lambda engine, tools: asyncio.sleep(0)
+@atexit.register
+def check_imports():
+    if slow := SLOW & set(sys.modules):
+        print("imported without need:", *slow, file=sys.stderr)
+        os._exit(3)
+
 sys.argv = ["rejoinder", "serve", "--port", "0", "--max-conversations", "2"]
 main()
-"""
+""".replace("SLOW", str(SLOW))
 
 
 async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -> None:
@@ -107,11 +116,32 @@ async def test_an_installed_wheel_serves_the_page(wheel: Path, tmp_path: Path) -
                     assert (await client.get(f"/{path.name}")).content == path.read_bytes(), path.name
             assert "app.js" in (await client.get("/")).text
         process.terminate()
-        assert await process.wait() == 0
+        log = await process.stderr.read()
+        assert await process.wait() == 0, log.decode()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def test_commands_import_only_what_they_use(tmp_path: Path) -> None:
+    program = f"""
+import server.openmp, sys
+from types import SimpleNamespace
+from cli import ask
+from cli.main import app
+from tests.fakes import FakeLanguageModel
+ask.resolve_model = lambda options: options
+ask.load_engine = lambda *_: SimpleNamespace(close=lambda: None)
+ask.Conversation = lambda engine: FakeLanguageModel()
+app(["--help"], standalone_mode=False)
+app(["ask", "What is the capital of France?"], standalone_mode=False)
+assert not {SLOW!r} & set(sys.modules), {SLOW!r} & set(sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REJOINDER_DATA": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "The capital of France is Paris." in done.stdout
 
 
 def locked() -> dict[str, str]:

@@ -23,7 +23,7 @@ from openai.types.realtime import (
 )
 from pydantic import BaseModel
 
-from agent.tools.mcp_client import McpError
+from agent.tools.mcp_tool import McpError
 from server.realtime.session_config import MAX_TOOLS
 from tests.server.realtime.conversation_client import Client, hold_conversation, one_turn
 from tests.server.realtime.test_items import recording

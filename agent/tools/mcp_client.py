@@ -1,208 +1,191 @@
-"""A client of one Model Context Protocol server: lists its tools and calls them, over streamable HTTP.
-
-JSON-RPC 2.0 in POST requests; the server answers with JSON or with a stream of server-sent events. Source: the
-specification of 2025-06-18, "Transports" and "Tools". Redirects are not followed, and everything that the server sends
-is limited.
-"""
+"""A client of one MCP server, over streamable HTTP or stdio. The official SDK speaks the protocol; this keeps the
+connection, limits what the server may send, and says in a sentence why a request failed."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-import httpx
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, Implementation
+from pydantic import ValidationError
 
-PROTOCOL_VERSION = "2025-06-18"
+from agent.tools.function_tool import MAX_OUTPUT_CHARACTERS
+from agent.tools.mcp_tool import McpError, McpTool
 
 MAX_TOOLS = 64
 """Tools of one server. A language model of this size chooses among few."""
 
 MAX_RESPONSE_BYTES = 1 << 20
-"""Size of one answer of a server."""
-
-MAX_OUTPUT_CHARACTERS = 8000
-"""A tool's output is cut to this length: about half of the language model's context."""
+"""Size of one answer of a server, or of one event of a stream."""
 
 LIST_TIMEOUT_S, CALL_TIMEOUT_S = 15.0, 60.0
-"""How long listing the tools and one call may take."""
+"""How long connecting and listing the tools, and one call, may take."""
 
+_CLOSE_S = 2.0
+"""How long a server may take to end a session."""
 
-class McpError(Exception):
-    """A request to an MCP server failed.
-
-    Attributes:
-        kind: `http_error`, `protocol_error` or `tool_execution_error`, as the Realtime protocol names them.
-        code: the HTTP status or the JSON-RPC error code.
-    """
-
-    def __init__(self, kind: str, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.kind, self.code = kind, code
-
-
-@dataclass(frozen=True)
-class McpTool:
-    """A tool that a server offers."""
-
-    name: str
-    description: str = ""
-    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    annotations: Mapping[str, Any] | None = None
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the server says that the tool changes nothing."""
-        return bool((self.annotations or {}).get("readOnlyHint"))
+# What the SDK logs is raised as well, and ours says it without the server's words.
+for _logger in ("mcp", "client"):
+    logging.getLogger(_logger).setLevel(logging.CRITICAL)
 
 
 class McpClient:
-    """A client of one server.
+    """A client of one server, which is connected by the first request. After a connection is lost, the next request
+    makes another.
 
     Args:
-        url: the server's endpoint.
-        headers: sent with every request.
+        server: the URL of its endpoint, or the command that starts it.
+        headers: sent with every HTTP request.
         transport: for tests.
     """
 
     def __init__(
-        self, url: str, headers: Mapping[str, str] | None = None, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        server: str | StdioServerParameters,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._url, self._ids = url, itertools.count(1)
-        accept = {"Accept": "application/json, text/event-stream"}
-        self._http = httpx.AsyncClient(headers={**(headers or {}), **accept}, transport=transport, trust_env=False)
-        self._session_headers: dict[str, str] | None = None
+        self._server, self._headers, self._transport = server, headers, transport
+        self._opened: asyncio.Future[Client]
+        self._connection: asyncio.Task[None] | None = None
 
-    async def list_tools(self) -> list[McpTool]:
+    async def list_tools(self, limit_s: float = LIST_TIMEOUT_S) -> list[McpTool]:
         """All tools of the server, up to `MAX_TOOLS`. Raises McpError."""
         tools: list[McpTool] = []
-        cursor: dict[str, Any] = {}
-        while len(tools) < MAX_TOOLS:
-            result = await self._request("tools/list", cursor, LIST_TIMEOUT_S)
-            listed = result.get("tools")
-            if not isinstance(listed, list):
-                raise McpError("protocol_error", "the server's list of tools is not a list")
-            tools += [_tool(one) for one in listed]
-            if not isinstance(result.get("nextCursor"), str):
-                break
-            cursor = {"cursor": result["nextCursor"]}
+        cursor = None
+        async with self._connected(limit_s) as client:
+            while len(tools) < MAX_TOOLS:
+                page = await client.list_tools(cursor=cursor)
+                for tool in page.tools:
+                    hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+                    tools.append(McpTool(tool.name, tool.description or "", tool.input_schema, hints))
+                if (cursor := page.next_cursor) is None:
+                    break
         return tools[:MAX_TOOLS]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The text that a tool returns. Raises McpError."""
-        result = await self._request("tools/call", {"name": name, "arguments": arguments}, CALL_TIMEOUT_S)
-        content = result.get("content")
-        parts = content if isinstance(content, list) else []
-        texts = [str(part.get("text", "")) for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-        text = "\n".join(texts)
-        if not text and "structuredContent" in result:
-            text = json.dumps(result["structuredContent"], ensure_ascii=False)
+        async with self._connected(CALL_TIMEOUT_S) as client:
+            result = await client.call_tool(name, dict(arguments))
+        text = "\n".join(part.text for part in result.content if part.type == "text")
+        if not text and result.structured_content is not None:
+            text = json.dumps(result.structured_content, ensure_ascii=False)
         if len(text) > MAX_OUTPUT_CHARACTERS:
             text = text[:MAX_OUTPUT_CHARACTERS] + " [cut]"
-        if result.get("isError"):
+        if result.is_error:
             raise McpError("tool_execution_error", text or "the tool failed without a message")
         return text
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """End the session and close the connections."""
+        if self._connection is not None:
+            self._connection.cancel()
+            await asyncio.wait([self._connection], timeout=_CLOSE_S)
+            self._connection.cancel()
+            await asyncio.gather(self._connection, return_exceptions=True)
 
-    async def _request(self, method: str, params: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        if self._session_headers is None:
-            await self._initialize(limit_s)
-        result, _ = await self._post(method, params, limit_s)
-        return result
-
-    async def _initialize(self, limit_s: float) -> None:
-        client = {"name": "rejoinder", "version": version("rejoinder")}
-        params = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
-        result, headers = await self._post("initialize", params, limit_s)
-        session = {"MCP-Protocol-Version": str(result.get("protocolVersion", PROTOCOL_VERSION))}
-        if "mcp-session-id" in headers:
-            session["Mcp-Session-Id"] = headers["mcp-session-id"]
-        self._session_headers = session
-        notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self._send(notification, limit_s)
-
-    async def _post(
-        self, method: str, params: Mapping[str, Any], limit_s: float
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        request_id = next(self._ids)
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        answers, headers = await self._send(message, limit_s)
-        for answer in answers:
-            if isinstance(answer, dict) and answer.get("id") == request_id:
-                return _result(answer), headers
-        raise McpError("protocol_error", f"the server did not answer {method}")
-
-    async def _send(self, message: Mapping[str, Any], limit_s: float) -> tuple[list[Any], Mapping[str, str]]:
-        """Send a message; returns the messages of the answer and its headers."""
+    @asynccontextmanager
+    async def _connected(self, limit_s: float) -> AsyncIterator[Client]:
+        """The connection for one request. Raises McpError, also for what the request raises."""
         try:
-            async with (
-                asyncio.timeout(limit_s),
-                self._http.stream(
-                    "POST", self._url, json=message, headers=self._session_headers, timeout=limit_s
-                ) as response,
-            ):
-                body = await _read(response)
-                if response.status_code >= 300:
-                    raise McpError("http_error", f"HTTP status {response.status_code}", response.status_code)
-                return _messages(response.headers.get("content-type", ""), body), response.headers
-        except (TimeoutError, httpx.TimeoutException):
+            async with asyncio.timeout(limit_s):
+                if self._connection is None or self._connection.done():
+                    self._opened = asyncio.get_running_loop().create_future()
+                    self._connection = asyncio.create_task(self._keep_connection(self._opened))
+                yield await asyncio.shield(self._opened)
+        except TimeoutError:
             raise McpError("http_error", f"no answer within {limit_s:.0f} s", 504) from None
-        except httpx.HTTPError as error:
-            raise McpError("http_error", f"cannot reach the server: {error or type(error).__name__}", 502) from None
+        except MCPError as error:
+            message = str(error)
+            if error.code == PARSE_ERROR:  # the SDK's message quotes the answer
+                message = "the server did not answer: what it sent is not JSON-RPC"
+            is_http = error.code == CONNECTION_CLOSED or 300 <= error.code < 600
+            raise McpError("http_error" if is_http else "protocol_error", message, error.code) from None
+        except ValidationError as error:
+            field = ".".join(str(part) for part in error.errors()[0]["loc"])
+            message = f"the server's answer does not follow the protocol: {field}: {error.errors()[0]['msg']}"
+            raise McpError("protocol_error", message) from None
+        except Exception as error:  # such as a command that does not start
+            raise McpError("protocol_error", str(error) or type(error).__name__) from None
+
+    async def _keep_connection(self, opened: asyncio.Future[Client]) -> None:
+        """The SDK wants a connection to be closed by the task that has opened it."""
+        try:
+            async with AsyncExitStack() as stack:
+                server: Any = self._server
+                if isinstance(server, str):
+                    limited = _LimitedTransport(self._transport or httpx2.AsyncHTTPTransport(trust_env=False))
+                    http = httpx2.AsyncClient(
+                        headers=self._headers, transport=limited, timeout=CALL_TIMEOUT_S, trust_env=False
+                    )
+                    server = streamable_http_client(server, http_client=await stack.enter_async_context(http))
+                info = Implementation(name="rejoinder", version=version("rejoinder"))
+                client = Client(server, client_info=info, read_timeout_seconds=CALL_TIMEOUT_S, cache=None)
+                connected = await stack.enter_async_context(client)
+                # The SDK would check outputs by the server's own schema, whose patterns would run in Python's `re`.
+                setattr(connected.session, "validate_tool_result", _accept_output)  # noqa: B010  # a method
+                opened.set_result(connected)
+                await asyncio.Event().wait()
+        except Exception as error:
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            if not opened.done():
+                opened.set_exception(cause)
+        finally:
+            if not opened.done():
+                opened.set_exception(ConnectionError("the connection was closed"))
+            opened.exception()  # nobody may be waiting any more
 
 
-async def _read(response: httpx.Response) -> str:
-    body = b""
-    chunks: AsyncIterator[bytes] = response.aiter_bytes()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_RESPONSE_BYTES:
-            raise McpError("protocol_error", f"the answer has more than {MAX_RESPONSE_BYTES} bytes")
-    return body.decode("utf-8", "replace")
+class _LimitedTransport(httpx2.AsyncBaseTransport):
+    """Limits the size of answers, which the SDK does for events of streams only. What HTTP reports becomes a JSON-RPC
+    error with the status as its code: the SDK does not say which status a server answered with, and a connection that
+    fails would end the session."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """See `AsyncBaseTransport`."""
+        try:
+            response = await self._transport.handle_async_request(request)
+            status, headers = response.status_code, response.headers
+            if status == 200 and headers.get("content-type", "").startswith("text/event-stream"):
+                return response
+            body = b""
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > MAX_RESPONSE_BYTES:
+                    await response.aclose()
+                    return _error(400, INVALID_REQUEST, f"the answer has more than {MAX_RESPONSE_BYTES} bytes")
+        except httpx2.TimeoutException:
+            return _error(504, 504, f"no answer within {CALL_TIMEOUT_S:.0f} s")
+        except httpx2.RequestError as error:
+            return _error(502, 502, f"cannot reach the server: {error or type(error).__name__}")
+        # The SDK follows a redirect that stays with the server, and refuses any other.
+        if status >= 300 and status not in (307, 308) and b'"jsonrpc"' not in body:
+            return _error(max(status, 400), status, f"HTTP status {status}")
+        kept = {name: headers[name] for name in ("content-type", "location", "mcp-session-id") if name in headers}
+        return httpx2.Response(status, headers=kept, content=body)
+
+    async def aclose(self) -> None:
+        """See `AsyncBaseTransport`."""
+        await self._transport.aclose()
 
 
-def _messages(content_type: str, body: str) -> list[Any]:
-    """The JSON-RPC messages of an answer."""
-    texts = [body]
-    if content_type.startswith("text/event-stream"):
-        events = body.replace("\r\n", "\n").split("\n\n")
-        texts = ["\n".join(_data(line) for line in event.split("\n") if line.startswith("data:")) for event in events]
-    try:
-        return [json.loads(text) for text in texts if text.strip()]
-    except (ValueError, RecursionError) as error:
-        raise McpError("protocol_error", f"the server's answer is not JSON ({error})") from None
+def _error(status: int, code: int, message: str) -> httpx2.Response:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(status, json=error)
 
 
-def _data(line: str) -> str:
-    return line.removeprefix("data:").removeprefix(" ")
-
-
-def _result(answer: Mapping[str, Any]) -> dict[str, Any]:
-    error = answer.get("error")
-    if isinstance(error, dict):
-        code = error.get("code")
-        message = str(error.get("message", "the server reports an error"))
-        raise McpError("protocol_error", message, code if isinstance(code, int) else 0)
-    result = answer.get("result")
-    if not isinstance(result, dict):
-        raise McpError("protocol_error", "the server's answer has no result")
-    return result
-
-
-def _tool(listed: Any) -> McpTool:
-    if not isinstance(listed, dict) or not isinstance(listed.get("name"), str):
-        raise McpError("protocol_error", "a tool of the server has no name")
-    schema, annotations = listed.get("inputSchema"), listed.get("annotations")
-    return McpTool(
-        listed["name"],
-        str(listed.get("description") or ""),
-        schema if isinstance(schema, dict) else {"type": "object", "properties": {}},
-        annotations if isinstance(annotations, dict) else None,
-    )
+async def _accept_output(name: str, result: Any) -> None:
+    """The language model reads an output as text, whatever schema it has."""

@@ -2,7 +2,7 @@
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"]}, "house": {"url": "https://…/mcp"}}}
 
-The official SDK speaks to them, over stdio or streamable HTTP.
+Their tools are tools of the server (`server_tools.py`). A server that fails is connected again.
 """
 
 from __future__ import annotations
@@ -13,32 +13,26 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
+from mcp import StdioServerParameters
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agent.tools.function_tool import MAX_OUTPUT_CHARACTERS, Caller, ServerTool
+from agent.tools.function_tool import Caller, ServerTool
+from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
+from agent.tools.mcp_tool import McpError, McpTool
 from agent.tools.protocol import ToolOutput, ToolTraits
 from chat.types import Tool
 
 _log = logging.getLogger("rejoinder.server")
-
-MAX_TOOLS = 64
-"""Tools of one server."""
 
 START_TIMEOUT_S = 30.0
 """How long a server may take to start and to list its tools. Some are installed when they are first started."""
 
 _RETRY_S = (1.0, 5.0, 30.0, 120.0)
 """Waits before a server that has failed is connected again; the last one is repeated."""
-
-_CALL_TIMEOUT_S = 60.0
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -141,85 +135,45 @@ class McpServerConnection:
         """Stay connected until cancelled. A server that fails is connected again later."""
         attempt = 0
         while True:
+            client = McpClient(self._server, self._config.headers)
             try:
-                async with AsyncExitStack() as stack:
-                    async with asyncio.timeout(START_TIMEOUT_S):
-                        client = await self._connect(stack)
-                        tools = await self._list(client)
-                    _log.info("the MCP server %r has %d tools", self._name, len(tools))
-                    self._on_tools(tools)
-                    self.listed.set()
-                    attempt = 0
-                    self._failed.clear()
-                    await self._failed.wait()
-            except Exception as error:
-                reason = (
-                    f"no answer within {START_TIMEOUT_S:.0f} s" if isinstance(error, TimeoutError) else _cause(error)
-                )
-                _log.warning("the MCP server %r cannot be used: %s", self._name, reason)
+                listed, allowed = await client.list_tools(START_TIMEOUT_S), self._config.allowed_tools
+                tools = [self._tool(client, one) for one in listed if allowed is None or one.name in allowed]
+                _log.info("the MCP server %r has %d tools", self._name, len(tools))
+                self._on_tools(tools)
+                self.listed.set()
+                attempt = 0
+                self._failed.clear()
+                await self._failed.wait()
+            except McpError as error:
+                _log.warning("the MCP server %r cannot be used: %s", self._name, error)
             finally:
                 self._on_tools([])
                 self.listed.set()
+                await client.close()
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
 
-    async def _connect(self, stack: AsyncExitStack) -> Client:
+    @property
+    def _server(self) -> str | StdioServerParameters:
         config = self._config
-        if config.command is not None:
-            server: Any = StdioServerParameters(
-                command=config.command, args=config.args, env=config.env or None, cwd=config.cwd
-            )
-        else:
-            http = await stack.enter_async_context(
-                httpx2.AsyncClient(headers=config.headers, timeout=_CALL_TIMEOUT_S, trust_env=False)
-            )
-            server = streamable_http_client(config.url or "", http_client=http)
-        client = await stack.enter_async_context(Client(server, read_timeout_seconds=_CALL_TIMEOUT_S))
-        # The SDK would check outputs by the server's own schema, whose patterns would run in Python's `re`.
-        setattr(client.session, "validate_tool_result", _accept_output)  # noqa: B010  # a method
-        return client
+        if config.command is None:
+            return config.url or ""
+        return StdioServerParameters(command=config.command, args=config.args, env=config.env or None, cwd=config.cwd)
 
-    async def _list(self, client: Client) -> list[ServerTool]:
-        listed: list[Any] = []
-        cursor: str | None = None
-        while len(listed) < MAX_TOOLS:
-            page = await client.list_tools(cursor=cursor)
-            listed += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        allowed = self._config.allowed_tools
-        return [self._tool(client, one) for one in listed[:MAX_TOOLS] if allowed is None or one.name in allowed]
+    def _tool(self, client: McpClient, tool: McpTool) -> ServerTool:
+        asks = not tool.read_only and tool.name not in self._config.always_allow
+        traits = ToolTraits(read_only=tool.read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S)
+        declaration = Tool(tool.name, tool.description, tool.input_schema)
+        return ServerTool(declaration, traits, partial(self._call, client, tool.name))
 
-    def _tool(self, client: Client, listed: Any) -> ServerTool:
-        hints = listed.annotations
-        read_only = bool(hints is not None and hints.read_only_hint)
-        asks = not read_only and listed.name not in self._config.always_allow
-        traits = ToolTraits(read_only=read_only, consequential=asks, timeout_s=_CALL_TIMEOUT_S)
-        declaration = Tool(listed.name, listed.description or "", listed.input_schema)
-        return ServerTool(declaration, traits, partial(self._call, client, listed.name))
-
-    async def _call(self, client: Client, name: str, arguments: dict[str, Any], caller: Caller) -> ToolOutput:
+    async def _call(self, client: McpClient, name: str, arguments: dict[str, Any], caller: Caller) -> ToolOutput:
         try:
-            result = await client.call_tool(name, arguments)
-        except MCPError:
-            raise
-        except Exception as error:
-            self._failed.set()  # the connection is lost
-            raise ConnectionError(f"the MCP server {self._name} cannot be reached ({_cause(error)})") from None
-        text = "\n".join(part.text for part in result.content if part.type == "text")
-        if not text and result.structured_content is not None:
-            text = json.dumps(result.structured_content, ensure_ascii=False)
-        if len(text) > MAX_OUTPUT_CHARACTERS:
-            text = text[:MAX_OUTPUT_CHARACTERS] + " [cut]"
-        return ToolOutput(text or "Done.", failed=bool(result.is_error))
-
-
-async def _accept_output(name: str, result: Any) -> None:
-    """The language model reads an output as text, whatever schema it has."""
-
-
-def _cause(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error) or type(error).__name__
+            return ToolOutput(await client.call_tool(name, arguments) or "Done.")
+        except McpError as error:
+            if error.kind == "tool_execution_error":
+                return ToolOutput(str(error), failed=True)
+            if error.kind == "http_error":
+                self._failed.set()
+            _log.warning("the call of %s of the MCP server %r failed: %s", name, self._name, error)
+            return ToolOutput(f"The call failed: {error}", failed=True)

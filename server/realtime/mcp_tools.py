@@ -12,15 +12,18 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent.tools.conversation_tools import ConversationTools
-from agent.tools.mcp_client import McpClient, McpError, McpTool
+from agent.tools.mcp_tool import McpError, McpTool
 from chat.types import Tool
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
 from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, new_id
+
+if TYPE_CHECKING:
+    from agent.tools.mcp_client import McpClient
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -66,6 +69,12 @@ class _OwnTools:
         """There is nothing to close."""
 
 
+def _new_client(url: str, headers: Mapping[str, str]) -> McpClient:
+    from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
+
+    return McpClient(url, headers)
+
+
 @dataclass
 class _Call:
     """A call: its wire format, and what runs it."""
@@ -98,7 +107,7 @@ class McpTools:
         allowed_urls: Collection[str],
         on_tools_changed: Callable[[], None],
         check_tools: Callable[[Sequence[Tool]], None],
-        new_client: Callable[[str, Mapping[str, str]], McpClient] = McpClient,
+        new_client: Callable[[str, Mapping[str, str]], McpClient] = _new_client,
         own: ConversationTools | None = None,
     ) -> None:
         self._send, self._history, self._allowed_urls = send, history, allowed_urls

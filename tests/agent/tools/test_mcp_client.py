@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from agent.tools import mcp_client
-from agent.tools.mcp_client import McpClient, McpError
+from agent.tools.mcp_client import McpClient
+from agent.tools.mcp_tool import McpError
 
 TOOLS = [
     {"name": "add", "description": "Adds", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
-    {"name": "fail"},
+    {"name": "fail", "inputSchema": {"type": "object", "properties": {}}},
 ]
 
 
@@ -25,11 +27,17 @@ class Server:
         self.methods: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":  # a stream of notifications, which it does not have
+            return httpx.Response(405)
+        if request.method == "DELETE":  # the end of the session
+            self.methods.append("DELETE")
+            return httpx.Response(200)
         message = json.loads(request.content)
         self.methods.append(message["method"])
         if message["method"] == "initialize":
             assert message["params"]["clientInfo"]["name"] == "rejoinder"
-            return self.answer(message, {"protocolVersion": "2025-03-26"}, {"Mcp-Session-Id": "s1"})
+            server = {"capabilities": {"tools": {}}, "serverInfo": {"name": "test", "version": "1"}}
+            return self.answer(message, {"protocolVersion": "2025-03-26", **server}, {"Mcp-Session-Id": "s1"})
         if request.headers.get("mcp-session-id") != "s1" or request.headers["mcp-protocol-version"] != "2025-03-26":
             return httpx.Response(400)
         match message["method"], message.get("params", {}):
@@ -44,7 +52,7 @@ class Server:
             case "tools/call", {"name": "fail"}:
                 return self.answer(message, {"content": [{"type": "text", "text": "out of paper"}], "isError": True})
             case "tools/call", {"name": "structured"}:
-                return self.answer(message, {"structuredContent": {"sum": 3}})
+                return self.answer(message, {"content": [], "structuredContent": {"sum": 3}})
             case "tools/call", {"name": "long"}:
                 return self.answer(message, {"content": [{"type": "text", "text": "x" * 100_000}]})
         error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "unknown tool"}}
@@ -73,8 +81,10 @@ async def test_tools_are_listed_and_called(events: bool) -> None:
     assert await client.call_tool("add", {"a": 1, "b": 2}) == "3"
     assert await client.call_tool("structured", {}) == '{"sum": 3}'
     assert len(await client.call_tool("long", {})) < 10_000
-    assert server.methods[:4] == ["initialize", "notifications/initialized", "tools/list", "tools/list"]
+    assert server.methods[0] == "server/discover"  # of a newer revision than the server's
+    assert server.methods[1:5] == ["initialize", "notifications/initialized", "tools/list", "tools/list"]
     await client.close()
+    assert server.methods[-1] == "DELETE"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +97,11 @@ async def test_a_failed_call_says_why(tool: str, kind: str, message: str) -> Non
     assert raised.value.kind == kind
 
 
+JSON = {"content-type": "application/json"}
+EVENTS = {"content-type": "text/event-stream"}
+LARGE = b"x" * (2 << 20)
+
+
 def unreachable(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("no route")
 
@@ -97,15 +112,46 @@ def unreachable(request: httpx.Request) -> httpx.Response:
         (unreachable, "http_error", "no route"),
         (lambda request: httpx.Response(500), "http_error", "HTTP status 500"),
         (lambda request: httpx.Response(302, headers={"location": "http://evil.example"}), "http_error", "302"),
-        (lambda request: httpx.Response(200, text="{"), "protocol_error", "not JSON"),
+        (lambda request: httpx.Response(401, json={"error": "invalid_token"}), "http_error", "HTTP status 401"),
+        (lambda request: httpx.Response(200, text="{", headers=JSON), "protocol_error", "not JSON"),
+        (lambda request: httpx.Response(200, text="<html>"), "protocol_error", "Unexpected content type: text/plain"),
         (lambda request: httpx.Response(200, json=[1]), "protocol_error", "did not answer"),
-        (lambda request: httpx.Response(200, text="x" * (2 << 20)), "protocol_error", "more than"),
+        (lambda request: httpx.Response(200, content=LARGE), "protocol_error", "more than"),
+        (
+            lambda request: httpx.Response(200, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}),
+            "protocol_error",
+            "more than",
+        ),
+        (lambda request: httpx.Response(200, content=b"data: " + LARGE, headers=EVENTS), "http_error", "exceeded"),
     ],
 )
 async def test_a_server_that_misbehaves_is_an_error(server: Any, kind: str, message: str) -> None:
     with pytest.raises(McpError, match=message) as raised:
         await client_of(server).list_tools()
     assert raised.value.kind == kind
+
+
+@pytest.mark.parametrize("status", [301, 307])
+async def test_a_redirect_to_another_host_is_not_followed(status: int) -> None:
+    asked: list[str] = []
+
+    def server(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(status, headers={"location": "http://evil.example/"})
+
+    with pytest.raises(McpError, match=r"not followed|HTTP status 301"):
+        await client_of(server).list_tools()
+    assert set(asked) == {"mcp.example"}
+
+
+async def test_an_answer_without_what_the_protocol_requires_is_an_error() -> None:
+    class Careless(Server):
+        def answer(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+            tools = [{"name": tool["name"]} for tool in result.pop("tools", ())]
+            return super().answer(message, {**result, "tools": tools}, headers)
+
+    with pytest.raises(McpError, match=r"tools\.0\.inputSchema: Field required"):
+        await client_of(Careless(events=False)).list_tools()
 
 
 async def test_the_number_of_tools_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

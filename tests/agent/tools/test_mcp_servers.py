@@ -16,13 +16,14 @@ import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
 
+from agent.tools import mcp_servers
 from agent.tools.function_tool import Caller
 from agent.tools.mcp_servers import McpServerConfig, read_mcp_config
 from agent.tools.server_tools import ServerTools, ToolSettings
 from tests.real_time import HANG_S
 
 STDIO_SERVER = '''
-import sys
+import os
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
 server = MCPServer("test")
@@ -36,6 +37,11 @@ def add(a: int, b: int) -> int:
 def fail() -> str:
     """Fail."""
     raise ValueError("out of paper")
+
+@server.tool()
+def leave() -> str:
+    """Leave."""
+    os._exit(1)
 
 server.run()
 '''
@@ -92,7 +98,7 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
     }
     tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
     async with asyncio.timeout(HANG_S), tools.running():
-        assert sorted(tool.name for tool in tools.registry) == ["add", "fail", "multiply"]
+        assert sorted(tool.name for tool in tools.registry) == ["add", "fail", "leave", "multiply"]
         conversation = tools.local_conversation()
         assert (await conversation.call("add", '{"a": 2, "b": 3}', "")).text == "5"
         assert (await conversation.call("multiply", '{"a": 2, "b": 3}', "")).text == "6"
@@ -111,6 +117,22 @@ async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:
         (fail,) = [tool for tool in tools.registry if tool.name == "fail"]
         assert fail.traits.consequential
         assert (await fail.run({}, Caller("me"))).failed
+
+
+async def test_a_server_that_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_servers, "_RETRY_S", (0.0,))
+    (tmp_path / "server.py").write_text(STDIO_SERVER)
+    servers = {"local": {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}}
+    tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
+    async with asyncio.timeout(HANG_S), tools.running():
+        conversation = tools.local_conversation()
+        output = await conversation.call("leave", "{}", "")
+        assert output.failed and "Connection closed" in output.text
+        while tools.registry.get("add") is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while tools.registry.get("add") is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await tools.local_conversation().call("add", '{"a": 2, "b": 3}', "")).text == "5"
 
 
 def test_variables_of_the_environment_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.tools.mcp_client import McpError, McpTool
+from agent.tools.mcp_tool import McpError, McpTool
 from server.realtime.mcp_tools import NOT_APPROVED
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
 

@@ -1,0 +1,36 @@
+"""A tool of an MCP server, and how a request to the server fails. `mcp_client` makes the requests; the SDK that it uses
+takes a second to import, which a server without MCP servers need not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class McpError(Exception):
+    """A request to an MCP server failed.
+
+    Attributes:
+        kind: `http_error`, `protocol_error` or `tool_execution_error`, as the Realtime protocol names them.
+        code: the HTTP status or the JSON-RPC error code.
+    """
+
+    def __init__(self, kind: str, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.kind, self.code = kind, code
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """A tool that a server offers."""
+
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    annotations: Mapping[str, Any] | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server says that the tool changes nothing."""
+        return bool((self.annotations or {}).get("readOnlyHint"))
