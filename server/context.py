@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from agent.documents.grounded_model import Documents
 from agent.language_model import LanguageModel
-from agent.remote.language_model import RemoteLLM
 from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
 from server.access.admission import Admission
@@ -19,6 +18,10 @@ from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store.store import RecordStore
 from voice.speech_models import SpeechModels
+
+if TYPE_CHECKING:  # features that are off are not imported
+    from agent.documents.grounded_model import Documents
+    from agent.remote.language_model import RemoteLLM
 
 
 class AccessDenied(Exception):

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from server.access.admission import Admission
 from server.context import AccessDenied, ServerContext
-from server.load import admission_readings, open_conversations
-from server.observability.metrics import CONTENT_TYPE
+from server.observability.metrics import CONTENT_TYPE, Reading
 from server.observability.peers import ReplicaReport
 
 
@@ -145,3 +145,33 @@ def _peak_memory_mb() -> int:
     """Peak resident memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (1 << 20) if sys.platform == "darwin" else peak // (1 << 10)  # bytes on macOS, kilobytes elsewhere
+
+
+def open_conversations(admission: Admission) -> list[dict[str, Any]]:
+    """Every open conversation, the oldest first. Without phone numbers."""
+    slots = sorted(admission.slots, key=lambda slot: -slot.age_s)
+    return [
+        {"kind": slot.kind, "key": slot.meter.key, "phase": slot.phase(), "age_s": round(slot.age_s, 1)}
+        for slot in slots
+    ]
+
+
+def admission_readings(admission: Admission) -> list[Reading]:
+    """Who is there, who was refused, and what was dropped."""
+
+    def conversations() -> dict[str, float]:
+        kinds = [slot.kind for slot in admission.slots]
+        return {kind: kinds.count(kind) for kind in ("realtime", "phone")}
+
+    def audio() -> dict[str, float]:
+        return {"in": admission.total.audio_in_s, "out": admission.total.audio_out_s}
+
+    return [
+        Reading("conversations", "Open conversations.", conversations, "kind"),
+        Reading("capacity", "Conversations that are admitted at the same time.", lambda: {"": admission.capacity}),
+        Reading("draining", "1 while nobody is admitted.", lambda: {"": admission.draining}),
+        Reading("refused_total", "Callers who were refused.", lambda: dict(admission.refusals), "reason"),
+        Reading("dropped_events_total", "Events that no client got.", lambda: {"": admission.dropped_events}),
+        Reading("audio_seconds_total", "Audio of conversations.", audio, "direction"),
+        Reading("completions_total", "Text completions.", lambda: {"": admission.total.completions}),
+    ]

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from cli.main import app as cli
 from server.access.admission import Admission
-from server.load import admission_readings
 from server.observability.metrics import Metrics, stage_readings
 from server.observability.stages import StageExecutor
+from server.operator_routes import admission_readings
 from tests.fakes import InlineExecutor
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -39,7 +39,7 @@ LAYERS = {
         ["auth", "response_format"],
         ["shared_store"],
         ["observability", "access"],
-        ["memory", "load", "replica_presence"],
+        ["memory", "replica_presence"],
         ["context"],
         ["operator_routes"],
         ["realtime", "chat_completions"],

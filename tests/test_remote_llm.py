@@ -17,7 +17,7 @@ from server.access.keys import ApiKey
 from server.access.usage import UsageLog
 from server.context import ServerContext
 from server.observability.metrics import Metrics
-from server.observability.turn_lines import log_turn
+from server.observability.observers import log_turn
 from server.observability.turn_log import TurnRecord
 from server.realtime.opening import open_conversation
 from tests.agent.remote.scripted_server import ScriptedServer, calls, remote_llm, text

@@ -12,7 +12,6 @@ import numpy as np
 from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
 from voice.audio.resampling import resample
 from voice.clauses import Clause, speakable
-from voice.kokoro_voice import KokoroSynthesizer
 from voice.piper_voice import PiperSynthesizer
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
@@ -61,11 +60,13 @@ class Voice:
     def __init__(
         self, path: Path, *, threads: int = 2, device: SpeechDevice = CPU, loaded: Sessions | None = None
     ) -> None:
-        self._synthesizer: _Synthesizer = (
-            KokoroSynthesizer(path, threads, device, loaded)
-            if path.suffix == ".bin"
-            else PiperSynthesizer(path, threads, device)
-        )
+        self._synthesizer: _Synthesizer
+        if path.suffix == ".bin":
+            from voice.kokoro_voice import KokoroSynthesizer  # most servers have no such voice
+
+            self._synthesizer = KokoroSynthesizer(path, threads, device, loaded)
+        else:
+            self._synthesizer = PiperSynthesizer(path, threads, device)
         self.name = path.stem
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:

@@ -7,21 +7,25 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.storage import data_folder
 from agent.tools.alarms import Alarms
-from agent.tools.builtin import builtin_tools, local_time
+from agent.tools.calculator import calculator_tools
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.function_tool import ServerTool
+from agent.tools.notes import note_tools
 from agent.tools.registry import ToolRegistry
+from agent.tools.time_questions import time_sum_tools
 from agent.tools.tool_file import load_tool_file
 from agent.tools.units import load_units
 from agent.tools.user_data import USER_DATA_FILE, UserData
 from agent.tools.weather import Weather, WeatherSettings
 from agent.tools.web_search import WebSearch
+from agent.tools.world_clock import clock_tools
 
 if TYPE_CHECKING:
     from agent.tools.mcp_servers import McpServerConnection
@@ -126,3 +130,14 @@ class ServerTools:
                 present.add(tool.name)
             except ValueError as error:
                 _log.warning("%s; the one of the MCP server is not used", error)
+
+
+def local_time() -> datetime:
+    """The time of this machine, with its zone."""
+    return datetime.now().astimezone()
+
+
+def builtin_tools(data: UserData, alarms: Alarms) -> list[ServerTool]:
+    """All of them."""
+    clocks = [*clock_tools(local_time), *time_sum_tools(local_time)]
+    return [*clocks, *calculator_tools(), *alarms.tools(), *note_tools(data, local_time)]

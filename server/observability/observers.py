@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 from server.observability.metrics import Metrics
 from server.observability.recent_turns import RecentTurns
-from server.observability.turn_lines import log_turn
 from server.observability.turn_log import TurnRecord
 
-_log = logging.getLogger("rejoinder.server")
+_log, _turns = logging.getLogger("rejoinder.server"), logging.getLogger("rejoinder.turns")
 
 
 class TurnObservers:
@@ -31,3 +30,17 @@ class TurnObservers:
                 observer(turn)
             except Exception:
                 _log.exception("a turn could not be recorded")
+
+
+def log_turn(turn: TurnRecord) -> None:
+    """Log a turn in one line with its id, without what was said."""
+    latency = "not spoken" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
+    fields = {
+        "turn_id": turn.turn_id,
+        "status": turn.status,
+        "latency_ms": turn.latency_ms,
+        "stages_ms": turn.stages_ms,
+        "key": turn.key,
+    }
+    sent = [f", words sent to {r['model']} at {r['host']} ({r['status']})" for r in turn.details.get("remote") or ()]
+    _turns.info("turn %s %s, %s%s", turn.turn_id, turn.status, latency, "".join(sent), extra=fields)

@@ -11,11 +11,10 @@ import base64
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from agent.documents.grounded_model import Documents, GroundedLanguageModel
 from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
 from server.access.usage import Usage, UsageMeter
@@ -54,6 +53,9 @@ from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
+
+if TYPE_CHECKING:
+    from agent.documents.grounded_model import Documents
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -116,9 +118,12 @@ class RealtimeConversation:
     ) -> None:
         if beta:
             send = _beta_sender(send)
-        language_model = GroundedLanguageModel(
-            language_model, documents, lambda: self._writer.includes("rejoinder.sources")
-        )
+        if documents is not None:
+            from agent.documents.grounded_model import GroundedLanguageModel
+
+            language_model = GroundedLanguageModel(
+                language_model, documents, lambda: self._writer.includes("rejoinder.sources")
+            )
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models, self.configured_bytes = speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token

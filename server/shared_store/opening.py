@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.shared_store.redis_store import RedisStore
 from server.shared_store.store import RecordStore, SQLiteStore
 
 
@@ -15,4 +14,8 @@ def open_store(location: str) -> RecordStore:
         OSError: it cannot be used.
         ValueError: the client for it is not installed, or the URL is wrong.
     """
-    return RedisStore(location) if "://" in location else SQLiteStore(Path(location))
+    if "://" not in location:
+        return SQLiteStore(Path(location))
+    from server.shared_store.redis_store import RedisStore  # needs another package
+
+    return RedisStore(location)

@@ -13,7 +13,7 @@ from agent.documents.grounded_model import Documents, GroundedLanguageModel
 from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel, Source, SourcedProgress
 from agent.tools.alarms import Alarms
-from agent.tools.builtin import builtin_tools, local_time
+from agent.tools.server_tools import builtin_tools, local_time
 from agent.tools.user_data import UserData
 from chat.types import Message, Tool
 from lab.benchmarks.documents.evaluation import HERE, Question, is_supported
