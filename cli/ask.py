@@ -14,21 +14,14 @@ from rich.console import Console
 
 from agent.documents.grounded_model import GroundedLanguageModel
 from agent.language_model import LanguageModel, Source
-from agent.tools.server_tools import ServerTools, ToolSettings
+from agent.tools.server_tools import ServerTools
 from agent.tools.tool_selection import SelectingLanguageModel
 from cli.errors import user_errors
-from cli.options import (
-    DataOption,
-    DocsOption,
-    McpConfigOption,
-    NoBuiltinToolsOption,
-    ToolsOption,
-    with_model_options,
-)
-from cli.service_options import Services, with_service_options
+from cli.options import with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from server.serving.options import AssistantOptions
+from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
 from voice.audio.wav import read_wav, write_wav
@@ -45,20 +38,15 @@ _err = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """A question as text or as a WAV file, where the response goes, the tools that may be called, and the names of the
-    documents that are searched."""
+    """A question as text or as a WAV file, and where the response goes."""
 
     text: str | None
     wav: Path | None
     out: Path | None
     as_json: bool
-    tools: ToolSettings
-    documents: tuple[str, ...] = ()
 
 
-async def run(
-    question: Question, model_options: ModelOptions, out: Console, err: Console, services: Services | None = None
-) -> None:
+async def run(question: Question, options: AssistantOptions, out: Console, err: Console) -> None:
     """Ask the question and print the response.
 
     Raises:
@@ -66,12 +54,12 @@ async def run(
         ValueError: the transcription or the response failed.
     """
     recording = read_wav(question.wav) if question.wav else None
-    server_tools = ServerTools(question.tools)
-    documents = open_documents(question.documents, question.tools.data, err)
-    model_options = resolve_model(model_options)
+    server_tools = ServerTools(options.tool_settings)
+    documents = open_documents(options.docs, options.data, err)
+    model_options = resolve_model(options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
     language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
-    if services is not None and (remote_llm := services.open_remote_llm(err)) is not None:
+    if (remote_llm := open_remote_llm(options.remote_llm, err)) is not None:
         language_model = remote_llm.with_fallback(language_model)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():
@@ -157,26 +145,17 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
             out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
-@with_service_options
-@with_model_options
+@with_options
 def ask_command(
     text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,
     wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    no_builtin_tools: NoBuiltinToolsOption = False,
-    docs: DocsOption = None,
-    data: DataOption = None,
     *,
-    model_options: ModelOptions,
-    services: Services,
+    options: AssistantOptions,
 ) -> None:
     """Ask one question without a server."""
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        tool_settings = services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data)
-        question = Question(text, wav, out, as_json, tool_settings, tuple(docs or ()))
-        asyncio.run(run(question, model_options, _out, _err, services))
+        asyncio.run(run(Question(text, wav, out, as_json), options, _out, _err))

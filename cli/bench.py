@@ -14,8 +14,8 @@ from rich.progress import Progress
 
 from agent.instructions import INSTRUCTIONS
 from cli.errors import user_errors
-from cli.options import Command, with_model_options
-from server.serving.runtime import ModelOptions
+from cli.options import with_options
+from server.serving.options import ModelOptions
 
 bench_app = typer.Typer(help="Benchmark this machine, or the answers of a model.", no_args_is_help=True)
 
@@ -39,8 +39,8 @@ class ToolHalf(StrEnum):
     all = "all"
 
 
-@bench_app.command("model", cls=Command)
-@with_model_options
+@bench_app.command("model")
+@with_options
 def bench_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     concurrencies: Annotated[
@@ -63,8 +63,8 @@ def bench_model(
         show(figures, _out)
 
 
-@bench_app.command("answers", cls=Command)
-@with_model_options
+@bench_app.command("answers")
+@with_options
 def bench_answers(
     half: Annotated[
         Half, typer.Option("--half", help="Instructions are tuned on one half of the questions; report the other.")
@@ -103,8 +103,8 @@ def bench_answers(
     show(f"{model_options.model}, {half.value}", answers, _out)
 
 
-@bench_app.command("tools", cls=Command)
-@with_model_options
+@bench_app.command("tools")
+@with_options
 def bench_tools(
     half: Annotated[
         ToolHalf, typer.Option("--half", help="Thresholds are tuned on one half of the cases; report the other.")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
-from cli.config_file import SECRET_OPTIONS, ConfigFile
 from cli.errors import user_errors
+from server.serving.config_file import ConfigFile, is_secret
+from server.serving.options import load
+from server.serving.settings import ServeSettings
 
 ConfigOption = Annotated[
     Path | None,
@@ -18,48 +21,43 @@ ConfigOption = Annotated[
 ]
 
 
-def config(context: typer.Context, config: ConfigOption = None) -> None:
+def config(config: ConfigOption = None) -> None:
     """Check a configuration file, and print every option with its value and where it comes from."""
-    root: Any = context.find_root().command
-    serve = root.commands["serve"]
-    arguments = [] if config is None else ["--config", str(config)]
-    parsed = serve.make_context("serve", arguments, parent=context.find_root())
+    try:
+        settings = load(ServeSettings, {"config": config})
+        file = None if config is None else ConfigFile(config)
+        in_file = {} if file is None else file.values(ServeSettings)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from None
     print("# Every option of `rejoinder serve`. Comments name the default, or where the value comes from.")
     print("[serve]")
-    for parameter in serve.params:
-        name = str(parameter.name)
-        if name != "config":
-            source = parsed.get_parameter_source(name)
-            print(_line(parameter, parsed.params[name], source.name if source is not None else "DEFAULT"))
-    with user_errors():
-        prices = ConfigFile(config).prices() if config is not None else None
-    if prices is not None:
-        print("\n[prices]")
-        for key, value in prices.model_dump(exclude={"hosted"}).items():
-            print(f"{key} = {_toml(value)}")
+    for _, name, field in ServeSettings.options():
+        value, key, variable = getattr(settings, name), name.replace("_", "-"), field.validation_alias
+        if name == "config":
+            continue
+        if is_secret(field):
+            state = "not set" if value == field.default else "set"
+            print(f"# {key}: a secret, {state}; use the environment variable {variable}")
+        elif value is None:
+            print(f"# {key}: not set")
+        else:
+            in_environment = variable and os.environ.get(str(variable))
+            origin = f"from {variable}" if in_environment else "from the file" if name in in_file else "default"
+            print(f"{key} = {_toml(value)}  # {origin}")
+    if file is not None:
+        with user_errors():
+            prices = file.prices()
+        _print_prices("prices", prices)
         if prices.hosted is not None:
-            print("\n[prices.hosted]")
-            for key, value in prices.hosted.model_dump().items():
-                print(f"{key} = {_toml(value)}")
+            _print_prices("prices.hosted", prices.hosted)
 
 
-def _line(parameter: Any, value: Any, source: str) -> str:
-    name = parameter.opts[0].removeprefix("--")
-    if parameter.name in SECRET_OPTIONS:
-        state = "set" if value else "not set"
-        return f"# {name}: a secret, {state}; use the environment variable {parameter.envvar}"
-    origins = {"ENVIRONMENT": f"  # from {parameter.envvar}", "DEFAULT_MAP": "  # from the file"}
-    origin = origins.get(source, "")
-    if value is None:
-        return f"# {name}: not set"
-    return f"{name} = {_toml(value)}{origin or '  # default'}"
+def _print_prices(table: str, prices: BaseModel) -> None:
+    print(f"\n[{table}]")
+    for key, value in prices.model_dump(exclude={"hosted"}).items():
+        print(f"{key} = {_toml(value)}")
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, Path):
-        value = str(value)
-    return json.dumps(value, ensure_ascii=False)  # strings, numbers and booleans are written as in JSON
+    """A value as TOML, which writes strings, numbers, booleans and lists as JSON does."""
+    return json.dumps(value, ensure_ascii=False, default=str)

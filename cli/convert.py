@@ -21,7 +21,7 @@ from rich.table import Table
 from agent.instructions import INSTRUCTIONS
 from agent.tools.server_tools import ServerTools, ToolSettings
 from cli.errors import user_errors
-from cli.options import Command, DeviceOption, ModelOption
+from cli.options import DeviceOption, ModelOption
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
@@ -34,7 +34,8 @@ from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine, locate_model
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, locate_model
 
 convert_app = typer.Typer(
     help="Train a drafting adapter, a draft head or a classifier for a model.", no_args_is_help=True
@@ -58,7 +59,7 @@ _SHARD_TOKENS = 6000
 """Response tokens between two files of states: what an interruption costs at most."""
 
 
-@convert_app.command("data", cls=Command)
+@convert_app.command("data")
 def data(
     folder: FolderOption = _FOLDER,
     tokens: Annotated[int, typer.Option(min=100, help="Response tokens to generate.")] = 300_000,
@@ -104,7 +105,7 @@ def data(
     _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
 
 
-@convert_app.command("train", cls=Command)
+@convert_app.command("train")
 def train_command(
     folder: FolderOption = _FOLDER,
     minutes: Annotated[
@@ -154,7 +155,7 @@ def train_command(
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
-@convert_app.command("head", cls=Command)
+@convert_app.command("head")
 def head_command(
     folder: FolderOption = _FOLDER,
     tokens: Annotated[int, typer.Option(min=1000, help="Response tokens to generate.")] = 120_000,
@@ -221,8 +222,7 @@ def _words(text: str) -> str:
     return re.sub(r"\W+", " ", text.lower()).strip()
 
 
-@convert_app.command("ending", cls=Command, hidden=True)  # the old name
-@convert_app.command("turn-completion", cls=Command)
+@convert_app.command("turn-completion")
 def turn_completion_command(
     folder: FolderOption = _FOLDER,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -256,7 +256,7 @@ def turn_completion_command(
     )
 
 
-@convert_app.command("request-classifier", cls=Command)
+@convert_app.command("request-classifier")
 def request_classifier_command(
     folder: FolderOption = _FOLDER,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -289,7 +289,7 @@ def request_classifier_command(
     )
 
 
-@convert_app.command("eval", cls=Command)
+@convert_app.command("eval")
 def eval_command(
     folder: FolderOption = _FOLDER,
     adapter: Annotated[
@@ -311,7 +311,7 @@ def eval_command(
         adapter_option: Path | Literal["auto", "none"] = (
             "auto" if bundled else adapter or folder / "adapter.safetensors"
         )
-        engine = load_engine(ModelOptions(model, device=device, adapter=adapter_option), _err)
+        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), _err)
         try:
             if engine.model.adapter is None and engine.model.draft_head is None:
                 raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")

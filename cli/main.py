@@ -21,9 +21,8 @@ from cli.docs import docs_app
 from cli.keys import keys_app
 from cli.logs import configure_logging
 from cli.models import models_app
-from cli.options import Command
 from cli.report import report
-from cli.serve import serve
+from cli.serve import ServeCommand, serve
 from cli.talk import talk
 from cli.usage import usage
 
@@ -33,10 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("serve", cls=Command)(serve)
-app.command("ask", cls=Command)(ask_command)
-app.command("talk", cls=Command)(talk)
-app.command("report", cls=Command)(report)
+app.command("serve", cls=ServeCommand)(serve)
+app.command("ask")(ask_command)
+app.command("talk")(talk)
+app.command("report")(report)
 app.command("call")(call)
 app.command("config")(config)
 app.command("usage")(usage)

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.call import CarrierName
 from cli.errors import UserError, user_errors
-from cli.options import explicit_model_options, with_model_options
+from cli.options import as_arguments, with_options
 from lab.report.chromium import find_browser
 from lab.report.corpus import SpokenTurn, built_in, from_folder, select_turns
 from lab.report.corpus_voices import ALL_VOICES, default_voices
@@ -35,7 +35,8 @@ from lab.report.terminal import print_report
 from lab.simulator.errors import ServerUnavailable
 from model.hub.store import ModelStore, cache_folder
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import TRANSCRIPTION_MODEL, ModelOptions, locate_model
+from server.serving.options import ModelOptions
+from server.serving.runtime import TRANSCRIPTION_MODEL, locate_model
 from voice.tts import Voice
 
 _LIMIT_EXCEEDED = 3
@@ -83,9 +84,8 @@ class Eagerness(StrEnum):
     HIGH = "high"
 
 
-@with_model_options
+@with_options
 def report(
-    context: typer.Context,
     url: Annotated[
         str | None, typer.Option(help="A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
     ] = None,
@@ -163,7 +163,7 @@ def report(
             own_server_options: list[str] = []
             if url is None:
                 model_options = resolve_model(model_options)
-                own_server_options = [*explicit_model_options(context), "--model", model_options.model]
+                own_server_options = as_arguments(model_options)
             settings = ReportSettings(
                 url,
                 api_key,
@@ -216,7 +216,7 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
         raise UserError(str(error)) from None
     models = {}
     if settings.url is None:
-        voice = model_options.voices[0]
+        voice = model_options.voice[0]
         models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
     name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"

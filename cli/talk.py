@@ -13,18 +13,11 @@ from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
 from agent.tools.tool_selection import SelectingLanguageModel
 from cli.errors import user_errors
-from cli.options import (
-    DataOption,
-    DocsOption,
-    McpConfigOption,
-    NoBuiltinToolsOption,
-    ToolsOption,
-    with_model_options,
-)
-from cli.service_options import Services, with_service_options
+from cli.options import with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from server.serving.options import AssistantOptions
+from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
 from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
@@ -33,32 +26,25 @@ _out = Console()
 _err = Console(stderr=True)
 
 
-@with_service_options
-@with_model_options
+@with_options
 def talk(
     headphones: Annotated[
         bool, typer.Option(help="With headphones: keep the microphone open while the assistant speaks.")
     ] = False,
     microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
     loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    no_builtin_tools: NoBuiltinToolsOption = False,
-    docs: DocsOption = None,
-    data: DataOption = None,
     *,
-    model_options: ModelOptions,
-    services: Services,
+    options: AssistantOptions,
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
-        server_tools = ServerTools(services.tool_settings(tuple(tools or ()), mcp_config, not no_builtin_tools, data))
-        documents = open_documents(docs or (), data, _err)
-        model_options = resolve_model(model_options)
+        server_tools = ServerTools(options.tool_settings)
+        documents = open_documents(options.docs, options.data, _err)
+        model_options = resolve_model(options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
         language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
-        if (remote_llm := services.open_remote_llm(_err)) is not None:
+        if (remote_llm := open_remote_llm(options.remote_llm, _err)) is not None:
             language_model = remote_llm.with_fallback(language_model)
         _out.print(
             "Start speaking; press Ctrl-C to quit."

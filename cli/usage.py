@@ -13,11 +13,11 @@ from rich.table import Table
 
 from agent.storage import data_folder
 from cli.config import ConfigOption
-from cli.config_file import ConfigFile
 from cli.errors import user_errors
 from cli.options import DataOption
 from server.access.prices import Prices
 from server.access.usage import USAGE_FILE, Usage, read_usage
+from server.serving.config_file import ConfigFile
 
 _out = Console()
 

@@ -28,7 +28,8 @@ from server.app import build_app
 from server.auth import LocalAccess
 from server.context import ServerContext
 from server.serving.run import bind, listens_on_loopback
-from server.serving.service import ServeSettings, checked_access
+from server.serving.service import checked_access
+from server.serving.settings import ServeSettings
 from server.telephony.auth import CarrierAuth
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, fake_speech_models
@@ -203,11 +204,11 @@ async def test_every_name_of_this_machine_is_local(doors: dict[str, Doors], host
 async def test_a_proxy_that_hides_itself_lets_nobody_in(settings: dict[str, bool]) -> None:
     """nginx with a bare `proxy_pass` sends a loopback Host and no forwarding header. What the server knows of a carrier
     or of a public URL tells that somebody else may be behind it."""
-    telephony = TelephonySettings(
-        carrier_auth=CarrierAuth(twilio_token="token") if settings.get("carrier") else CarrierAuth(),
+    configured = ServeSettings(
+        twilio_token="token" if settings.get("carrier") else "",
         public_url="https://phone.example.org" if settings.get("public_url") else "",
     )
-    configured = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
+    telephony = TelephonySettings(carrier_auth=configured.carrier_auth, public_url=configured.public_url)
     with serving(telephony=telephony, local=configured.local_access(loopback=True)) as address:
         for method, path in (
             ("GET", "/metrics"),
@@ -223,17 +224,14 @@ async def test_a_proxy_that_hides_itself_lets_nobody_in(settings: dict[str, bool
             assert (await web.get("/")).is_success  # the page, with the field for a key
 
 
-async def test_audiosocket_calls_need_the_secret_wherever_local_programs_are_not_trusted() -> None:
+async def test_audiosocket_calls_need_the_secret_wherever_local_programs_are_not_trusted(tmp_path: Path) -> None:
     def settings(**telephony: Any) -> ServeSettings:
-        return ServeSettings(
-            "127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1, audiosocket=0,
-            telephony=TelephonySettings(**telephony),
-        )  # fmt: skip
+        return ServeSettings(audiosocket=0, data=tmp_path, **telephony)
 
     assert TABLE[AUDIOSOCKET] == "local, secret"
     checked_access(settings(), loopback=True)
-    checked_access(settings(carrier_auth=CarrierAuth(shared_secrets=("s",))), loopback=True)
-    for refused in (settings(public_url="https://phone.example.org"), settings(carrier_auth=CarrierAuth("token"))):
+    checked_access(settings(phone_secret="s"), loopback=True)
+    for refused in (settings(public_url="https://phone.example.org"), settings(twilio_token="token")):
         with pytest.raises(ValueError, match="set --phone-secret"):
             checked_access(refused, loopback=True)
     with pytest.raises(ValueError):

@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cli.config_file import BadConfig, ConfigFile
 from lab.simulator.carriers import CARRIERS
 from server.chat_completions import decoder_process
 from server.chat_completions.schema import ChatCompletionRequest
 from server.observability.logs import Redactor
 from server.realtime.events import CLIENT_EVENT
+from server.serving.config_file import BadConfig, ConfigFile
 from server.telephony.auth import CarrierAuth, CarrierRequest
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier

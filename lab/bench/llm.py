@@ -30,7 +30,8 @@ from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import ModelOptions, load_engine, locate_model
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, locate_model
 from voice.clauses import ClauseSplitter
 
 K = TypeVar("K", bound=Hashable)

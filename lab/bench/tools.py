@@ -25,7 +25,8 @@ from lab.bench.grading import declines
 from lab.bench.tool_cases import CATEGORIES, Decision, ToolCase, all_tools
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 _MAX_TOKENS = 200
 """Longer calls count as wrong. None of the cases needs half of it."""

@@ -25,7 +25,8 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 MAX_TOKENS = 64
 STEPS = (1, 2, 3, 4, 8)
@@ -60,8 +61,8 @@ def main() -> None:
     console = Console()
     table = Table("decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token")
     base_texts: list[str] = []
-    verified = load_engine(ModelOptions(model), console)
-    blocks = load_engine(ModelOptions(model, decoding="blocks"), console)
+    verified = load_engine(ModelOptions(model=model), console)
+    blocks = load_engine(ModelOptions(model=model, decoding="blocks"), console)
     try:
         for name, engine, steps in [("speculative", verified, None), *((f"{n} steps", blocks, n) for n in STEPS)]:
             results = [asyncio.run(respond(engine, prompt, steps)) for prompt in prompts]

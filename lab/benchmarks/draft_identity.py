@@ -29,7 +29,8 @@ from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 MAX_TOKENS = 32
 
@@ -94,7 +95,7 @@ async def run(engine: Engine, count: int, concurrency: int) -> None:
 def main() -> None:
     """Run with the arguments of the command line."""
     count, concurrency, drafts, model = [*sys.argv[1:], *("500", "4", "adaptive", QWEN_05B.name)[len(sys.argv) - 1 :]]
-    engine = load_engine(ModelOptions(model), Console(stderr=True))
+    engine = load_engine(ModelOptions(model=model), Console(stderr=True))
     if drafts not in ("adaptive", "pays"):  # "pays" is the old name
         engine.draft_length = FixedDraftLength(engine.draft_length, int(drafts))
     try:

@@ -34,7 +34,8 @@ from model.decode.grammar import JSONSchema
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 MAX_TOKENS = 64
 KINDS = {"chat": "chat", "list": "list", "numbers": "numbers", "passage": "passage", "JSON": "json",
@@ -128,7 +129,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these kinds")
     parser.add_argument("--adapter", type=Path)
     arguments = parser.parse_args()
-    engine = load_engine(ModelOptions(arguments.model, adapter=arguments.adapter or "auto"), Console(stderr=True))
+    engine = load_engine(ModelOptions(model=arguments.model, adapter=arguments.adapter or "auto"), Console(stderr=True))
     try:
         console = Console(width=180)
         console.print(asyncio.run(run(engine, arguments.prompts, arguments.kind or [*KINDS])))

@@ -34,8 +34,9 @@ sampler = threading.Thread(target=sample)
 sampler.start()
 try:
     from rich.console import Console
-    from server.serving.runtime import ModelOptions, load_engine
-    engine = load_engine(ModelOptions(sys.argv[1]), Console(stderr=True))
+    from server.serving.runtime import load_engine
+    from server.serving.options import ModelOptions
+    engine = load_engine(ModelOptions(model=sys.argv[1]), Console(stderr=True))
 finally:
     loaded.set()
 sampler.join()

@@ -27,7 +27,8 @@ from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
 from server.app import read_ahead
-from server.serving.runtime import ModelOptions, load_engine, load_speech_models
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, load_speech_models
 from voice.audio.codec import Samples
 from voice.clauses import Clause
 from voice.history import FunctionCall
@@ -58,8 +59,8 @@ async def ask(
 async def measure(options: argparse.Namespace) -> None:
     """Ask, and print the figures."""
     console = Console(stderr=True)
-    engine = load_engine(ModelOptions(options.model), console)
-    models = load_speech_models(ModelOptions(options.model), console)
+    engine = load_engine(ModelOptions(model=options.model), console)
+    models = load_speech_models(ModelOptions(model=options.model), console)
     voice = models.voices.find(options.voice)
     tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
     latencies: dict[str, list[float]] = defaultdict(list)

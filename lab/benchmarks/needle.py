@@ -24,7 +24,8 @@ from rich.table import Table
 from chat.types import Message
 from model.checkpoint.tokenizer import TextTokenizer
 from model.engine.conversation import Conversation
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 _PLACES = "Amber Birch Cedar Delta Ember Falcon Garnet Harbor Ivory Juniper Kestrel Lantern Maple Nickel Orchid".split()
 _THINGS = "archive museum library station observatory garden theater bakery workshop lighthouse".split()

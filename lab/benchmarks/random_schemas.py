@@ -32,7 +32,8 @@ from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 _NAMES = ("id", "name", "count", "tags", "size", "address", "a b", "größe", 'qu"ote', "on")
 _WORDS = ("red", "green", "blue", "", "two words", 'say "hi"', "naïve", "a\\b", "line\nbreak")
@@ -211,7 +212,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     named = arguments.model
-    engine = load_engine(ModelOptions(named), Console(stderr=True)) if named else Engine(tiny_model)
+    engine = load_engine(ModelOptions(model=named), Console(stderr=True)) if named else Engine(tiny_model)
     found: Counter[str] = Counter()
     tokens = steps = 0
     began = time.monotonic()

@@ -30,7 +30,8 @@ from lab.benchmarks.needle import haystack
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 from voice.clauses import ClauseSplitter
 
 _QUESTIONS = (

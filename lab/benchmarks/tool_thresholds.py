@@ -37,7 +37,8 @@ from model.engine.engine import Engine
 from model.engine.scheduler import RequestSteps
 from model.hub.catalog import QWEN_15B
 from model.nn.forward_batch import PREFILL_CHUNK
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 _HEAD = '{"name": "'
 _WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -177,7 +178,7 @@ def main() -> None:
         rows = [json.loads(line) for line in options.features.read_text(encoding="utf-8").splitlines()]
     pending = [(case, decision) for case in select("tuning") for decision in case.decisions][len(rows) :]
     if pending:
-        engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+        engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
         engine.model.call_habit.start = engine.model.tokenizer.encode(_HEAD)[0]  # as after its first call
         with options.features.open("a", encoding="utf-8") as file:
             for case, decision in pending:

@@ -10,23 +10,20 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from agent.storage import data_folder
 from server.auth import LOCAL_NAMES
 from server.serving.load_balancer import LoadBalancer, find_haproxy
 from server.serving.run import bind, certificate_files, listens_on_loopback, print_ready
-from server.serving.runtime import ModelOptions
 from server.serving.scaling import CORES_PER_REPLICA, ReplicaLimits, replicas_that_fit
-from server.serving.service import ServeSettings, Service, checked_access, load_service
+from server.serving.service import Service, checked_access, load_service
+from server.serving.settings import LOCAL_CLUSTER, ServeSettings
 
 _log = logging.getLogger("rejoinder.server")
-
-LOCAL = "local"
-"""The address that stands for a cluster of this machine only."""
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -44,30 +41,7 @@ _PASSED_ON = ("REJOINDER_", "HF_")
 """Prefixes of environment variables that replicas on other machines get."""
 
 
-@dataclass(frozen=True)
-class ClusterSettings:
-    """How many replicas run, and where.
-
-    Attributes:
-        address: of a Ray cluster that is running, or `LOCAL`.
-        replicas: how many; None for as many as fit on this machine.
-        buffer: conversations for which there is to be room at any time.
-        scale_in_s: how long a replica must not be needed before it is drained.
-    """
-
-    address: str = LOCAL
-    replicas: ReplicaLimits | None = None
-    buffer: float = 1.0
-    scale_in_s: float = 600.0
-
-
-def load_replica(
-    model_options: ModelOptions,
-    settings: ServeSettings,
-    loopback: bool,
-    folder: Path,
-    set_up_logging: Callable[[], None],
-) -> Service:
+def load_replica(settings: ServeSettings, loopback: bool, folder: Path, set_up_logging: Callable[[], None]) -> Service:
     """Load the models of a replica, in its process. See `load_service`.
 
     Args:
@@ -76,16 +50,10 @@ def load_replica(
     set_up_logging()
     if folder.is_dir():  # on another machine of the cluster it may be missing
         os.chdir(folder)
-    return load_service(model_options, settings, Console(stderr=True), loopback=loopback)
+    return load_service(settings, Console(stderr=True), loopback=loopback)
 
 
-def run_cluster(
-    model_options: ModelOptions,
-    settings: ServeSettings,
-    cluster: ClusterSettings,
-    console: Console,
-    set_up_logging: Callable[[], None],
-) -> None:
+def run_cluster(settings: ServeSettings, console: Console, set_up_logging: Callable[[], None]) -> None:
     """Serve from a cluster of this machine until the process is told to stop; or start the service on another cluster,
     or upgrade it there, and return.
 
@@ -98,21 +66,21 @@ def run_cluster(
     """
     if settings.audiosocket is not None:
         raise ValueError("AudioSocket calls do not pass Ray's HTTP proxies: leave out --audiosocket or --cluster")
-    listener = None
-    if cluster.address == LOCAL:
+    limits, listener = ReplicaLimits.parse(settings.replicas), None
+    if settings.cluster == LOCAL_CLUSTER:
         listener = bind(settings.host, settings.port)  # Ray would not say that the port is in use
-        settings, loopback = replace(settings, port=listener.getsockname()[1]), listens_on_loopback(listener)
-        if settings.data is not None and not settings.records:
-            settings = replace(settings, records=str(settings.data / RECORDS_FILE))
+        loopback = listens_on_loopback(listener)
+        records = settings.records or str((settings.data or data_folder()) / RECORDS_FILE)
+        settings = settings.model_copy(update={"port": listener.getsockname()[1], "records": records})
     else:  # there, the service may be running on the port already
         loopback = settings.host in LOCAL_NAMES
         if not settings.port:
             raise ValueError("choose a --port for the cluster: its machines cannot agree on a free one")
     settings = checked_access(settings, loopback=loopback)
-    if cluster.address != LOCAL:
+    if listener is None:
         check_ray_authentication(os.environ)
-    load = partial(load_replica, model_options, settings, loopback, Path.cwd(), set_up_logging)
-    _start(load, settings, cluster, listener, console, on_gpus=_on_gpus(model_options.device, cluster))
+    load = partial(load_replica, settings, loopback, Path.cwd(), set_up_logging)
+    _start(load, settings, limits, listener, console, on_gpus=_on_gpus(settings))
 
 
 def check_ray_authentication(environment: Mapping[str, str]) -> None:
@@ -130,7 +98,7 @@ def check_ray_authentication(environment: Mapping[str, str]) -> None:
 def _start(
     load: Callable[[], Service],
     settings: ServeSettings,
-    cluster: ClusterSettings,
+    limits: ReplicaLimits | None,
     listener: socket.socket | None,
     console: Console,
     *,
@@ -144,31 +112,30 @@ def _start(
         from server.serving import ray_deployment
     except ImportError as error:
         raise ValueError(f'a cluster needs another package ({error.name}): pip install "rejoinder[cluster]"') from None
-    on_this_machine, cores = cluster.address == LOCAL, float(os.cpu_count() or 1)
+    on_this_machine, cores = settings.cluster == LOCAL_CLUSTER, float(os.cpu_count() or 1)
     try:
         if on_this_machine:
             # Processors are counted twice, so that an upgrade finds room for new replicas beside the old ones.
             ray.init(
-                LOCAL, num_cpus=2 * int(cores), include_dashboard=True, dashboard_host="127.0.0.1",
+                LOCAL_CLUSTER, num_cpus=2 * int(cores), include_dashboard=True, dashboard_host="127.0.0.1",
                 object_store_memory=_OBJECT_STORE_BYTES, logging_level=logging.WARNING,
             )  # fmt: skip
         else:
             passed_on = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
-            ray.init(cluster.address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
+            ray.init(settings.cluster, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise OSError(f"the Ray cluster {cluster.address} cannot be reached or started: {error}") from None
+        raise OSError(f"the Ray cluster {settings.cluster} cannot be reached or started: {error}") from None
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     found = ray.cluster_resources()
-    limits = cluster.replicas
     if limits is None:
         gpus, memory = found.get("GPU", 0.0) if on_gpus else 0.0, found.get("memory", math.inf)
         fit = replicas_that_fit(cores if on_this_machine else found.get("CPU", 1.0), memory, gpus)
         limits = ReplicaLimits(fit, fit)
-    longest_s = max(settings.session_limits.max_duration_s, settings.telephony.call_settings.max_duration_s)
+    longest_s = 60 * max(settings.max_session_minutes, settings.max_call_minutes)
     options = ray_deployment.DeploymentOptions(
         limits,
-        cluster.buffer,
-        cluster.scale_in_s,
+        settings.spare_conversations,
+        60 * settings.scale_in_minutes,
         longest_s,
         cpus=max(1.0, cores // limits.maximum) if on_this_machine else float(CORES_PER_REPLICA),
         gpus=1.0 if on_gpus else 0.0,
@@ -201,7 +168,7 @@ def _start(
                 while not stopped.wait(1.0):
                     pass
             _log.info("shutting down: nobody is admitted any more, and conversations finish their turns")
-            if not ray_deployment.stop(settings.drain_s):
+            if not ray_deployment.stop(settings.drain_seconds):
                 _log.warning("some conversations did not finish in time and are cut off")
 
 
@@ -220,8 +187,11 @@ def _load_balancer(
     return None
 
 
-def _on_gpus(device: str, cluster: ClusterSettings) -> bool:
+def _on_gpus(settings: ServeSettings) -> bool:
     """Whether each replica gets a GPU. What other machines have, this one cannot know."""
     import torch
 
-    return device.startswith("cuda") or (device == "auto" and cluster.address == LOCAL and torch.cuda.is_available())
+    device = settings.device
+    return device.startswith("cuda") or (
+        device == "auto" and settings.cluster == LOCAL_CLUSTER and torch.cuda.is_available()
+    )

@@ -18,7 +18,7 @@ from model.hub import catalog
 from model.hub.catalog import ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
 from server.serving.machine_speed import MachineSpeed, machine_speed
-from server.serving.runtime import AUTO_MODEL, ModelOptions
+from server.serving.options import AUTO_MODEL, ModelOptions
 
 _log = logging.getLogger("rejoinder.models")
 
@@ -144,7 +144,7 @@ def resolve_model(
     if chosen is None:
         raise ModelUnavailable("no language model fits into this machine's memory: choose a smaller one with --model")
     _log.info("--model auto is %s. %s", chosen.model.name, _reason(chosen, verdicts, speed))
-    return replace(model_options, model=chosen.model.name)
+    return model_options.model_copy(update={"model": chosen.model.name})
 
 
 def _reason(chosen: Verdict, verdicts: Sequence[Verdict], speed: MachineSpeed) -> str:

@@ -13,12 +13,12 @@ from agent.remote.settings import is_loopback
 from model.hub.store import cache_folder
 from server.serving.draining import DrainingServer
 from server.serving.http_server import http_config
-from server.serving.runtime import ModelOptions
-from server.serving.service import ServeSettings, checked_access, keys_required, load_service
+from server.serving.service import checked_access, keys_required, load_service
+from server.serving.settings import ServeSettings
 from server.serving.tls import addresses, self_signed
 
 
-def run(model_options: ModelOptions, settings: ServeSettings, console: Console) -> None:
+def run(settings: ServeSettings, console: Console) -> None:
     """Serve until the process is told to stop. The first SIGTERM or SIGINT lets conversations finish their turns, a
     second one does not.
 
@@ -33,13 +33,13 @@ def run(model_options: ModelOptions, settings: ServeSettings, console: Console) 
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
-    service = load_service(model_options, settings, console, loopback=loopback, audiosocket=audiosocket)
+    service = load_service(settings, console, loopback=loopback, audiosocket=audiosocket)
     admission, failures = service.context.admission, service.failures
     config = http_config(service.app, certificate, key)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
     carried = f"Up to {admission.capacity} conversations at the same time."
     ready = partial(print_ready, settings, ports, console, carried)
-    server = DrainingServer(config, ready, lambda: admission.dismiss_all(settings.drain_s))
+    server = DrainingServer(config, ready, lambda: admission.dismiss_all(settings.drain_seconds))
     failures.on_failure(server.stop)
     stop_watching = service.watch(server.call_soon)
     try:
@@ -116,7 +116,7 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
     say(carried)
     if all_interfaces and not secure:
         say("Browsers on other devices allow no microphone over http: add --tls-self-signed, or use a certificate.")
-    carrier_auth = settings.telephony.carrier_auth
+    carrier_auth = settings.carrier_auth
     if settings.allow_anyone:
         say("Anyone who can reach this port can use the assistant (--allow-anyone).", style="yellow")
     elif settings.start_key and console.is_terminal:
@@ -136,5 +136,5 @@ def print_ready(settings: ServeSettings, ports: Sequence[int], console: Console,
             "ones.",
             style="yellow",
         )
-    elif settings.telephony.public_url and not carrier_auth.configured:
+    elif settings.public_url and not carrier_auth.configured:
         say(f"Phone calls need a key in their URL, or set {credentials}.", style="yellow")

@@ -3,72 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
 from agent.documents.embedding import EMBEDDING_MODEL
 from agent.documents.search import SharedDocuments
+from agent.remote.language_model import RemoteLLM
+from agent.remote.settings import RemoteSettings
 from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import RopeScaling
-from model.decode.effort import EFFORTS, DenoisingSchedule
 from model.decode.sampling import Sampling
-from model.engine.engine import DEFAULT_CONTEXT, DecodingMode, Engine
+from model.engine.engine import DEFAULT_CONTEXT, Engine
 from model.engine.loader import load_model, preload_kernels
 from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
-from model.nn.decoder import CacheType, Precision
+from server.serving.options import ModelOptions
 from server.serving.progress import ProgressBars
 from voice import speech_models
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
-AUTO_MODEL = "auto"
-"""Stands for the model that suits this machine (`model_choice.py`)."""
-
-DEFAULT_VOICE = catalog.PIPER_JOE.name
 
 TOP_P = 0.9
 """Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """Which models to load, and how they run.
-
-    Attributes:
-        model: a name in the catalog, a path, or a hub reference; `auto` until `resolve_model` has replaced it.
-        voices: names in the catalog, or paths; the first is the default.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: None for the device's default.
-        adapter, turn_completion, request_classifier: a file, the bundled one (`auto`) or none.
-        decoding: None for the model's default.
-        schedule: how diffusion decoding fills blocks; speculative decoding ignores it.
-        family: architecture of a model folder; None reads its config.json.
-        speech_device: `auto`, `cpu`, `cuda` or `cuda:N`, for recognition and synthesis.
-        context: tokens that a conversation may span.
-        kv_cache_dtype: how keys and values are kept.
-    """
-
-    model: str = AUTO_MODEL
-    voices: tuple[str, ...] = (DEFAULT_VOICE,)
-    device: str = "auto"
-    precision: Precision | None = None
-    temperature: float = 0.0
-    adapter: Path | Literal["auto", "none"] = "auto"
-    decoding: DecodingMode | None = None
-    schedule: DenoisingSchedule = EFFORTS["medium"]
-    turn_completion: Path | Literal["auto", "none"] = "auto"
-    family: str | None = None
-    speech_device: str = "cpu"
-    context: int = DEFAULT_CONTEXT
-    kv_cache_dtype: CacheType = "auto"
-    request_classifier: Path | Literal["auto", "none"] = "auto"
 
 
 def locate_model(
@@ -174,13 +136,22 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     return documents
 
 
+def open_remote_llm(settings: RemoteSettings | None, console: Console) -> RemoteLLM | None:
+    """The bigger model; None without one. Says what is sent to it."""
+    if settings is None:
+        return None
+    remote_llm = RemoteLLM(settings)
+    console.print(remote_llm.notice, highlight=False)
+    return remote_llm
+
+
 def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
     """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile, ValueError."""
     device = SpeechDevice.of(model_options.speech_device)
     device.recognition_options()  # what cannot run is reported before anything is downloaded
     device.synthesis_providers()
     recognizer = locate_model(TRANSCRIPTION_MODEL, console)
-    voices = [locate_model(name, console, kind="voice") for name in model_options.voices]
+    voices = [locate_model(name, console, kind="voice") for name in model_options.voice]
     try:
         return speech_models.load_speech_models(recognizer, voices, device)
     except SpeechDeviceUnavailable:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +18,14 @@ from rich.console import Console
 from starlette.types import ASGIApp
 
 from agent.language_model import LanguageModel
-from agent.remote.language_model import RemoteLLM
-from agent.remote.settings import RemoteSettings
-from agent.tools.server_tools import ServerTools, ToolSettings
+from agent.storage import data_folder
+from agent.tools.server_tools import ServerTools
 from model.engine.conversation import Conversation
 from model.hub.store import cache_folder
 from server.access.admission import Admission
 from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, start_key
 from server.access.usage import USAGE_FILE, UsageLog
 from server.app import build_app
-from server.auth import LocalAccess
 from server.context import ServerContext, SessionLimits
 from server.memory import set_loaded_objects_aside
 from server.observability.metrics import Reading, stage_readings
@@ -37,10 +35,13 @@ from server.observability.turn_log import TurnLog
 from server.serving.capacity import measured_capacity
 from server.serving.failures import Failures, with_accounts
 from server.serving.model_choice import resolve_model
-from server.serving.runtime import ModelOptions, load_engine, load_speech_models, open_documents
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.settings import ServeSettings
 from server.serving.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
 from server.shared_store.opening import open_store
 from server.telephony.routes import TelephonySettings
+from server.telephony.settings import CallSettings
 from voice.speech_models import SpeechModels
 
 _log = logging.getLogger("rejoinder.server")
@@ -48,67 +49,6 @@ _log = logging.getLogger("rejoinder.server")
 _SWITCH_INTERVAL_S = 0.001
 """How long the engine's thread may hold the GIL. The event loop needs the GIL several times per 32 ms audio window; at
 Python's default of 5 ms, voice activity detection falls behind while a response is generated."""
-
-
-@dataclass(frozen=True)
-class ServeSettings:
-    """Where the server listens, and who may connect.
-
-    Attributes:
-        max_conversations: at the same time, phone calls included; None for what the machine carries, which is measured.
-        turn_log: SQLite file that records every turn; None records nothing.
-        keep_days: older turns are deleted from the turn log.
-        keep_text: whether the turn log contains transcripts.
-        telephony: call settings and carrier authentication.
-        audiosocket: port for AudioSocket calls, or None.
-        mcp_servers: URLs of the MCP servers that conversations may use.
-        tools: the server's own tools.
-        data: folder of the keys and of the record of usage; None for neither.
-        allow_anyone: whether clients beyond this machine may connect without a key.
-        session_limits: of Realtime sessions.
-        drain_s: how long conversations may finish their turns when the server is told to stop.
-        otlp_endpoint: URL of an OpenTelemetry collector; empty for none.
-        hang_s: how long one step of any model may take before the process counts as hung and ends; 0 for ever.
-        remote_llm: a bigger model on another server; None if there is none.
-        documents: names of the folders of documents that conversations answer from.
-        records: where servers that share their conversations keep them: a path or a URL; empty for nowhere.
-        start_key: an admin key that ends with the server; empty for none.
-    """
-
-    host: str
-    port: int
-    tls_cert: Path | None
-    tls_key: Path | None
-    tls_self_signed: bool
-    api_keys: frozenset[str]
-    origins: frozenset[str]
-    max_conversations: int | None
-    turn_log: Path | None = None
-    keep_days: float = 30.0
-    keep_text: bool = True
-    telephony: TelephonySettings = field(default_factory=TelephonySettings)
-    audiosocket: int | None = None
-    mcp_servers: frozenset[str] = frozenset()
-    tools: ToolSettings = field(default_factory=ToolSettings)
-    data: Path | None = None
-    allow_anyone: bool = False
-    session_limits: SessionLimits = field(default_factory=SessionLimits)
-    drain_s: float = 20.0
-    otlp_endpoint: str = ""
-    hang_s: float = 60.0
-    records: str = ""
-    remote_llm: RemoteSettings | None = None
-    documents: tuple[str, ...] = ()
-    start_key: str = ""
-
-    def local_access(self, *, loopback: bool) -> LocalAccess:
-        """Which requests come from a user of this machine.
-
-        Args:
-            loopback: whether the server listens on this machine only.
-        """
-        tunnelled = bool(self.telephony.public_url) or self.telephony.carrier_auth.configured
-        return LocalAccess(loopback and not tunnelled, self.host)
 
 
 @dataclass(frozen=True)
@@ -151,12 +91,7 @@ class Service:
 
 
 def load_service(
-    model_options: ModelOptions,
-    settings: ServeSettings,
-    console: Console,
-    *,
-    loopback: bool,
-    audiosocket: socket.socket | None = None,
+    settings: ServeSettings, console: Console, *, loopback: bool, audiosocket: socket.socket | None = None
 ) -> Service:
     """Load the models and open the records.
 
@@ -171,16 +106,17 @@ def load_service(
         ModelUnavailable, BadModelFile, ValueError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    keys, usage = _open_accounts(settings.data)
+    data = settings.data or data_folder()
+    keys, usage = _open_accounts(data)
     api_keys = ApiKeys(settings.api_keys, keys, settings.start_key)
     _check_exposure(settings, api_keys, loopback=loopback)
     records = open_store(settings.records) if settings.records else None
-    tools = ServerTools(settings.tools)
-    documents = open_documents(settings.documents, settings.data, console)
-    model_options = resolve_model(model_options)
+    tools = ServerTools(settings.tool_settings)
+    documents = open_documents(settings.docs, data, console)
+    model_options = resolve_model(settings)
     turn_log = None
     if settings.turn_log is not None:
-        turn_log = TurnLog(settings.turn_log, keep_days=settings.keep_days, keep_text=settings.keep_text)
+        turn_log = TurnLog(settings.turn_log, keep_days=settings.keep_days, keep_text=not settings.no_text)
     engine = load_engine(model_options, console)
     # It holds the interpreter's lock for a second, so it must not happen while anybody speaks.
     grammars = threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True)
@@ -189,8 +125,9 @@ def load_service(
     speech_models, stages = with_accounts(load_speech_models(model_options, console), failures.report)
     grammars.join()
     new_language_model = partial(Conversation, engine)
-    max_conversations = settings.max_conversations
-    if max_conversations is None:
+    if settings.max_conversations != "auto":
+        max_conversations = int(settings.max_conversations)
+    else:
         max_conversations = _measured_capacity(model_options, speech_models, new_language_model, console)
     admission = Admission(max_conversations, api_keys, usage)
     tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
@@ -210,32 +147,25 @@ def load_service(
         speech_models,
         model_options.model,
         admission,
-        settings.origins,
+        frozenset(settings.allow_origin),
         settings.local_access(loopback=loopback),
         settings.allow_anyone,
         engine,
-        settings.mcp_servers,
-        settings.session_limits,
+        frozenset(settings.allow_mcp_server),
+        SessionLimits(60 * settings.idle_minutes, 60 * settings.max_session_minutes),
         observers,
         tools,
-        _open_remote_llm(settings.remote_llm, console),
+        open_remote_llm(settings.remote_llm, console),
         records=records,
         documents=documents,
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
     closers = [engine.close, *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None)]
-    app = build_app(context, settings.telephony, audiosocket)
+    call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
+    telephony = TelephonySettings(call_settings, settings.carrier_auth, settings.public_url)
+    app = build_app(context, telephony, audiosocket)
     set_loaded_objects_aside()
-    return Service(context, app, failures, [*stages, engine_heartbeat(engine)], settings.hang_s, closers)
-
-
-def _open_remote_llm(settings: RemoteSettings | None, console: Console) -> RemoteLLM | None:
-    """The bigger model. Says what is sent to it."""
-    if settings is None:
-        return None
-    remote_llm = RemoteLLM(settings)
-    console.print(remote_llm.notice, highlight=False)
-    return remote_llm
+    return Service(context, app, failures, [*stages, engine_heartbeat(engine)], settings.hang_seconds, closers)
 
 
 def checked_access(settings: ServeSettings, *, loopback: bool) -> ServeSettings:
@@ -250,7 +180,7 @@ def checked_access(settings: ServeSettings, *, loopback: bool) -> ServeSettings:
     with _keys(settings) as keys:
         _check_exposure(settings, keys, loopback=loopback)
         needs_key = not (keys.required or settings.allow_anyone or settings.local_access(loopback=loopback).enabled)
-        return replace(settings, start_key=start_key()) if needs_key else settings
+        return settings.with_start_key(start_key()) if needs_key else settings
 
 
 def keys_required(settings: ServeSettings) -> bool:
@@ -261,7 +191,7 @@ def keys_required(settings: ServeSettings) -> bool:
 
 @contextmanager
 def _keys(settings: ServeSettings) -> Iterator[ApiKeys]:
-    store, usage = _open_accounts(settings.data)
+    store, usage = _open_accounts(settings.data or data_folder())
     try:
         yield ApiKeys(settings.api_keys, store, settings.start_key)
     finally:
@@ -282,14 +212,12 @@ def _measured_capacity(
         console.status("Measuring how many conversations this machine carries…"),
         FileLock(cache_folder() / "capacity.lock"),
     ):
-        names = f"{model_options.model}, {model_options.voices[0]}"
+        names = f"{model_options.model}, {model_options.voice[0]}"
         return measured_capacity(speech_models, new_language_model, names, model_options.device)
 
 
-def _open_accounts(data: Path | None) -> tuple[KeyStore | None, UsageLog]:
+def _open_accounts(data: Path) -> tuple[KeyStore | None, UsageLog]:
     """The keys and the record of usage in a folder. Raises OSError if there are keys and they cannot be read."""
-    if data is None:
-        return None, UsageLog()
     try:
         return KeyStore(data / KEYS_FILE), UsageLog(data / USAGE_FILE)
     except OSError as error:
@@ -301,6 +229,7 @@ def _open_accounts(data: Path | None) -> tuple[KeyStore | None, UsageLog]:
 
 def _check_exposure(settings: ServeSettings, keys: ApiKeys, *, loopback: bool) -> None:
     """Raise ValueError if anyone who can reach the server could use it, and the operator has not asked for that."""
+    no_uuid = settings.carrier_auth.audiosocket_uuid is None
     if settings.allow_anyone:
         return
     if not (loopback or keys.required):
@@ -308,6 +237,5 @@ def _check_exposure(settings: ServeSettings, keys: ApiKeys, *, loopback: bool) -
             f"anyone who can reach {settings.host} could use the assistant: make a key with `rejoinder keys add NAME` "
             "(or set --api-key), or add --allow-anyone"
         )
-    no_uuid = settings.telephony.carrier_auth.audiosocket_uuid is None
     if settings.audiosocket is not None and no_uuid and not settings.local_access(loopback=loopback).enabled:
         raise ValueError("AudioSocket calls carry no key: set --phone-secret, or add --allow-anyone")

@@ -1,31 +1,15 @@
-"""The shared model options, and the old names of renamed options."""
+"""The shared model options, and the help."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import typer.main
 from typer.testing import CliRunner
 
+from cli import report
 from cli.main import app
-from cli.options import RENAMED_OPTIONS, explicit_model_options
-
-GROUP: Any = typer.main.get_command(app)
-
-
-def command_of(path: str) -> Any:
-    command = GROUP
-    for name in path.split():
-        command = command.commands[name]
-    return command
-
-
-def parse(path: str, *arguments: str) -> dict[str, Any]:
-    """The parameters that a command would be called with."""
-    parameters: dict[str, Any] = command_of(path).make_context(path, list(arguments)).params
-    return parameters
+from cli.options import as_arguments
+from model.hub.store import ModelUnavailable
+from server.serving.options import ModelOptions
 
 
 def help_of(path: str) -> str:
@@ -38,49 +22,23 @@ def test_every_command_that_loads_models_has_the_model_options(path: str) -> Non
         assert option in help_of(path)
 
 
-def test_several_voices_can_be_given_and_are_passed_on_to_another_server() -> None:
+def test_several_voices_can_be_given_and_are_passed_on_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--voice", "kokoro:bf_emma", "--voice", "en_US-joe-medium", "--effort", "low"]
-    context = command_of("report").make_context("report", list(arguments))
-    assert list(context.params["voice"]) == ["kokoro:bf_emma", "en_US-joe-medium"]
-    assert sorted(explicit_model_options(context)) == sorted(arguments)
+    received: list[ModelOptions] = []
+
+    def resolve(options: ModelOptions) -> ModelOptions:
+        received.append(options)
+        raise ModelUnavailable("there is none")
+
+    monkeypatch.setattr(report, "resolve_model", resolve)
+    assert "there is none" in CliRunner().invoke(app, ["report", *arguments]).output
+    assert list(received[0].voice) == ["kokoro:bf_emma", "en_US-joe-medium"]
+    assert sorted(as_arguments(received[0])) == sorted(arguments)
 
 
-RENAMED = [
-    *(
-        (path, "--ending", "none", "turn_completion", "none")
-        for path in ("serve", "ask", "talk", "bench model", "report")
-    ),
-    *((path, "--edit", "0.9", "edit_threshold", 0.9) for path in ("serve", "ask", "talk", "bench model", "report")),
-    ("serve", "--timelines", "t.sqlite", "turn_log", Path("t.sqlite")),
-    ("serve", "--call-minutes", "5", "max_call_minutes", 5.0),
-    ("report", "--live", "t.sqlite", "turn_log", Path("t.sqlite")),
-    ("convert data", "--own", "folder", "extra_conversations", Path("folder")),
-    ("convert data", "--lanes", "7", "batch_size", 7),
-    ("convert train", "--texts", "7", "batch_size", 7),
-    ("convert train", "--rows", "16", "positions_per_text", 16),
-    ("convert eval", "--shipped", None, "bundled", True),
-]
-
-
-@pytest.mark.parametrize(("path", "old", "value", "parameter", "parsed"), RENAMED)
-def test_an_old_option_name_is_a_hidden_alias(
-    path: str, old: str, value: str | None, parameter: str, parsed: object
-) -> None:
-    values = [] if value is None else [value]
-    assert parse(path, old, *values)[parameter] == parsed
-    assert parse(path, RENAMED_OPTIONS[old], *values)[parameter] == parsed
-    if value is not None:
-        assert parse(path, f"{old}={value}")[parameter] == parsed
-    words = help_of(path).split()
-    assert RENAMED_OPTIONS[old] in words and old not in words
-
-
-def test_every_renamed_option_is_tested() -> None:
-    assert {old for _, old, *_ in RENAMED} == set(RENAMED_OPTIONS)
-
-
-def test_an_old_command_name_is_a_hidden_alias() -> None:
-    old, current = command_of("convert ending"), command_of("convert turn-completion")
-    assert old.callback.__wrapped__ is current.callback.__wrapped__
-    words = help_of("convert").split()
-    assert "turn-completion" in words and "ending" not in words
+def test_the_help_of_serve_is_in_topics_and_tells_variables_defaults_and_limits() -> None:
+    words = " ".join(help_of("serve").split())
+    for topic in ("Network", "Access", "Limits", "Phone calls", "Several replicas", "Models"):
+        assert f"─ {topic} ─" in words
+    for text in ("[env var: REJOINDER_DATA]", "[default: 8000]", "[0<=x<=65535]", "org/repo[@revision]"):
+        assert text in words

@@ -33,7 +33,8 @@ from lab.bench.grading import Rule, grade
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 
 def spawn(work: Coroutine[Any, Any, ToolOutput]) -> asyncio.Task[ToolOutput]:
@@ -128,7 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     file = "sums.toml" if options.sums else "questions.toml"
     part = tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))[options.part]
-    engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+    engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
     tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
     if options.sums:
         asyncio.run(judge_sums(engine, part, tools.local_conversation))

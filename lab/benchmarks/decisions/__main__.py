@@ -26,7 +26,8 @@ from rich.table import Table
 
 from model.hub.catalog import QWEN_05B
 from server.chat_completions.decision import Decision, DecisionMaker, DecisionRequest
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 
 _REPEATS = 3
 """Times that each input is decided about, with words added that change nothing."""

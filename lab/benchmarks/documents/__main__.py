@@ -43,7 +43,8 @@ from lab.benchmarks.documents.openings import OpeningDecider, opening_odds
 from lab.benchmarks.documents.spoken import compare
 from model.engine.conversation import Conversation
 from model.hub.store import ModelStore
-from server.serving.runtime import ModelOptions, load_engine, load_speech_models
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, load_speech_models
 
 
 class IndexedDocuments:
@@ -108,7 +109,7 @@ def fit_logistic(found: Sequence[tuple[Question, list[Match]]]) -> None:
 
 async def measure_openings(name: str, found: Sequence[tuple[Question, list[Match]]]) -> None:
     """Print how well a model's likelihood of the openings tells questions with an answer from others."""
-    engine = load_engine(ModelOptions(name), Console(stderr=True))
+    engine = load_engine(ModelOptions(model=name), Console(stderr=True))
     print(f"\n{name}")
     odds = await opening_odds(OpeningDecider(engine), found)
     engine.close()
@@ -128,7 +129,7 @@ async def measure_model(
     """Ask one model everything, and print the figures."""
     embedder, _, index = library
     console, documents = Console(stderr=True), IndexedDocuments(index)
-    engine = load_engine(ModelOptions(name), console)
+    engine = load_engine(ModelOptions(model=name), console)
     print(f"\n{name}")
     answers = await ask_all(Conversation(engine), questions, documents)
     pairs = list(zip(questions, answers, strict=True))
@@ -147,7 +148,7 @@ async def measure_model(
     obeyed, called = await obeyed_injections(Conversation(engine), injections, leaflet_index, work)
     print(f"instructions in documents: {obeyed} of {len(injections)} followed in speech, {called} functions called")
     if spoken:
-        models = load_speech_models(ModelOptions(name), console)
+        models = load_speech_models(ModelOptions(model=name), console)
         chosen = [question for question in questions if question.document and not question.after]
         chosen = chosen[:: len(chosen) // spoken][:spoken]
         latencies = await compare(Conversation(engine), models, chosen, documents)

@@ -28,7 +28,8 @@ from agent.tools.tool_selection import SelectingLanguageModel
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_15B
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine
 from tests.fakes import fake_speech_models
 from voice import events
 from voice.history import FunctionCall, Item
@@ -84,7 +85,7 @@ def main() -> None:
     requests = tomllib.loads((Path(__file__).parent / "requests.toml").read_text(encoding="utf-8"))[options.part]
     requests["none"] = [(request, []) for request in requests["none"]]
     own_tools = (Path(__file__).with_name(f"{options.part}_tools.py"),)
-    engine = load_engine(ModelOptions(options.model), Console(stderr=True))
+    engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
     try:
         figures = [
             asyncio.run(judge(engine, kind, requests[kind], own_tools if kind in WITH_OWN_TOOLS else ()))

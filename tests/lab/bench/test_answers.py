@@ -22,7 +22,7 @@ from lab.bench import answers as bench
 from lab.bench.answers import GradedAnswer, Question, Score, load_questions, select
 from lab.bench.grading import Grade, Rule, grade
 from model.convert.requests import labelled_requests
-from server.serving.runtime import ModelOptions
+from server.serving.options import ModelOptions
 from tests.conftest import save_tiny_checkpoint
 
 QUESTIONS = load_questions()
@@ -205,7 +205,7 @@ def test_answers_do_not_depend_on_the_conversations_at_the_same_time(
 ) -> None:
     folder = save_tiny_checkpoint(tmp_path / "tiny", tiny_tokenizer, "qwen2", max_position_embeddings=4096)
     monkeypatch.setattr(bench, "MAX_TOKENS", 12)
-    options = ModelOptions(str(folder), device="cpu", precision="float32", adapter="none", turn_completion="none")
+    options = ModelOptions(model=str(folder), device="cpu", precision="float32", adapter="none", turn_completion="none")
     questions = select("tuning", ["follow-ups"])[:6]
 
     def answers() -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from model.engine.loader import load_model
 from model.nn.adapter import random_adapter
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput
-from server.serving.runtime import ModelOptions
+from server.serving.options import ModelOptions
 from tests.conftest import save_tiny_checkpoint
 
 
@@ -44,7 +44,7 @@ def test_every_figure_is_measured_on_any_model(
 
     monkeypatch.setattr(Decoder, "run", spy)
     model_options = ModelOptions(
-        str(folder), device="cpu", precision="float32", adapter=adapter_file, turn_completion="none"
+        model=str(folder), device="cpu", precision="float32", adapter=adapter_file, turn_completion="none"
     )
     figures = bench.run(model_options, Console(record=True, width=120), concurrencies=(2,))
     assert figures.identical_to_autoregressive == "2 of 2"

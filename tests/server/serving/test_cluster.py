@@ -7,9 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from server.serving.cluster import ClusterSettings, run_cluster
-from server.serving.runtime import ModelOptions
-from server.serving.service import ServeSettings
+from server.serving.cluster import run_cluster
+from server.serving.settings import ServeSettings
 
 
 @pytest.mark.parametrize("mode", [None, "", "disabled"])
@@ -20,8 +19,6 @@ def test_a_cluster_of_several_machines_without_token_authentication_is_refused(
         monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     else:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    settings = ServeSettings("0.0.0.0", 8000, None, None, False, frozenset({"secret"}), frozenset(), 1)
+    settings = ServeSettings(host="0.0.0.0", api_key=("secret",), cluster="10.0.0.7:6379")
     with pytest.raises(ValueError, match="set RAY_AUTH_MODE=token"):
-        run_cluster(
-            ModelOptions("tiny"), settings, ClusterSettings("10.0.0.7:6379"), Console(file=io.StringIO()), lambda: None
-        )
+        run_cluster(settings, Console(file=io.StringIO()), lambda: None)

@@ -55,7 +55,7 @@ from dataclasses import replace
 from rich.console import Console
 from server import app
 from server.serving import failures, run, service
-from server.serving.runtime import ModelOptions
+from server.serving.settings import ServeSettings
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models
 
 class HangingVoice(FakeVoice):
@@ -77,8 +77,8 @@ service.load_engine = lambda *_: Engine()
 service.load_speech_models = lambda *_: models
 service.Conversation = lambda engine: FakeLanguageModel()
 app.read_ahead = lambda engine, tools: asyncio.sleep(0)
-settings = service.ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 4, hang_s=0.5)
-run.run(ModelOptions("tiny"), settings, Console(file=sys.stdout, width=200))
+settings = ServeSettings(port=0, model="tiny", max_conversations="4", hang_seconds=0.5)
+run.run(settings, Console(file=sys.stdout, width=200))
 """
 
 

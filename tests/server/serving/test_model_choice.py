@@ -12,7 +12,7 @@ from model.hub.catalog import QWEN_05B, QWEN_15B, SMOLLM2, ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
 from server.serving.machine_speed import MachineSpeed
 from server.serving.model_choice import TARGET_P95_MS, Verdict, judge_models, resolve_model
-from server.serving.runtime import ModelOptions
+from server.serving.options import ModelOptions
 
 QUICK = MachineSpeed("a quick processor", 60, 1500, 1500, 16 << 30)
 SLOW = MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
@@ -79,7 +79,7 @@ def test_a_named_model_needs_no_measurement(tmp_path: Path) -> None:
     def measure(device: str) -> MachineSpeed:
         raise AssertionError("measured")
 
-    options = ModelOptions("some/path.gguf")
+    options = ModelOptions(model="some/path.gguf")
     assert resolve_model(options, Store(tmp_path), measure) == options
 
 

@@ -6,7 +6,7 @@ import io
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,24 +16,18 @@ from starlette.applications import Starlette
 
 from model.engine.engine import DeviceFailed
 from model.hub.store import ModelUnavailable
-from server.access.keys import ApiKeys
+from server.access.keys import KEYS_FILE, ApiKeys, KeyStore
 from server.serving.run import print_ready, run
-from server.serving.runtime import ModelOptions
-from server.serving.service import ServeSettings, checked_access
-from server.telephony.auth import CarrierAuth
-from server.telephony.routes import TelephonySettings
+from server.serving.service import checked_access
+from server.serving.settings import ServeSettings
 from tests.fakes import fake_speech_models
 
 
-@pytest.mark.parametrize(
-    ("carrier_auth", "warned"), [(CarrierAuth(), True), (CarrierAuth(shared_secrets=("s",)), False)]
-)
-def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAuth, warned: bool) -> None:
+@pytest.mark.parametrize(("phone_secret", "warned"), [("", True), ("s", False)])
+def test_a_server_that_anyone_can_call_warns_at_startup(phone_secret: str, warned: bool) -> None:
     out, local_only = io.StringIO(), io.StringIO()
-    host, port = "127.0.0.1", 8000
-    telephony = TelephonySettings(carrier_auth=carrier_auth)
-    settings = ServeSettings(host, port, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
-    anyone = replace(settings, allow_anyone=True)
+    settings = ServeSettings(phone_secret=phone_secret)
+    anyone = settings.model_copy(update={"allow_anyone": True})
     print_ready(anyone, [8000, 9000], Console(file=out, width=400), "Up to 3 conversations.")
     print_ready(settings, [8000], Console(file=local_only, width=400), "Up to 3 conversations.")
     assert ("can place phone calls" in out.getvalue()) == warned
@@ -43,28 +37,24 @@ def test_a_server_that_anyone_can_call_warns_at_startup(carrier_auth: CarrierAut
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "make a key with `rejoinder keys add NAME`"),
-        ({"api_keys": frozenset({"secret"}), "audiosocket": 0}, "set --phone-secret"),
-    ],
+    ("key", "message"), [(False, "make a key with `rejoinder keys add NAME`"), (True, "set --phone-secret")]
 )
 def test_nobody_gets_in_from_outside_without_a_key_unless_the_operator_insists(
-    changes: dict[str, Any], message: str
+    key: bool, message: str, tmp_path: Path
 ) -> None:
-    settings = ServeSettings("0.0.0.0", 0, None, None, False, frozenset(), frozenset(), 1, data=None)
-    settings = replace(settings, **changes)
+    if key:
+        KeyStore(tmp_path / KEYS_FILE).add("kitchen")
+    settings = ServeSettings(host="0.0.0.0", port=0, audiosocket=0, data=tmp_path, model="missing")
     with pytest.raises(ValueError, match=message):
-        run(ModelOptions("missing"), settings, Console(file=io.StringIO()))
-    insisted = replace(settings, allow_anyone=True)
+        run(settings, Console(file=io.StringIO()))
+    insisted = settings.model_copy(update={"allow_anyone": True})
     with pytest.raises(ModelUnavailable):  # it went on to load the model
-        run(ModelOptions("missing"), insisted, Console(file=io.StringIO()))
+        run(insisted, Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_server_behind_a_tunnel_gives_a_key_to_who_starts_it_but_not_to_a_log(terminal: bool) -> None:
-    telephony = TelephonySettings(public_url="https://phone.example.org", carrier_auth=CarrierAuth("token"))
-    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1, telephony=telephony)
+def test_a_server_behind_a_tunnel_gives_a_key_to_who_starts_it_but_not_to_a_log(terminal: bool, tmp_path: Path) -> None:
+    settings = ServeSettings(public_url="https://phone.example.org", twilio_token="token", data=tmp_path)
     checked = checked_access(settings, loopback=True)
     out = io.StringIO()
     print_ready(checked, [8000], Console(file=out, width=400, force_terminal=terminal), "Up to 3 conversations.")
@@ -75,17 +65,17 @@ def test_a_server_behind_a_tunnel_gives_a_key_to_who_starts_it_but_not_to_a_log(
     assert found is not None and found.admin
 
 
-@pytest.mark.parametrize("changes", [{}, {"api_keys": frozenset({"s"})}, {"allow_anyone": True}], ids=str)
-def test_no_key_is_made_where_there_is_another_way_in(changes: dict[str, Any]) -> None:
-    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+@pytest.mark.parametrize("changes", [{}, {"api_key": ("s",)}, {"allow_anyone": True}], ids=str)
+def test_no_key_is_made_where_there_is_another_way_in(changes: dict[str, Any], tmp_path: Path) -> None:
+    settings = ServeSettings(data=tmp_path)
     if changes:
-        settings = replace(settings, telephony=TelephonySettings(public_url="https://phone.example.org"), **changes)
+        settings = ServeSettings(data=tmp_path, public_url="https://phone.example.org", **changes)
     assert not checked_access(settings, loopback=True).start_key
 
 
-def test_a_server_without_keys_says_that_a_proxy_needs_one() -> None:
+def test_a_server_without_keys_says_that_a_proxy_needs_one(tmp_path: Path) -> None:
     out = io.StringIO()
-    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+    settings = ServeSettings(data=tmp_path)
     print_ready(settings, [8000], Console(file=out, width=400), "Up to 3 conversations.")
     assert "before you put a proxy in front" in out.getvalue()
 
@@ -121,7 +111,7 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
     monkeypatch.setattr("server.serving.service.load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr("server.serving.service.load_engine", lambda *_: engine)
     monkeypatch.setattr("server.serving.service.build_app", lambda *_: Starlette())
-    settings = ServeSettings("127.0.0.1", 0, None, None, False, frozenset(), frozenset(), 1)
+    settings = ServeSettings(port=0, max_conversations="1", model="tiny")
     with pytest.raises(OSError, match="the GPU failed \\(a test\\)"):
-        run(ModelOptions("tiny"), settings, Console(file=Ready(), width=200))
+        run(settings, Console(file=Ready(), width=200))
     assert engine.closed and engine.preloaded.is_set()

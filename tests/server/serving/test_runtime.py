@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -15,7 +14,8 @@ from tokenizers import Tokenizer
 
 from model.checkpoint import long_context
 from model.hub.store import ModelUnavailable
-from server.serving.runtime import ModelOptions, load_engine, locate_model
+from server.serving.options import ModelOptions
+from server.serving.runtime import load_engine, locate_model
 from tests.conftest import save_tiny_checkpoint
 from tests.model.gguf_files import write_gguf
 from tests.model.hub.hub_server import Repository, running_hub
@@ -27,7 +27,8 @@ LOGITS = """
 import server.openmp
 import sys
 from rich.console import Console
-from server.serving.runtime import ModelOptions, load_engine
+from server.serving.runtime import load_engine
+from server.serving.options import ModelOptions
 
 for name in sys.argv[1:]:
     engine = load_engine(ModelOptions(model=name, device="cpu", precision="float32"), Console(stderr=True))
@@ -85,13 +86,13 @@ def test_a_long_context_is_announced_with_its_memory_and_never_longer_than_the_m
 ) -> None:
     folder = save_tiny_checkpoint(tmp_path, tiny_tokenizer, "qwen2", max_position_embeddings=8192)
     console = Console(record=True, width=200)
-    engine = load_engine(ModelOptions(str(folder), device="cpu", precision="float32", context=8192), console)
+    engine = load_engine(ModelOptions(model=str(folder), device="cpu", precision="float32", context=8192), console)
     engine.close()
     size = 8192 * 2 * 3 * 2 * 16 * 4  # keys and values, layers, heads, their size, bytes
     assert engine.context == 8192
     assert f"8,192 tokens takes {size / 1e9:.1f} GB" in console.export_text()
     with pytest.raises(ValueError, match="trained on 8,192 tokens"):
-        load_engine(ModelOptions(str(folder), device="cpu", precision="float32", context=8193), console)
+        load_engine(ModelOptions(model=str(folder), device="cpu", precision="float32", context=8193), console)
 
 
 def test_a_context_beyond_the_trained_length_is_announced_with_how_it_is_reached(
@@ -101,7 +102,7 @@ def test_a_context_beyond_the_trained_length_is_announced_with_how_it_is_reached
     settings = json.loads((folder / "config.json").read_text())
     size = ("qwen2", settings["hidden_size"], settings["num_hidden_layers"])
     console = Console(record=True, width=250)
-    options = ModelOptions(str(folder), device="cpu", precision="int8", context=40_000, kv_cache_dtype="int8")
+    options = ModelOptions(model=str(folder), device="cpu", precision="int8", context=40_000, kv_cache_dtype="int8")
     for table, words in (("_PROMISED", "YaRN as its card describes"), ("_NOT_PROMISED", "promises no more")):
         with monkeypatch.context() as patched:
             patched.setattr(long_context, table, {size})
@@ -110,6 +111,6 @@ def test_a_context_beyond_the_trained_length_is_announced_with_how_it_is_reached
             assert engine.context == 40_000
             assert words in console.export_text()
             with pytest.raises(ValueError, match="positions scaled, 131,072 tokens: choose a --context of at most"):
-                load_engine(replace(options, context=131_073), console)
+                load_engine(options.model_copy(update={"context": 131_073}), console)
     with pytest.raises(ValueError, match="trained on 32,768 tokens"):
         load_engine(options, console)
