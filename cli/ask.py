@@ -29,6 +29,8 @@ from voice.history import FunctionCall, Item
 from voice.playback import SessionSettings
 from voice.session import VoiceSession
 
+app = typer.Typer(add_completion=False)
+
 _BLOCK_S = 1.0
 """Length of the audio blocks that the session receives."""
 
@@ -145,6 +147,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
             out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
+@app.command("ask")
 @with_options
 def ask_command(
     text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,

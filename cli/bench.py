@@ -17,7 +17,7 @@ from cli.errors import user_errors
 from cli.options import with_options
 from server.serving.options import ModelOptions
 
-bench_app = typer.Typer(help="Benchmark this machine, or the answers of a model.", no_args_is_help=True)
+app = typer.Typer(help="Benchmark this machine, or the answers of a model.", no_args_is_help=True, add_completion=False)
 
 _out = Console()
 _err = Console(stderr=True)
@@ -39,7 +39,7 @@ class ToolHalf(StrEnum):
     all = "all"
 
 
-@bench_app.command("model")
+@app.command("model")
 @with_options
 def bench_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -63,7 +63,7 @@ def bench_model(
         show(figures, _out)
 
 
-@bench_app.command("answers")
+@app.command("answers")
 @with_options
 def bench_answers(
     half: Annotated[
@@ -103,7 +103,7 @@ def bench_answers(
     show(f"{model_options.model}, {half.value}", answers, _out)
 
 
-@bench_app.command("tools")
+@app.command("tools")
 @with_options
 def bench_tools(
     half: Annotated[

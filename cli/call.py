@@ -23,6 +23,8 @@ from lab.simulator.phone import NetworkConditions, Phone, dial
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.wav import read_wav, write_wav
 
+app = typer.Typer(add_completion=False)
+
 _RESPONSE_TIMEOUT_S = 15.0
 """A recording without an audible response for this long has none."""
 
@@ -148,6 +150,7 @@ async def _wait_for_quiet(phone: Phone) -> None:
         await asyncio.sleep(0.02)
 
 
+@app.command("call")
 def call(
     wav: Annotated[list[Path], typer.Argument(help="Recordings to play, one after another.")],
     carrier: Annotated[CarrierName, typer.Option("--as", help="The carrier whose protocol to use.")] = _TWILIO,

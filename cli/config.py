@@ -15,12 +15,15 @@ from server.serving.config_file import ConfigFile, is_secret
 from server.serving.options import load
 from server.serving.settings import ServeSettings
 
+app = typer.Typer(add_completion=False)
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="REJOINDER_CONFIG", help="A TOML file with the options of `rejoinder serve`."),
 ]
 
 
+@app.command("config")
 def config(config: ConfigOption = None) -> None:
     """Check a configuration file, and print every option with its value and where it comes from."""
     try:

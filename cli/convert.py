@@ -37,8 +37,10 @@ from model.hub.catalog import QWEN_05B
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 
-convert_app = typer.Typer(
-    help="Train a drafting adapter, a draft head or a classifier for a model.", no_args_is_help=True
+app = typer.Typer(
+    help="Train a drafting adapter, a draft head or a classifier for a model.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 _out = Console()
@@ -59,7 +61,7 @@ _SHARD_TOKENS = 6000
 """Response tokens between two files of states: what an interruption costs at most."""
 
 
-@convert_app.command("data")
+@app.command("data")
 def data(
     folder: FolderOption = _FOLDER,
     tokens: Annotated[int, typer.Option(min=100, help="Response tokens to generate.")] = 300_000,
@@ -105,7 +107,7 @@ def data(
     _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
 
 
-@convert_app.command("train")
+@app.command("train")
 def train_command(
     folder: FolderOption = _FOLDER,
     minutes: Annotated[
@@ -155,7 +157,7 @@ def train_command(
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
-@convert_app.command("head")
+@app.command("head")
 def head_command(
     folder: FolderOption = _FOLDER,
     tokens: Annotated[int, typer.Option(min=1000, help="Response tokens to generate.")] = 120_000,
@@ -222,7 +224,7 @@ def _words(text: str) -> str:
     return re.sub(r"\W+", " ", text.lower()).strip()
 
 
-@convert_app.command("turn-completion")
+@app.command("turn-completion")
 def turn_completion_command(
     folder: FolderOption = _FOLDER,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -256,7 +258,7 @@ def turn_completion_command(
     )
 
 
-@convert_app.command("request-classifier")
+@app.command("request-classifier")
 def request_classifier_command(
     folder: FolderOption = _FOLDER,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -289,7 +291,7 @@ def request_classifier_command(
     )
 
 
-@convert_app.command("eval")
+@app.command("eval")
 def eval_command(
     folder: FolderOption = _FOLDER,
     adapter: Annotated[

@@ -16,12 +16,17 @@ from cli.options import DataOption
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
 
-data_app = typer.Typer(help="Delete what the server has kept of somebody.", no_args_is_help=True)
+app = typer.Typer(help="Delete what the server has kept of somebody.", no_args_is_help=True, add_completion=False)
 
 _out = Console()
 
 
-@data_app.command("delete")
+@app.callback()
+def _data() -> None:
+    """Delete what the server has kept of somebody."""
+
+
+@app.command("delete")
 def delete(
     key: Annotated[str | None, typer.Option(help="Name of an API key.")] = None,
     caller: Annotated[str | None, typer.Option(help="A phone number, as the carrier reports it.")] = None,

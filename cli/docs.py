@@ -23,8 +23,10 @@ from cli.options import DataOption
 from model.hub.store import ModelStore
 from server.serving.progress import ProgressBars
 
-docs_app = typer.Typer(
-    help="Documents that the assistant answers from: text, Markdown, HTML, PDF and Word files.", no_args_is_help=True
+app = typer.Typer(
+    help="Documents that the assistant answers from: text, Markdown, HTML, PDF and Word files.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 _out, _err = Console(), Console(stderr=True)
@@ -41,7 +43,7 @@ def _library(data: Path | None) -> Iterator[Library]:
         yield library
 
 
-@docs_app.command("add")
+@app.command("add")
 def add(
     folder: Annotated[Path, typer.Argument(help="A folder with all that is below it, or a single file.")],
     name: Annotated[str, typer.Option(help="What to call it; by default the folder's name.")] = "",
@@ -52,7 +54,7 @@ def add(
         _update(library, [library.add(folder, name)])
 
 
-@docs_app.command("update")
+@app.command("update")
 def update(
     names: Annotated[list[str] | None, typer.Argument(help="Names or folders; all if none is given.")] = None,
     data: DataOption = None,
@@ -62,7 +64,7 @@ def update(
         _update(library, names or [folder.name for folder in library.folders()])
 
 
-@docs_app.command("list")
+@app.command("list")
 def list_folders(data: DataOption = None) -> None:
     """Show the folders of the library, and the files that could not be read."""
     with _library(data) as library:
@@ -76,7 +78,7 @@ def list_folders(data: DataOption = None) -> None:
             _print_errors(folder.name, list(folder.errors))
 
 
-@docs_app.command("remove")
+@app.command("remove")
 def remove(name: NameArgument, data: DataOption = None) -> None:
     """Forget a folder. Its files stay where they are."""
     with _library(data) as library:
@@ -84,7 +86,7 @@ def remove(name: NameArgument, data: DataOption = None) -> None:
         _say(f"Forgot {folder.name}: {folder.files} files, {folder.passages} passages.")
 
 
-@docs_app.command("search")
+@app.command("search")
 def search(
     question: Annotated[str, typer.Argument(help="What the user would ask.")],
     docs: Annotated[list[str] | None, typer.Option("--docs", help="Names or folders; all if none is given.")] = None,

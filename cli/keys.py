@@ -15,12 +15,12 @@ from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyLimits, KeyStore
 from server.access.usage import USAGE_FILE, UsageLog
 
-keys_app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True, add_completion=False)
 
 _out, _err = Console(), Console(stderr=True)
 
 
-@keys_app.command("add")
+@app.command("add")
 def add(
     name: Annotated[str, typer.Argument(help="Who or what the key is for; shown in logs and in the usage.")],
     conversations: Annotated[
@@ -41,7 +41,7 @@ def add(
     _err.print("Keep it: only its hash is stored. A running server accepts it at once.", highlight=False)
 
 
-@keys_app.command("list")
+@app.command("list")
 def list_keys(data: DataOption = None) -> None:
     """Show every key with its limits and what it has used today, never the keys themselves."""
     folder = data or data_folder()
@@ -62,7 +62,7 @@ def list_keys(data: DataOption = None) -> None:
     _out.print(table if keys else "There are no keys: `rejoinder keys add NAME` makes one.")
 
 
-@keys_app.command("revoke")
+@app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument(help="Of the key.")], data: DataOption = None) -> None:
     """End a key. A running server closes its conversations within seconds."""
     with user_errors():

@@ -2,49 +2,68 @@
 
 from __future__ import annotations
 
-import server.openmp  # noqa: F401  # before torch
-
-# isort: split
 import logging
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from cli.ask import ask_command
-from cli.bench import bench_app
-from cli.call import call
-from cli.config import config
-from cli.convert import convert_app
-from cli.data import data_app
-from cli.docs import docs_app
-from cli.keys import keys_app
 from cli.logs import configure_logging
-from cli.models import models_app
-from cli.report import report
-from cli.serve import ServeCommand, serve
-from cli.talk import talk
-from cli.usage import usage
+
+COMMANDS = {
+    "serve": "Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone.",
+    "ask": "Ask one question without a server.",
+    "talk": "Talk to the assistant through this machine's microphone and loudspeaker.",
+    "report": "Measure how fast a server responds.",
+    "call": "Call a server as a phone carrier would.",
+    "config": "Check a configuration file, and print every option with its value and where it comes from.",
+    "usage": "Show what each key has used, and what it costs by the price list of the configuration file.",
+    "data": "Delete what the server has kept of somebody.",
+    "docs": "Documents that the assistant answers from: text, Markdown, HTML, PDF and Word files.",
+    "keys": "Make, list and revoke API keys.",
+    "models": "List, install and verify models.",
+    "bench": "Benchmark this machine, or the answers of a model.",
+    "convert": "Train a drafting adapter, a draft head or a classifier for a model.",
+}
+"""Every command, which is `app` in the module of its name, and the first sentence of its help."""
+
+
+class LazyGroup(TyperGroup):
+    """Imports the module of a command when it runs: all together take three seconds, most of them for torch."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See click."""
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the help shows of a command."""
+        if cmd_name in COMMANDS:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that runs."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+
+def load_command(name: str) -> Any:
+    """The command of a name, as click runs it."""
+    import server.openmp  # noqa: F401  # before torch
+
+    return get_command(import_module(f"cli.{name}").app)
+
 
 app = typer.Typer(
+    cls=LazyGroup,
     help="A self-hosted voice assistant.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("serve", cls=ServeCommand)(serve)
-app.command("ask")(ask_command)
-app.command("talk")(talk)
-app.command("report")(report)
-app.command("call")(call)
-app.command("config")(config)
-app.command("usage")(usage)
-app.add_typer(data_app, name="data")
-app.add_typer(docs_app, name="docs")
-app.add_typer(keys_app, name="keys")
-app.add_typer(models_app, name="models")
-app.add_typer(bench_app, name="bench")
-app.add_typer(convert_app, name="convert")
 
 _err = Console(stderr=True)
 

@@ -18,13 +18,13 @@ from server.serving.model_choice import judge_models
 from server.serving.progress import ProgressBars
 from server.serving.runtime import hub_models
 
-models_app = typer.Typer(help="List, install and verify models.", no_args_is_help=True)
+app = typer.Typer(help="List, install and verify models.", no_args_is_help=True, add_completion=False)
 
 _out = Console()
 _err = Console(stderr=True)
 
 
-@models_app.command("list")
+@app.command("list")
 def models_list(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure this machine again, if it was busy when it was measured.")
@@ -64,7 +64,7 @@ def _list_hub_models() -> None:
         _out.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
 
 
-@models_app.command("pull")
+@app.command("pull")
 def models_pull(
     name: Annotated[
         str,
@@ -85,7 +85,7 @@ def models_pull(
     _out.print(f"{name} is in {folder}", soft_wrap=True)
 
 
-@models_app.command("verify")
+@app.command("verify")
 def models_verify(
     name: Annotated[str | None, typer.Argument(help="Verify only this model; default: all installed ones.")] = None,
 ) -> None:

@@ -39,6 +39,8 @@ from server.serving.options import ModelOptions
 from server.serving.runtime import TRANSCRIPTION_MODEL, locate_model
 from voice.tts import Voice
 
+app = typer.Typer(add_completion=False)
+
 _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
 
@@ -84,6 +86,7 @@ class Eagerness(StrEnum):
     HIGH = "high"
 
 
+@app.command("report")
 @with_options
 def report(
     url: Annotated[

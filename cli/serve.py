@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
@@ -12,6 +13,8 @@ from cli.errors import user_errors
 from cli.logs import log_to_stderr
 from cli.options import with_options
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings
+
+app = typer.Typer(add_completion=False)
 
 _err = Console(stderr=True)
 
@@ -27,6 +30,7 @@ class ServeCommand(TyperCommand):
         )
 
 
+@app.command("serve", cls=ServeCommand)
 @with_options
 def serve(settings: ServeSettings) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""

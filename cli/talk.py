@@ -22,10 +22,13 @@ from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
 
+app = typer.Typer(add_completion=False)
+
 _out = Console()
 _err = Console(stderr=True)
 
 
+@app.command("talk")
 @with_options
 def talk(
     headphones: Annotated[

@@ -19,9 +19,12 @@ from server.access.prices import Prices
 from server.access.usage import USAGE_FILE, Usage, read_usage
 from server.serving.config_file import ConfigFile
 
+app = typer.Typer(add_completion=False)
+
 _out = Console()
 
 
+@app.command("usage")
 def usage(
     days: Annotated[int, typer.Option(min=1, help="How many days, today (UTC) included.")] = 30,
     key: Annotated[str | None, typer.Option(help="Only the usage of this key.")] = None,

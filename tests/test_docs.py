@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cli.main import app
+from cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,7 +29,8 @@ def commands() -> dict[str, set[str]]:
         for child, subcommand in getattr(command, "commands", {}).items():
             yield from walk(subcommand, f"{name} {child}".strip())
 
-    return dict(walk(typer.main.get_command(app), ""))
+    top = dict(walk(typer.main.get_command(main.app), ""))
+    return top | {path: options for name in main.COMMANDS for path, options in walk(main.load_command(name), name)}
 
 
 COMMANDS = commands()

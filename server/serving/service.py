@@ -140,7 +140,7 @@ def load_service(
     if tracer is not None:
         unexported = Reading("dropped_spans_total", "Spans that the collector did not take.", tracer.dropped_reading)
         observers.metrics.add_readings([unexported])
-    if settings.mcp_servers:
+    if settings.allow_mcp_server:
         import agent.tools.mcp_client  # noqa: F401  # takes a second: now, not in a conversation
     context = ServerContext(
         new_language_model,

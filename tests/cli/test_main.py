@@ -11,6 +11,7 @@ import sys
 from rich.console import Console
 
 from cli.logs import log_handler
+from cli.main import COMMANDS, load_command
 
 LONG = "a warning that is far longer than the eighty columns of a terminal " * 3
 
@@ -45,3 +46,17 @@ def test_the_command_logs_one_line_per_record_to_a_file() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert len(done.stderr.strip().splitlines()) == 1
     assert "WARNING" in done.stderr and LONG.strip() in done.stderr
+
+
+def test_the_help_of_the_command_names_each_command_as_its_own_help_does() -> None:
+    for name, help in COMMANDS.items():
+        found = load_command(name).help
+        assert found.split("\n\n")[0].replace("\n", " ").startswith(help)
+
+
+def test_help_imports_no_model_and_no_server() -> None:
+    program = (
+        "import sys\nfrom cli.main import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"torch", "ctranslate2", "numpy", "starlette", "pydantic"} & set(done.stdout.split()) == set()
