@@ -34,13 +34,14 @@ class ServeCommand(TyperCommand):
 @with_options
 def serve(settings: ServeSettings) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
-    from server.serving.cluster import run_cluster
-    from server.serving.run import run
-
     set_up_logging = partial(log_to_stderr, as_json=settings.log_format == "json", secrets=settings.secrets)
     set_up_logging()
     with user_errors():
         if settings.cluster:
+            from server.serving.cluster import run_cluster
+
             run_cluster(settings, _err, set_up_logging)
         else:
+            from server.serving.run import run
+
             run(settings, _err)

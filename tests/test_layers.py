@@ -131,6 +131,30 @@ def test_modules_import_only_from_lower_layers(path: Path) -> None:
         )
 
 
+def _names_of(tree: ast.Module) -> set[str]:
+    """What can be imported from a module."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom() | ast.Import():
+                names |= {alias.asname or alias.name for alias in node.names}
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+    return names
+
+
+@pytest.mark.parametrize("path", [path for path in PYTHON if "benchmarks" in path.parts], ids=name_of)
+def test_a_benchmark_imports_what_exists(path: Path) -> None:
+    """mypy holds this for the rest."""
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            known = _names_of(syntax_tree(MODULES[node.module]))
+            missing = [a.name for a in node.names if a.name not in known and f"{node.module}.{a.name}" not in MODULES]
+            assert not missing, f"{node.module} has no {missing}"
+
+
 def test_there_are_no_import_cycles() -> None:
     graph = {name: [other for other in imports(path) if other in MODULES] for name, path in MODULES.items()}
     done: set[str] = set()

@@ -23,12 +23,12 @@ from agent.tools.time_questions import time_sum_tools
 from agent.tools.tool_file import load_tool_file
 from agent.tools.units import load_units
 from agent.tools.user_data import USER_DATA_FILE, UserData
-from agent.tools.weather import Weather, WeatherSettings
-from agent.tools.web_search import WebSearch
 from agent.tools.world_clock import clock_tools
 
 if TYPE_CHECKING:
     from agent.tools.mcp_servers import McpServerConnection
+    from agent.tools.weather import Weather, WeatherSettings
+    from agent.tools.web_search import WebSearch
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -79,8 +79,12 @@ class ServerTools:
         self._alarms: Alarms | None = None
         self._services: list[Weather | WebSearch] = []
         if settings.weather is not None:
+            from agent.tools.weather import Weather
+
             self._services.append(Weather(settings.weather))
         if settings.search_url:
+            from agent.tools.web_search import WebSearch
+
             self._services.append(WebSearch(settings.search_url))
         builtin = [service.tool() for service in self._services]
         if settings.builtin:

@@ -29,7 +29,7 @@ import onnxruntime
 from playwright.sync_api import expect, sync_playwright
 
 from model.hub.store import ModelStore
-from server.serving.runtime import DEFAULT_VOICE
+from server.serving.options import DEFAULT_VOICE
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.wav import write_wav
 from voice.clauses import Clause

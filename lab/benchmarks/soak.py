@@ -34,7 +34,7 @@ from websockets.asyncio.client import ClientConnection
 from chat.types import Message
 from lab.report.own_server import own_server
 from model.hub.store import ModelStore
-from server.serving.runtime import DEFAULT_VOICE
+from server.serving.options import DEFAULT_VOICE
 from tests.fakes import FakeLanguageModel, FakeProgress, LoudnessDetector
 from tests.server.live_server import connected, receive, serving
 from voice import session

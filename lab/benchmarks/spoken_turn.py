@@ -19,7 +19,7 @@ from lab.report.corpus import bounds_ms
 from lab.simulator.microphone import Microphone
 from lab.simulator.player import Player
 from model.hub.store import ModelStore
-from server.serving.runtime import DEFAULT_VOICE
+from server.serving.options import DEFAULT_VOICE
 from voice.audio.codec import Samples, from_pcm16, to_pcm16
 from voice.clauses import Clause
 from voice.tts import Voice

@@ -15,7 +15,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.remote.settings import RemoteSettings, Scope, check_url
 from agent.tools.server_tools import ToolSettings
-from agent.tools.weather import WeatherSettings
 from chat.types import Effort
 from model.decode.effort import DenoisingSchedule, UnmaskingRule, schedule_for_effort
 from model.engine.engine import DEFAULT_CONTEXT, DecodingMode
@@ -220,6 +219,8 @@ class AssistantOptions(ToolOptions, RemoteModelOptions, WebOptions, ModelOptions
         """The server's own tools."""
         weather = None
         if self.weather_url:
+            from agent.tools.weather import WeatherSettings
+
             weather = WeatherSettings(self.weather_url, self.weather_places_url, self.weather_home, self.weather_units)
         return ToolSettings(self.tools, self.mcp_config, not self.no_builtin_tools, self.data, weather, self.search_url)
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from agent.documents.embedding import EMBEDDING_MODEL
-from agent.documents.search import SharedDocuments
-from agent.remote.language_model import RemoteLLM
-from agent.remote.settings import RemoteSettings
 from model.checkpoint.architectures import detect_family
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import RopeScaling
@@ -26,6 +22,11 @@ from server.serving.options import ModelOptions
 from server.serving.progress import ProgressBars
 from voice import speech_models
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
+
+if TYPE_CHECKING:  # features that are off are not imported
+    from agent.documents.search import SharedDocuments
+    from agent.remote.language_model import RemoteLLM
+    from agent.remote.settings import RemoteSettings
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
 
@@ -130,6 +131,9 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     `SharedDocuments` does."""
     if not names:
         return None
+    from agent.documents.embedding import EMBEDDING_MODEL
+    from agent.documents.search import SharedDocuments
+
     with ProgressBars(console) as report:
         documents = SharedDocuments(names, data, ModelStore().locate(EMBEDDING_MODEL, report))
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
@@ -140,6 +144,8 @@ def open_remote_llm(settings: RemoteSettings | None, console: Console) -> Remote
     """The bigger model; None without one. Says what is sent to it."""
     if settings is None:
         return None
+    from agent.remote.language_model import RemoteLLM
+
     remote_llm = RemoteLLM(settings)
     console.print(remote_llm.notice, highlight=False)
     return remote_llm

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from lab.benchmarks.turn_ends import CLAUSES
-from server.serving.runtime import DEFAULT_VOICE, locate_model
+from server.serving.options import DEFAULT_VOICE
+from server.serving.runtime import locate_model
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
 from voice.audio.wav import read_wav, write_wav

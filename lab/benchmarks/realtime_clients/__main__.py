@@ -21,7 +21,7 @@ from lab.benchmarks.client_environments import Client
 from lab.benchmarks.realtime_clients.recordings import RATE, SENTENCES
 from lab.report.own_server import own_server
 from model.hub.store import ModelStore
-from server.serving.runtime import DEFAULT_VOICE
+from server.serving.options import DEFAULT_VOICE
 from voice.audio.codec import OUTPUT_RATE
 from voice.audio.resampling import resample
 from voice.audio.wav import write_wav
