@@ -18,7 +18,7 @@ from model.engine.request_classifier import KINDS, classified_states
 from model.nn.forward_batch import text_input
 
 INSTRUCTIONS = "hello to you"
-TIMER = Tool("set_timer")
+TIMER = Tool("set_timer", parameters={})
 
 
 def test_labels_depend_on_what_was_said_before_and_on_the_tools() -> None:

@@ -69,7 +69,7 @@ def use_recorded_graphs(patch: pytest.MonkeyPatch) -> type[RecordedGraph]:
     stream = SimpleNamespace(wait_stream=lambda other: None)
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     RecordedGraph.num_captured = RecordedGraph.num_replayed = 0
-    for module in ("captured", "batch_step", "cuda_graph"):
+    for module in ("cuda_step", "batch_step", "cuda_graph"):
         patch.setattr(f"model.engine.{module}.can_capture", lambda device: True)
     for name, fake in (
         ("CUDAGraph", RecordedGraph), ("graph", _capture), ("stream", _stream), ("Stream", lambda: stream),
