@@ -25,7 +25,7 @@ from model.convert import prompts
 from model.convert.corpus import KINDS, is_looping
 from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
 from model.convert.tool_prompts import as_read, looks_like_call, notes_outputs
-from model.decode.sampling import Sampling, probabilities
+from model.decode.sampling import Sampling
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
 from model.nn.kv_cache import KeyValueCache
@@ -50,12 +50,28 @@ class StateShard:
         features: [n, features] float16, of the row that predicted each token (`ForwardInput.on_features`).
         ends: [responses] where each response ends.
         kinds: [responses] indices of `KINDS`.
+        prompts, prompt_ends: [m] int32 and [responses], what the model read before each response. With the tokens, they
+            are enough to compute the features again.
     """
 
     tokens: Tensor
     features: Tensor
     ends: Tensor
     kinds: Tensor
+    prompts: Tensor
+    prompt_ends: Tensor
+
+    def part(self, begin: int, end: int) -> StateShard:
+        """Some of the responses."""
+        tokens, prompts = ([0, *ends.tolist()] for ends in (self.ends, self.prompt_ends))
+        return StateShard(
+            self.tokens[tokens[begin] : tokens[end]],
+            self.features[tokens[begin] : tokens[end]],
+            self.ends[begin:end] - tokens[begin],
+            self.kinds[begin:end],
+            self.prompts[prompts[begin] : prompts[end]],
+            self.prompt_ends[begin:end] - prompts[begin],
+        )
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class _Finished:
     """A response without its keys and values, which take more memory than all else."""
 
     prompt: SpokenPrompt
+    read: Sequence[int]
     tokens: Sequence[int]
     features: Sequence[Tensor]
 
@@ -72,6 +89,7 @@ class _Response:
     """A response that is being generated; greedy if it has no sampling."""
 
     prompt: SpokenPrompt
+    read: Sequence[int]
     cache: KeyValueCache
     unread: list[int]
     sampling: Sampling | None
@@ -84,7 +102,7 @@ class _Response:
         return replace(rows, on_features=lambda features: self.features.append(features[0].half()))
 
     def finished(self) -> _Finished:
-        return _Finished(self.prompt, self.tokens, self.features)
+        return _Finished(self.prompt, self.read, self.tokens, self.features)
 
 
 def invent_questions(
@@ -156,6 +174,8 @@ def generate_shard(
         torch.stack([features for one in kept for features in one.features]),
         torch.tensor([len(one.tokens) for one in kept]).cumsum(0),
         torch.tensor([KINDS.index(one.prompt.kind) for one in kept]),
+        torch.tensor([token for one in kept for token in one.read], dtype=torch.int32),
+        torch.tensor([len(one.read) for one in kept]).cumsum(0),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     save_bound_file(path, dict(vars(shard)), base, {"about": json.dumps({"seed": seed})})
@@ -164,7 +184,7 @@ def generate_shard(
 
 def load_shard(path: Path, base: str) -> StateShard:
     """Load a file that `generate_shard` wrote. Raises BadModelFile."""
-    names = ("tokens", "features", "ends", "kinds")
+    names = ("tokens", "features", "ends", "kinds", "prompts", "prompt_ends")
     stored, _ = load_bound_file(path, "states", "generate them again", base=base, names=names)
     return StateShard(*(stored[name] for name in names))
 
@@ -202,15 +222,20 @@ class _Generator:
             logits = self._model.decoder.run([response.next_input() for response in active])
             for n, (response, row) in enumerate(zip(list(active), logits, strict=True)):
                 response.cache.commit(response.unread)
-                token = int(row[0].argmax())
-                if response.sampling is not None:
-                    chances = probabilities(row[0], response.sampling)
-                    token = int(torch.multinomial(chances, 1, generator=self._generator))
+                token = self._choose(row[0], response.sampling)
                 response.tokens.append(token)
                 response.unread = [token]
                 if token in self._model.stop_tokens or len(response.tokens) >= response.max_tokens:
                     active[n] = self._start(self._next_prompt(response, prompts))
                     yield response.finished()
+
+    def _choose(self, logits: Tensor, sampling: Sampling | None) -> int:
+        """The next token. Only the likeliest are ever drawn, so only they are compared."""
+        if sampling is None:
+            return int(logits.argmax())
+        best = logits.topk(sampling.top_k)
+        drawn = torch.multinomial((best.values / sampling.temperature).softmax(0), 1, generator=self._generator)
+        return int(best.indices[drawn])
 
     @cached_property
     def _noted(self) -> bool:
@@ -228,7 +253,7 @@ class _Generator:
         cache.truncate_to_common_prefix(ids[:-1])
         sampling = self._sampling if self._draw.random() < self._sampled else None
         max_tokens = self._max_tokens or _MAX_TOKENS.get(prompt.kind, 72)
-        return _Response(prompt, cache, ids[len(cache.tokens) :], sampling, max_tokens)
+        return _Response(prompt, ids, cache, ids[len(cache.tokens) :], sampling, max_tokens)
 
     def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt:
         ended = response.tokens[-1] in self._model.stop_tokens

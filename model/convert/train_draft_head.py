@@ -257,11 +257,7 @@ class HeadTraining:
 def split(shard: StateShard) -> tuple[StateShard, StateShard]:
     """The first responses of a shard, with about `_HELD_OUT` tokens or a quarter of all, and the others."""
     count = max(1, int((shard.ends <= min(_HELD_OUT, len(shard.tokens) // 4)).sum()))
-    end = int(shard.ends[count - 1])
-    return (
-        StateShard(shard.tokens[:end], shard.features[:end], shard.ends[:count], shard.kinds[:count]),
-        StateShard(shard.tokens[end:], shard.features[end:], shard.ends[count:] - end, shard.kinds[count:]),
-    )
+    return shard.part(0, count), shard.part(count, len(shard.ends))
 
 
 def choose_vocabulary(tokens: Tensor, count: int, vocab_size: int) -> Tensor:

@@ -52,7 +52,8 @@ def shard(model: LoadedModel) -> StateShard:
             unread = [int(logits[0].argmax())]
             tokens += unread
     ends, kinds = 40 * torch.arange(1, 13), torch.zeros(12).long()
-    return StateShard(torch.tensor(tokens, dtype=torch.int32), torch.cat(parts).half(), ends, kinds)
+    prompts = torch.zeros(12, dtype=torch.int32), torch.arange(1, 13)
+    return StateShard(torch.tensor(tokens, dtype=torch.int32), torch.cat(parts).half(), ends, kinds, *prompts)
 
 
 def test_features_end_with_the_states_that_the_output_head_reads(model: LoadedModel, shard: StateShard) -> None:
