@@ -45,7 +45,12 @@ class Progress(Protocol):
 
     @property
     def confidence(self) -> tuple[float, ...]:
-        """Probability of each token of the draft."""
+        """Probability of each token of the draft, provided that those before it are right."""
+        ...
+
+    @property
+    def draft_ends(self) -> tuple[int, ...]:
+        """Where the text of each token ends in the draft."""
         ...
 
     @property
@@ -119,6 +124,7 @@ class SourcedProgress:
     sources: tuple[Source, ...] = ()
     draft: str = ""
     confidence: tuple[float, ...] = ()
+    draft_ends: tuple[int, ...] = ()
     step: int = 0
     tokens: int = 0
     finished: str | None = None
@@ -134,6 +140,7 @@ class SourcedProgress:
             (),
             progress.draft,
             progress.confidence,
+            progress.draft_ends,
             progress.step,
             progress.tokens,
             progress.finished,

@@ -139,6 +139,7 @@ class FakeProgress:
     tokens: int = 1
     finished: str | None = None
     confidence: tuple[float, ...] = ()
+    draft_ends: tuple[int, ...] = ()
     prompt_tokens: int = 30
     cached_tokens: int = 20
     tool_calls: tuple[FakeToolCallDelta, ...] = ()

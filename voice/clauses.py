@@ -5,7 +5,9 @@ The clauses joined together are exactly the text. `speakable` converts one into 
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from voice.clause_pace import ClausePace
@@ -89,11 +91,20 @@ class ClauseSplitter:
             clauses.append(self._take(cut))
         return clauses
 
-    def peek(self, draft: str) -> Clause | None:
-        """The next clause if `draft` were committed."""
+    def peek(self, draft: str, ends: Sequence[int], confidence: Sequence[float]) -> tuple[Clause | None, float]:
+        """The next clause if `draft` were committed, and the probability that all its tokens will be.
+
+        Args:
+            ends: where the draft's tokens end.
+            confidence: probability of each, provided that those before it are right.
+        """
         splitter = replace(self, _text=self._text + draft)
         cut = splitter._cut()
-        return None if cut is None else splitter._take(cut)
+        if cut is None:
+            return None, 0.0
+        drafted = cut - len(self._text)
+        chances = (chance for start, chance in zip((0, *ends), confidence, strict=False) if start < drafted)
+        return splitter._take(cut), math.prod(chances)
 
     def flush(self) -> list[Clause]:
         """The remaining text, at the end of the response."""

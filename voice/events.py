@@ -141,12 +141,18 @@ class ItemAdded:
 
 @dataclass(frozen=True)
 class ResponseDraft:
-    """The language model made a step: `committed` is final, `draft` may change."""
+    """The language model made a step: `committed` is final. What it has drafted since may change, and comes in an event
+    of its own.
+
+    Attributes:
+        confidence: probability of each token of the draft, provided that those before it are right.
+    """
 
     response_id: str
     committed: str
-    draft: str
     step: int
+    draft: str = ""
+    confidence: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ _BLOCK_MS = 100
 """Audio in one event: the first can be played at once, and a client that stops discards little."""
 
 _NEARLY_CERTAIN = 0.95
-"""The first clause is synthesized from the draft when every drafted token is at least this likely."""
+"""The first clause is synthesized from the draft when all its drafted tokens are right with this probability."""
 
 _MAX_PAUSE_S = 0.3
 """The language model pauses for at most this long while the first clause is synthesized, which the user waits for."""
@@ -146,7 +146,7 @@ class Response:
         self.done, self._message_started = False, False
         self._released.set()
         if self._unreported_text:
-            self._emit(events.ResponseDraft(response_id, self._unreported_text, "", self.metrics.steps))
+            self._emit(events.ResponseDraft(response_id, self._unreported_text, self.metrics.steps))
             self._unreported_text = ""
         self._send_calls()
         self._sending = self._spawn(self._send())
@@ -331,8 +331,8 @@ class Response:
             self._stamp("first_committed")
             self._has_text = self._has_text or not committed.isspace()
         if self._released.is_set():
-            draft = progress.draft if progress is not None else ""
-            self._emit(events.ResponseDraft(self.response_id, committed, draft, self.metrics.steps))
+            drafted = ("", ()) if progress is None else (progress.draft, progress.confidence)
+            self._emit(events.ResponseDraft(self.response_id, committed, self.metrics.steps, *drafted))
         else:
             self._unreported_text += committed
         on_text(committed, progress)
@@ -375,18 +375,19 @@ class Response:
                 previous = min(previous, self._clock())
             for clause in splitter.push(committed):
                 queue_clause(clause, generated=progress is not None)
-            certain = progress is not None and min(progress.confidence, default=0.0) >= _NEARLY_CERTAIN
-            if progress is not None and certain and "first_clause" not in self.metrics.stamps:
-                self._synthesize_early(splitter.peek(progress.draft))
+            if progress is not None and progress.draft and "first_clause" not in self.metrics.stamps:
+                drafted, chance = splitter.peek(progress.draft, progress.draft_ends, progress.confidence)
+                if drafted is not None and chance >= _NEARLY_CERTAIN:
+                    self._synthesize_early(drafted)
 
         await self._generate(language_model, messages, deadline, on_text)
         for clause in splitter.flush():
             queue_clause(clause, generated=previous < math.inf)
         clauses.put_nowait(None)
 
-    def _synthesize_early(self, clause: Clause | None) -> None:
+    def _synthesize_early(self, clause: Clause) -> None:
         """Start to synthesize a clause of the draft, which is not final yet but most likely will be."""
-        if clause is not None and (self._early_clause is None or self._early_clause[0] != clause):
+        if self._early_clause is None or self._early_clause[0] != clause:
             self._drop_early_clause()
             self._early_clause = (clause, self._synthesize(clause))
 

@@ -287,8 +287,8 @@ on("lost", ({ rejected, reason, retryMs }) => {
 });
 
 function showResponse({ itemId, spoken, committed, draft }) {
-  const unspoken = committed.startsWith(spoken) ? committed.slice(spoken.length) + draft : "";
-  transcript.show(itemId, "assistant", spoken, unspoken);
+  const written = committed.startsWith(spoken); // otherwise the words are spoken in another form
+  transcript.show(itemId, "assistant", written ? committed : spoken, written ? draft : "");
 }
 
 // User actions.

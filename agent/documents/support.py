@@ -75,7 +75,7 @@ async def only_supported(
                 new += clause
             said += new
             # Nobody has checked the numbers of a draft.
-            yield replace(SourcedProgress.of(progress, new), draft="", confidence=(), finished=finished)
+            yield replace(SourcedProgress.of(progress, new), draft="", confidence=(), draft_ends=(), finished=finished)
             if finished is not None:
                 return
 

@@ -50,6 +50,7 @@ class RemoteProgress:
     tool_calls: tuple[ToolCallDelta, ...] = ()
     draft: str = ""
     confidence: tuple[float, ...] = ()
+    draft_ends: tuple[int, ...] = ()
     step: int = 0
     tokens: int = 0
     prompt_tokens: int = 0

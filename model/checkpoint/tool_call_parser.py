@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from chat.types import ToolCallDelta
@@ -45,6 +46,11 @@ class ToolCallParser:
     def is_holding(self) -> bool:
         """Whether text is held back because it may be a call."""
         return bool(self._held)
+
+    def text_length(self, draft: str) -> int:
+        """How many characters of what may follow are text for the user, and would not be held back."""
+        text, _ = copy(self).push(draft, enforced=False)
+        return len(text) if draft.startswith(text) else 0
 
     def push(self, text: str, *, enforced: bool) -> tuple[str, list[ToolCallDelta]]:
         """Add text; returns what is text for the user, and what is part of a call.

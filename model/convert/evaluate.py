@@ -139,6 +139,9 @@ def evaluate(
 class _AcceptanceRecorder:
     """Records how many drafts were accepted."""
 
+    copied_acceptance = 0.0
+    """Nothing is copied."""
+
     def __init__(self) -> None:
         self.accepted: list[tuple[int, int]] = []
 

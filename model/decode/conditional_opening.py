@@ -73,6 +73,10 @@ class ConditionalOpening:
         """Only the first token of an opening: the rest of it follows."""
         return 1 if self._opening else self._constraint.accepted_length(tokens)
 
+    def allowed_length(self, tokens: Sequence[int]) -> int:
+        """See `Constraint`. An opening is forced, so nothing is drafted before it."""
+        return self._constraint.allowed_length(tokens)
+
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Record committed tokens; returns the rest of the opening after its first token."""
         following = self._constraint.commit(tokens)

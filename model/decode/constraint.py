@@ -75,6 +75,10 @@ class Constraint(Protocol):
         """
         ...
 
+    def allowed_length(self, tokens: Sequence[int]) -> int:
+        """How many of these drafts come before the first one that is not allowed."""
+        ...
+
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """How many of these newly chosen tokens may be committed together."""
         ...
@@ -140,6 +144,10 @@ class GrammarConstraint:
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         """Restrict one row, which follows these drafts, in place."""
         mask_logits(logits, allowed)
+
+    def allowed_length(self, tokens: Sequence[int]) -> int:
+        """See `Constraint`."""
+        return len(tokens) if self._matcher is None or not tokens else len(self._matcher.along(tokens)) - 1
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
         """All of them: they were chosen from restricted logits."""
@@ -214,6 +222,13 @@ class OpeningConstraint(GrammarConstraint):
         for row, allowed in rows:
             if not self._matcher.is_end(allowed):
                 mask_logits(logits[row], allowed)
+
+    def allowed_length(self, tokens: Sequence[int]) -> int:
+        """See `Constraint`: anything is allowed after the end of the grammar."""
+        if self._matcher is None or not tokens:
+            return len(tokens)
+        allowed = self._matcher.along(tokens)
+        return len(tokens) if self._matcher.is_end(allowed[-1]) else len(allowed) - 1
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Follow the grammar to its end; returns what it forces next."""

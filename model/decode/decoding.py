@@ -3,7 +3,7 @@ generates a response with either."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,12 +18,10 @@ class StepOutput:
 
     Attributes:
         committed: tokens that are now final.
-        draft: tokens that may follow them and may still change.
         log_probabilities: of each committed token, if they were asked for.
     """
 
     committed: Sequence[int]
-    draft: Draft
     log_probabilities: Sequence[TokenLogProbability] = ()
 
 
@@ -35,10 +33,19 @@ class DecodingStrategy(Protocol):
         ...
 
     def step(self, result: Any) -> StepOutput:
-        """Decide what to commit and what remains a draft.
+        """Decide what to commit.
 
         Args:
             result: the logits [num_outputs, vocabulary] of the forward pass, or the result of the device's step.
+        """
+        ...
+
+    def draft(self, remaining: int) -> Draft:
+        """Draft what the next step verifies or denoises, and return it. Called after a step, once its tokens have been
+        reported, unless nobody waits for more.
+
+        Args:
+            remaining: how many more tokens the response may have; at least one.
         """
         ...
 
@@ -47,11 +54,19 @@ class DecodingStrategy(Protocol):
         ...
 
 
-def generate(decoding: DecodingStrategy, output: GenerationOutput) -> Generator[Any, Any, None]:
-    """Yields the input of each step and expects its result to be sent, until the response is complete."""
+def generate(
+    decoding: DecodingStrategy, output: GenerationOutput, is_wanted: Callable[[], bool] = lambda: True
+) -> Generator[Any, Any, None]:
+    """Yields the input of each step and expects its result to be sent, until the response is complete.
+
+    Args:
+        is_wanted: whether anybody waits for more; nothing is drafted otherwise.
+    """
     try:
         while output.finished is None:
             step = decoding.step((yield decoding.next_input()))
-            output.add(step.committed, step.draft, step.log_probabilities)
+            output.commit(step.committed, step.log_probabilities)
+            if output.finished is None and is_wanted():
+                output.show(decoding.draft(output.remaining))
     finally:
         decoding.close()

@@ -155,7 +155,7 @@ class DiffusionDecoder:
             self._first_step_pending = False
         committed = [*self._unreported, *self._commit()]
         self._unreported = ()
-        return StepOutput(committed, self._draft())
+        return StepOutput(committed)
 
     def close(self) -> None:
         """Nothing to do: the cache always holds finished text only."""
@@ -240,7 +240,7 @@ class DiffusionDecoder:
             self._blocks.append(new_block(max(1, size)))
             self._num_committed.append(0)
 
-    def _draft(self) -> Draft:
+    def draft(self, remaining: int) -> Draft:
         """The tokens that may still change: those after the final part of each block."""
         drafts = [block.draft() for block in self._blocks if block.steps]
         tokens = tuple(token for draft in drafts for token in draft.tokens)

@@ -22,6 +22,13 @@ class Draft:
     distributions: Tensor | None = None
     confidence: tuple[float, ...] = ()
 
+    def first(self, count: int) -> Draft:
+        """Its first tokens."""
+        if count >= len(self.tokens):
+            return self
+        distributions = None if self.distributions is None else self.distributions[:count]
+        return Draft(self.tokens[:count], distributions, self.confidence[:count])
+
 
 NO_DRAFT = Draft()
 

@@ -93,6 +93,11 @@ class DraftLengthController:
         """The current estimate."""
         return tuple(self._acceptance)
 
+    @property
+    def copied_acceptance(self) -> float:
+        """How often a copied token is right after a right one, in recent text."""
+        return self._copied_acceptance
+
     def step_seconds(self, rows: int) -> float:
         """Expected seconds of a forward pass with this many rows."""
         return self._cost.seconds(rows)

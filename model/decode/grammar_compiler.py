@@ -272,6 +272,8 @@ class GrammarMatcher:
         self._digits = 0
         self.finished = False
         self.forced: tuple[int, ...] = ()
+        self._known: tuple[tuple[int, ...], list[Allowed]] | None = None
+        """The newest result of `along` and its tokens: drafts are cut by what is allowed, and their logits masked."""
         self._find_forced()
 
     def consume(self, token: int) -> None:
@@ -280,6 +282,7 @@ class GrammarMatcher:
         Raises:
             GrammarFailed: the grammar does not allow it, or became too complex.
         """
+        self._known = None
         if token in self._compiler.stop_tokens:
             if not (self.finished or self._matcher.is_accepting()):
                 raise GrammarFailed("the response ended where its grammar does not allow that")
@@ -313,6 +316,8 @@ class GrammarMatcher:
     def along(self, tokens: Sequence[int]) -> list[Allowed]:
         """What is allowed before the first of `tokens`, after it, and so on, up to the first that is not allowed. The
         matcher stays where it is."""
+        if self._known is not None and self._known[0] == tuple(tokens):
+            return self._known[1]
         state = self._digits, self.forced, self.finished
         found, consumed = [self.allowed()], 0
         try:
@@ -325,6 +330,8 @@ class GrammarMatcher:
         finally:
             self._take_back(consumed)
             self._digits, self.forced, self.finished = state
+        if tokens:
+            self._known = tuple(tokens[: len(found) - 1]), found
         return found
 
     def ending(self, limit: int) -> tuple[int, ...]:

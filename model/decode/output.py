@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -11,6 +12,9 @@ from chat.types import ToolCallDelta
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.draft import Draft
 from model.decode.log_probabilities import TokenLogProbability
+
+_CHARACTER_TOKENS = 4
+"""Most tokens of a character, of which the first may be committed and the others drafts."""
 
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
@@ -48,6 +52,8 @@ class ScoredToken(LikelyToken):
 class Progress:
     """What one step changed.
 
+    A step reports what it commits at once, and what has been drafted after that a moment later.
+
     Attributes:
         committed: text that is now final, to be appended to what was committed before.
         draft: text that may follow and may still change.
@@ -55,7 +61,8 @@ class Progress:
         tokens: tokens committed so far.
         finished: why the response ended; only in its last progress.
         prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
-        confidence: probability of each draft token.
+        confidence: probability of each draft token, provided that those before it are right.
+        draft_ends: where the text of each draft token ends in `draft`.
         tool_calls: pieces of tool calls that are now final.
         scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
             the text, they still are of all tokens.
@@ -69,8 +76,15 @@ class Progress:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()
+    draft_ends: tuple[int, ...] = ()
     tool_calls: tuple[ToolCallDelta, ...] = ()
     scores: tuple[ScoredToken, ...] = ()
+
+    def with_draft_until(self, length: int) -> Progress:
+        """The same with the draft's tokens that end within its first `length` characters."""
+        ends = tuple(end for end in self.draft_ends if end <= length)
+        draft = self.draft[: ends[-1]] if ends else ""
+        return replace(self, draft=draft, confidence=self.confidence[: len(ends)], draft_ends=ends)
 
 
 class GenerationOutput:
@@ -105,16 +119,16 @@ class GenerationOutput:
         self._prompt_tokens, self._cached_tokens = prompt_tokens, cached_tokens
         self._detokenizer = tokenizer.detokenizer()
         self._steps = self._num_committed = 0
+        self._is_reported = True
+        """Whether the newest step has been reported."""
 
     @property
     def remaining(self) -> int:
         """Number of tokens that may still be committed."""
         return self._max_tokens - self._num_committed
 
-    def add(
-        self, committed: Sequence[int], draft: Draft, log_probabilities: Sequence[TokenLogProbability] = ()
-    ) -> None:
-        """Add the result of a step. Tokens after the end of the response are dropped."""
+    def commit(self, committed: Sequence[int], log_probabilities: Sequence[TokenLogProbability] = ()) -> None:
+        """Add the result of a step, and report it if there is any. Tokens after the end of the response are dropped."""
         committed = committed[: self.remaining]
         stop = next((n for n, token in enumerate(committed) if token in self._stop_tokens), None)
         new_tokens = committed if stop is None else committed[:stop]
@@ -129,14 +143,32 @@ class GenerationOutput:
         text = "".join(pieces)
         scores = tuple(self._scored(entry, len(piece)) for entry, piece in zip(log_probabilities, pieces, strict=False))
         self.has_clause = self.has_clause or any(mark in text for mark in _CLAUSE_ENDS)
-        draft = self._until_stop(draft) if self.finished is None else Draft()
-        draft_text = self._tokenizer.decode(draft.tokens)
-        self._on_progress(
-            Progress(
-                text, draft_text, self._steps, self._num_committed, self.finished,
-                self._prompt_tokens, self._cached_tokens, draft.confidence, scores=scores,
-            )
-        )  # fmt: skip
+        self._is_reported = bool(committed) or self.finished is not None
+        if self._is_reported:
+            self._on_progress(replace(self._progress(), committed=text, scores=scores))
+
+    def show(self, draft: Draft) -> None:
+        """Report what has been drafted since the newest step, or that it has neither committed nor drafted anything."""
+        tokens = tuple(itertools.takewhile(lambda token: token not in self._stop_tokens, draft.tokens))
+        if tokens or not self._is_reported:
+            before = tuple(self.tokens[-_CHARACTER_TOKENS:])
+            texts = [self._characters((*before, *tokens[:count])) for count in range(len(tokens) + 1)]
+            start = len(texts[0])
+            ends = tuple(len(text) - start for text in texts[1:])
+            confidence = draft.confidence[: len(ends)]
+            shown = replace(self._progress(), draft=texts[-1][start:], confidence=confidence, draft_ends=ends)
+            self._on_progress(shown)
+        self._is_reported = True
+
+    def _characters(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens up to the last complete character."""
+        return self._tokenizer.decode(tokens).rstrip("\ufffd")
+
+    def _progress(self) -> Progress:
+        """Progress without any text."""
+        return Progress(
+            "", "", self._steps, self._num_committed, self.finished, self._prompt_tokens, self._cached_tokens
+        )
 
     def is_stop_token(self, token: int) -> bool:
         """Whether this token ends the response."""
@@ -159,10 +191,3 @@ class GenerationOutput:
     def _spelled(self, token: int) -> tuple[str, bytes]:
         data = self._tokenizer.token_bytes(token)
         return data.decode("utf-8", "replace"), data
-
-    def _until_stop(self, draft: Draft) -> Draft:
-        """A draft up to its first stop token."""
-        for n, token in enumerate(draft.tokens):
-            if token in self._stop_tokens:
-                return Draft(draft.tokens[:n], None, draft.confidence[:n])
-        return draft

@@ -44,6 +44,11 @@ it cannot."""
 class AcceptanceObserver(Protocol):
     """Receives how many drafts were accepted (`DraftLengthController`)."""
 
+    @property
+    def copied_acceptance(self) -> float:
+        """How often a copied token is right after a right one."""
+        ...
+
     def record_drafts(self, tried: int, accepted: int) -> None:
         """A step verified `tried` drafts and accepted the first `accepted`."""
         ...
@@ -87,6 +92,7 @@ class SpeculativeDecoder:
         num_top: report the log probability of each token, and those of this many most likely ones; None for neither.
             The device's own steps do not compute them, so it takes none.
         draft_head: drafts what no look-up has found, if `draft_settings` says so.
+        stop_tokens: ids that end the response. Nothing is drafted after one.
     """
 
     def __init__(
@@ -101,10 +107,12 @@ class SpeculativeDecoder:
         constraint: Constraint | None = None,
         num_top: int | None = None,
         draft_head: DraftHead | None = None,
+        stop_tokens: frozenset[int] = frozenset(),
     ) -> None:
         self._cache, self._draft_settings, self._sampler, self._context = cache, draft_settings, sampler, context
         self._observer, self._attach = observer, attach
         self._constraint, self._num_top, self._draft_head = constraint, num_top, draft_head
+        self._stop_tokens = stop_tokens
         self._features: Tensor | None = None
         """What the draft head, or the constraint, reads of each row of the newest forward pass."""
         self._following: tuple[Tensor, Sequence[int]] | None = None
@@ -120,23 +128,41 @@ class SpeculativeDecoder:
         if self._reads_prompt:
             self._certain = list(uncached[:-1])
         self._attached: DeviceSteps | None = None
-        self._step, self._is_guess = VerificationStep(self._last_token), False
+        self._step, self._is_guess, self._guesses_right, self._guesses = VerificationStep(self._last_token), False, 0, 0
+        self._is_planned, self._is_begun = False, False
+        """Whether `draft` has planned the next step, and whether there was a step before it."""
         self._first_logits: Tensor | None = None
         """The logits [1, vocabulary] of the response's first token, while the constraint's options are scored."""
 
     def next_input(self) -> Any:
         """The input of the next step: the rest of the prompt, the constraint's options, the device's own steps, or
         drafts and copied tokens to verify."""
+        if not self._is_planned:
+            self.draft(1 if self._is_begun else self._context)
+        self._is_planned, self._is_begun = False, True
         if self._first_logits is not None and self._constraint is not None and self._constraint.options is not None:
             return self._with_features(self._constraint.options.forward_input(self._cache, ()))
-        if not self._reads_prompt and self._attach_if_possible() is not None:
+        if self._attached is not None:
             return self._attached
+        rows = _preceded_by(self._certain, self._step.forward_input(self._cache))
+        if self._reads_prompt:
+            rows = replace(rows, batch_invariant=False, is_prefill=True)
+        return self._with_features(rows)
+
+    def draft(self, remaining: int) -> Draft:
+        """Plan the next step, and return what it verifies. What costs nothing comes first: tokens that the constraint
+        guesses, then copied ones."""
+        self._is_planned = True
+        if self._first_logits is not None:
+            return NO_DRAFT  # the constraint's options are scored
+        if not self._reads_prompt and self._attach_if_possible() is not None:
+            return self._ending(self._draft.first(remaining - 1))
         settings = self._draft_settings()
         if self._reads_prompt:
             settings = DraftSettings(max_guessed=settings.max_guessed)
         if self._sampler.sampling.temperature and self._draft.tokens:
             settings = replace(settings, max_copied=0, max_guessed=0)  # sampling with drafts ignores copied tokens
-        remaining = self._context - len(self._cache.tokens) - len(self._certain) - 1
+        remaining = min(remaining, self._context - len(self._cache.tokens) - len(self._certain)) - 1
         guess: tuple[int, ...] = ()
         if self._constraint is not None and settings.max_guessed:
             guess = self._constraint.guess(max(0, min(settings.max_guessed, remaining)))
@@ -144,11 +170,27 @@ class SpeculativeDecoder:
         draft = self._draft
         if not copied and settings.worth_drafting is not None:
             draft = self._draft_with_head(settings.worth_drafting, remaining)
-        self._step, self._is_guess = _plan(self._last_token, draft, copied, settings, remaining), bool(guess)
-        rows = _preceded_by(self._certain, self._step.forward_input(self._cache))
-        if self._reads_prompt:
-            rows = replace(rows, batch_invariant=False, is_prefill=True)
-        return self._with_features(rows)
+        draft = self._ending(draft.first(remaining))
+        found = self._ending(Draft(copied, None, self._chances(copied, guess)))
+        num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
+        if settings.linear and self._draft.tokens:
+            num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
+        self._step = VerificationStep(self._last_token, draft, found.tokens, num_drafts, settings.linear)
+        self._is_guess = bool(guess)
+        return draft if draft.tokens else found
+
+    def _ending(self, draft: Draft) -> Draft:
+        """A draft up to the end of the response, and without what the constraint forbids."""
+        count = next((n for n, token in enumerate(draft.tokens, 1) if token in self._stop_tokens), len(draft.tokens))
+        if self._constraint is not None:
+            count = self._constraint.allowed_length(draft.tokens[:count])
+        return draft.first(count)
+
+    def _chances(self, copied: Sequence[int], guess: Sequence[int]) -> tuple[float, ...]:
+        """How likely each copied or guessed token is after the one before it."""
+        if guess:  # the grammar forces what follows its first token
+            return (1 + self._guesses_right) / (2 + self._guesses), *[1.0] * (len(guess) - 1)
+        return (self._observer.copied_acceptance,) * len(copied)
 
     def step(self, result: Any) -> StepOutput:
         """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
@@ -186,7 +228,7 @@ class SpeculativeDecoder:
             self._ngram_lookup.extend((*accepted.committed, *following))
             if self._num_top is not None:
                 scores = (*scores, *forced(following, self._num_top))
-        return StepOutput(committed, self._draft, scores)
+        return StepOutput(committed, scores)
 
     def _choose(self, first: Tensor, scored: Tensor) -> tuple[VerificationResult, tuple[TokenLogProbability, ...]]:
         """Continue with the option that the constraint chooses, or without one. The prompt is in the cache.
@@ -232,7 +274,7 @@ class SpeculativeDecoder:
 
     def _draft_with_head(self, worth_drafting: Callable[[Sequence[float], int], bool], remaining: int) -> Draft:
         """The head's drafts of what follows the newest tokens, at most `remaining`."""
-        if self._draft_head is None or self._following is None:
+        if self._draft_head is None or self._following is None or remaining <= 0:
             return NO_DRAFT
         others = 1 + len(self._certain)
         drafts, confidence = self._draft_head.draft(
@@ -291,7 +333,12 @@ class SpeculativeDecoder:
                 self._observer.record_drafts(len(drafts), accepted_length(drafts, accepted.committed))
         elif count:
             self._cache.keep(range(count), self._certain)
-        if not (self._is_guess or self._reads_prompt):
+        if self._is_guess:
+            self._guesses, self._guesses_right = (
+                self._guesses + 1,
+                self._guesses_right + (copied[:1] == accepted.committed[:1]),
+            )
+        elif not self._reads_prompt:
             self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
 
 
@@ -311,13 +358,3 @@ def _preceded_by(certain: Sequence[int], rows: ForwardInput) -> ForwardInput:
         attention_mask=mask,
         noise=[*[False] * count, *rows.noise],
     )
-
-
-def _plan(
-    last_token: int, draft: Draft, copied: tuple[int, ...], settings: DraftSettings, remaining: int
-) -> VerificationStep:
-    """The next step, with as many drafts as fit into the remaining positions."""
-    if draft.tokens[remaining:]:
-        draft = NO_DRAFT
-    num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
-    return VerificationStep(last_token, draft, copied, num_drafts, settings.linear)

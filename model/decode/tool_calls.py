@@ -197,6 +197,10 @@ class ToolCallConstraint(GrammarConstraint):
             return len(tokens)
         return tokens.index(self._start_token) + 1
 
+    def allowed_length(self, tokens: Sequence[int]) -> int:
+        """See `Constraint`. Nothing after the start of a call would be committed with it."""
+        return super().allowed_length(tokens[: self.accepted_length(tokens)])
+
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Follow the grammar; the start of a call within text begins its grammar."""
         if tokens and not self._has_begun:

@@ -38,11 +38,9 @@ _log = logging.getLogger("rejoinder.model")
 _MAX_CHARACTERS_PER_TOKEN = 16
 """No text of any length has more characters per token. A longer conversation is shortened before it is encoded."""
 
-
 _MAX_STEPS_WITH_ADAPTER = 4
 """Maximum steps of a block with an adapter that we trained: more steps do not improve it
 (docs/benchmarks/language-model.md)."""
-
 
 _RETENTION_RATIO = 0.5
 """Half of the messages are dropped at once, so that this does not happen again at the next turn."""
@@ -55,7 +53,7 @@ class PromptTooLong(ValueError):
 @dataclass(frozen=True)
 class _Options:
     """Options of one request. `stop_tokens` end the response besides the model's own; `top_log_probabilities` is as in
-    `Conversation.reply`."""
+    `Conversation.reply`, `stop` too."""
 
     max_tokens: int | None
     deadline: float | None
@@ -63,6 +61,7 @@ class _Options:
     form: ResponseForm
     stop_tokens: frozenset[int] = frozenset()
     top_log_probabilities: int | None = None
+    stop: tuple[str, ...] = ()
 
 
 class Conversation:
@@ -105,6 +104,7 @@ class Conversation:
         effort: Effort | None = None,
         max_steps: int | None = None,
         top_log_probabilities: int | None = None,
+        stop: Sequence[str] = (),
     ) -> AsyncIterator[Progress]:
         """Respond to the conversation so far. Yields progress after every step.
 
@@ -127,6 +127,7 @@ class Conversation:
             max_steps: maximum steps of a block, in place of the effort's own.
             top_log_probabilities: report the log probability of each token (`Progress.scores`), and those of this many
                 most likely ones.
+            stop: nothing is drafted after any of these texts. The caller leaves the iterator there.
 
         Raises:
             InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
@@ -159,7 +160,7 @@ class Conversation:
             )
         if grammar is None and tool_choice in ("auto", "none") and self._engine.diffusion is None:
             form = with_opening(self._engine.model, form, messages, tools, offered)
-        options = _Options(max_tokens, deadline, schedule, form, top_log_probabilities=top_log_probabilities)
+        options = _Options(max_tokens, deadline, schedule, form, frozenset(), top_log_probabilities, tuple(stop))
         declarations = self._declarations(messages, tools, tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
@@ -320,14 +321,16 @@ class Conversation:
         start = len(ids) - 1 if diffusion is None else prefill_length(diffusion, ids)
         num_cached = self._truncate_to(ids[:start])
 
-        num_committed = 0
+        num_committed, text = 0, ""
 
         def on_progress(progress: Progress) -> None:
-            nonlocal num_committed
+            nonlocal num_committed, text
             if progress.tokens > num_committed:
                 num_committed = progress.tokens
                 engine.record_commit()
-            deliver(options.form.read(progress))
+            progress = options.form.read(progress)
+            text += progress.committed if options.stop else ""
+            deliver(progress)
 
         output = GenerationOutput(
             engine.model.tokenizer,
@@ -356,6 +359,7 @@ class Conversation:
                 options.form.constraint,
                 options.top_log_probabilities,
                 engine.model.draft_head if self._drafting else None,
+                engine.model.stop_tokens | options.stop_tokens,
             )
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.
@@ -375,7 +379,7 @@ class Conversation:
                 deadline=options.deadline,
                 constraint=options.form.constraint,
             )
-        yield from generate(decoding, output)
+        yield from generate(decoding, output, lambda: engine.is_wanted and not any(one in text for one in options.stop))
 
     def _instruction_tokens(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]

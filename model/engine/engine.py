@@ -232,6 +232,11 @@ class Engine:
             self._current_request.last_progress_step = self._step_count
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether the current request has not been cancelled."""
+        return self._current_request is None or not self._current_request.cancelled.is_set()
+
+    @property
     def replayed_steps(self) -> dict[int, tuple[int, float]]:
         """Drafts of a conversation and seconds of a replayed step, by the number of conversations that share it. Empty
         where nothing is replayed."""

@@ -51,12 +51,10 @@ class ResponseForm:
         elif finished == "stop" and self.parser.num_calls:
             finished = "tool_calls"
         hidden = enforced or self.parser.is_holding
-        draft, confidence = ("", ()) if hidden else (progress.draft, progress.confidence)
+        shown = 0 if hidden or not progress.draft else self.parser.text_length(progress.draft)
         return replace(
-            progress,
+            progress.with_draft_until(shown),
             committed=text,
-            draft=draft,
-            confidence=confidence,
             tool_calls=tuple(calls),
             finished=finished,
         )

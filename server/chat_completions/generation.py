@@ -142,6 +142,7 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
         sampling=request.sampling,
         effort=request.effort,
         max_steps=request.max_steps,
+        stop=request.stop,
         **request.options,
     )
     usage = TokenUsage()

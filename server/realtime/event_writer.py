@@ -177,7 +177,10 @@ class EventWriter:
                 self._send(server_event("rejoinder.remote", response_id=event.response_id, **sent))
             case session_events.ResponseDraft() if self.includes("rejoinder.draft"):
                 fields = {"committed": event.committed, "draft": event.draft, "step": event.step}
-                self._send(server_event("rejoinder.draft", response_id=event.response_id, **fields))
+                confidence = [round(chance, 3) for chance in event.confidence]
+                self._send(
+                    server_event("rejoinder.draft", response_id=event.response_id, confidence=confidence, **fields)
+                )
 
     def _write_response_done(self, done: session_events.ResponseDone) -> None:
         self._responses.pop(done.response_id).done(done)

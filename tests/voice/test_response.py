@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +20,15 @@ from voice.response_request import ResponseRequest
 
 @dataclass
 class DraftingLanguageModel(FakeLanguageModel):
-    """Drafts `draft` with probability `confidence` per token, then commits `text`."""
+    """Drafts `draft`, a token for each word with probability `confidence`, then commits `text`."""
 
-    confidence: float = 0.99
+    confidence: tuple[float, ...] = (0.99, 0.99, 0.99, 0.99)
     draft: str = "Paris is a city. "
     text: str = "Paris is a city. "
 
     async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
-        yield FakeProgress("", self.draft, 1, 0, None, (self.confidence,) * 4)
+        ends = tuple(match.end() for match in re.finditer(r"\S+ ?", self.draft))
+        yield FakeProgress("", self.draft, 1, 0, None, self.confidence, ends)
         yield FakeProgress(self.text, "", 2, 4, "stop")
 
 
@@ -34,7 +36,9 @@ class DraftingLanguageModel(FakeLanguageModel):
     ("language_model", "spoken", "dropped"),
     [
         (DraftingLanguageModel(), 1, 0),
-        (DraftingLanguageModel(confidence=0.9), 0, 0),
+        (DraftingLanguageModel(confidence=(0.9, 0.99, 0.99, 0.99)), 0, 0),
+        (DraftingLanguageModel(confidence=(0.98, 0.98, 0.98, 0.98)), 0, 0),
+        (DraftingLanguageModel(draft="Paris is a city. It is ", confidence=(*[0.99] * 4, 0.4, 0.3)), 1, 0),
         (DraftingLanguageModel(text="London is a city. "), 0, 1),
     ],
 )
