@@ -143,17 +143,16 @@ class HeadTraining:
             list(self.matrices.values()), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
         )
         self._steps = math.ceil(config.epochs * len(self._samples.tokens) / config.batch)
-        self._step, self._seconds = 0, 0.0
+        self._step, self._timer = 0, Timer()
 
     def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:
         """Train until the last step, and measure the acceptance now and then."""
         while self._step < self._steps:
-            started = time.monotonic()
-            loss = self._train_step()
-            self._seconds += time.monotonic() - started
+            with self._timer:
+                loss = self._train_step()
             probed = self._step % probe_every == 0 or self._step == self._steps
             acceptance = self.probe() if probed else None
-            on_progress(HeadTrainingProgress(self._step, self._steps, round(self._seconds, 1), loss, acceptance))
+            on_progress(HeadTrainingProgress(self._step, self._steps, round(self._timer.seconds, 1), loss, acceptance))
 
     def weights(self, base: str, base_bytes: int) -> DraftHeadWeights:
         """The head in its current state.
@@ -165,7 +164,7 @@ class HeadTraining:
             "recipe": json.dumps(asdict(self._config)),
             "base_bytes": str(base_bytes),
             "tokens": str(len(self._samples.tokens)),
-            "minutes": str(round(self._seconds / 60, 1)),
+            "minutes": str(round(self._timer.seconds / 60, 1)),
             "device": f"{os.cpu_count()} CPU cores",
             "acceptance": json.dumps(self.probe()["all"]),
         }
@@ -189,8 +188,8 @@ class HeadTraining:
                     of_kind = (samples.kinds[at] == kind) & valid
                     hits[kind, n] += (right & of_kind).sum()
                     tried[kind, n] += of_kind.sum()
-        result = {name: _rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
-        return {**result, "all": _rates(hits.sum(0), tried.sum(0))}
+        result = {name: rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
+        return {**result, "all": rates(hits.sum(0), tried.sum(0))}
 
     def _context(self, features: Tensor) -> Tensor:
         return normalize(features) @ self.matrices["features"].T
@@ -228,7 +227,7 @@ class HeadTraining:
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.matrices.values(), 1.0)
         for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * _rate_factor(self._step / self._steps)
+            group["lr"] = config.rate * rate_factor(self._step / self._steps)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
@@ -252,6 +251,23 @@ class HeadTraining:
             tokens.append(best.indices)
             values.append(best.values.softmax(-1))
         return torch.cat(tokens), torch.cat(values)
+
+
+class Timer:
+    """Counts the seconds spent in its `with` blocks.
+
+    Attributes:
+        seconds: so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self._started = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.monotonic() - self._started
 
 
 def split(shard: StateShard) -> tuple[StateShard, StateShard]:
@@ -302,11 +318,11 @@ def initial_matrices(
     return matrices
 
 
-def _rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
+def rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
     return tuple(round(float(part), 4) for part in hits / tried.clamp(min=1))
 
 
-def _rate_factor(done: float) -> float:
+def rate_factor(done: float) -> float:
     """Warm-up over 3 % of the steps, then cosine decay to a twentieth."""
     if done < 0.03:
         return max(done / 0.03, 0.03)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
+
+DraftOrigin = Literal["diffusion", "recurrent", "masked", "copied", "grammar", ""]
+"""What made a draft: a block drafter, a recurrent head, masked rows of the forward pass itself, the conversation, from
+which it is copied, or a guess that follows the grammar."""
 
 
 @dataclass(frozen=True)
@@ -21,29 +25,42 @@ class Draft:
     tokens: tuple[int, ...] = ()
     distributions: Tensor | None = None
     confidence: tuple[float, ...] = ()
+    origin: DraftOrigin = ""
 
     def first(self, count: int) -> Draft:
         """Its first tokens."""
         if count >= len(self.tokens):
             return self
         distributions = None if self.distributions is None else self.distributions[:count]
-        return Draft(self.tokens[:count], distributions, self.confidence[:count])
+        return Draft(self.tokens[:count], distributions, self.confidence[:count], self.origin)
 
 
 NO_DRAFT = Draft()
 
 
 class DraftHead(Protocol):
-    """Drafts between two forward passes, from what the last one computed (`nn/draft_head.py`).
-
-    Attributes:
-        acceptance: how often the first, the first two, … drafts are all accepted.
+    """Drafts between two forward passes, from what the last one computed: one token after another (`nn/draft_head.py`),
+    or a block of them in a few denoising steps (`nn/block_drafter.py`).
     """
 
-    acceptance: tuple[float, ...]
+    @property
+    def origin(self) -> DraftOrigin:
+        """Of its drafts."""
+        ...
+
+    @property
+    def acceptance(self) -> tuple[tuple[float, ...], ...]:
+        """How often the first, the first two, … drafts are all accepted: after one denoising step, two, …; one entry
+        where drafts are made one after another."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """How many tokens are denoised together; 0 where drafts are made one after another."""
+        ...
 
     def draft(
-        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Draft what follows some tokens.
 
@@ -51,6 +68,7 @@ class DraftHead(Protocol):
             features: [features] of the row that predicted the first of them (`ForwardInput.on_features`).
             tokens: committed since then; at least one.
             more: whether to draft another token, given the confidence of those before it.
+            steps: most denoising steps.
 
         Returns:
             The drafts, and the confidence in each, provided that those before it are right.

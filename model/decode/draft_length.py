@@ -69,10 +69,12 @@ class DraftLengthController:
         step_seconds: measured seconds of a forward pass, by number of rows. Updated by `record_time`.
         max_drafts: number of drafts that the adapter was trained for, or that a draft head may make.
         acceptance: how often the first, the first two, … drafts are all accepted. Updated by `record_drafts`.
-        head_seconds: measured seconds in which a draft head drafts a token; None without one.
+        head_seconds: measured seconds in which a draft head drafts a token, 0 if it denoises a block; None without one.
+        block_seconds: measured seconds in which it denoises a block once.
+        by_steps: `acceptance` after one denoising step, after two, …
 
     Attributes:
-        head_seconds: the same.
+        head_seconds, block_seconds: the same.
     """
 
     def __init__(
@@ -81,8 +83,11 @@ class DraftLengthController:
         max_drafts: int,
         acceptance: Sequence[float] = (),
         head_seconds: float | None = None,
+        block_seconds: float = 0.0,
+        by_steps: Sequence[Sequence[float]] = (),
     ) -> None:
-        self._cost, self.head_seconds = StepCost(step_seconds), head_seconds
+        self._cost, self.head_seconds, self.block_seconds = StepCost(step_seconds), head_seconds, block_seconds
+        self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
         self._acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
@@ -133,20 +138,40 @@ class DraftLengthController:
         count = len(confidence)
         if self.head_seconds is None or count >= len(self._acceptance):
             return False
+        if count == 0 and self.block_seconds:
+            with_block = max(self._speeds(self._acceptance, 1, conversations)[1:])
+            return with_block * self.step_seconds(conversations) > 1
         following = self._acceptance[count] / max(1e-6, self._acceptance[count - 1] if count else 1.0)
         gain = math.prod(confidence) * min(1.0, following)
         rows = conversations * (others + count)
         cost = (self.step_seconds(rows + conversations) - self.step_seconds(rows)) / conversations + self.head_seconds
         return gain > cost * self._tokens_per_second(conversations)
 
+    def denoising_steps(self, most: int, conversations: int = 1) -> int:
+        """How many denoising steps of a block are worth their time: each must promise more tokens per second."""
+        speeds = [
+            max(self._speeds(rates, steps, conversations))
+            for steps, rates in enumerate(self._by_steps[: max(1, most)], 1)
+        ]
+        return 1 + max(range(len(speeds)), key=speeds.__getitem__) if speeds else 1
+
     def _tokens_per_second(self, conversations: int = 1) -> float:
         """Of all conversations together, with the best fixed number of a draft head's drafts."""
-        best = 1 / self.step_seconds(conversations)
-        if self.head_seconds is not None:
-            for n, tokens in enumerate(itertools.accumulate(self._acceptance, initial=1.0)):
-                seconds = self.step_seconds(conversations * (1 + n)) + conversations * n * self.head_seconds
-                best = max(best, tokens / seconds)
-        return conversations * best
+        if self.head_seconds is None:
+            return conversations / self.step_seconds(conversations)
+        return conversations * max(self._speeds(self._acceptance, 1, conversations))
+
+    def _speeds(self, acceptance: Sequence[float], steps: int, conversations: int) -> list[float]:
+        """Tokens per second of a conversation with each number of a draft head's drafts, from none.
+
+        Args:
+            steps: denoising steps of a block.
+        """
+        speeds = []
+        for n, tokens in enumerate(itertools.accumulate(acceptance, initial=1.0)):
+            drafting = n * (self.head_seconds or 0.0) + (steps * self.block_seconds if n else 0.0)
+            speeds.append(tokens / (self.step_seconds(conversations * (1 + n)) + conversations * drafting))
+        return speeds
 
     def num_copied(self, max_copied: int) -> int:
         """How many tokens found by n-gram look-up are worth verifying, from 0 to `max_copied`."""

@@ -38,6 +38,7 @@ class DenoisingSchedule:
         remask: a token of the current block is masked again if its probability falls below this; None for never.
         edit: a token is replaced if another one's probability is above this (LLaDA2.1, arXiv 2602.08676, T2T).
         in_flight: number of blocks denoised at a time.
+        draft_steps: most steps of a block drafter. Its drafts are verified, so they change the speed only.
     """
 
     rule: UnmaskingRule = "threshold"
@@ -46,6 +47,7 @@ class DenoisingSchedule:
     remask: float | None = None
     edit: float | None = None
     in_flight: int = 1
+    draft_steps: int = 2
 
     @property
     def may_change(self) -> bool:
@@ -54,10 +56,10 @@ class DenoisingSchedule:
 
 
 EFFORTS: dict[Effort, DenoisingSchedule] = {
-    "instant": DenoisingSchedule(bound=0.7, max_steps=3),
-    "low": DenoisingSchedule(bound=0.8, max_steps=4),
+    "instant": DenoisingSchedule(bound=0.7, max_steps=3, draft_steps=1),
+    "low": DenoisingSchedule(bound=0.8, max_steps=4, draft_steps=1),
     "medium": DenoisingSchedule(bound=0.9, max_steps=6),
-    "high": DenoisingSchedule(bound=0.95, max_steps=MAX_STEPS, remask=0.2),
+    "high": DenoisingSchedule(bound=0.95, max_steps=MAX_STEPS, remask=0.2, draft_steps=3),
 }
 
 
@@ -93,6 +95,7 @@ def schedule_for_effort(
         rule=rule,
         bound=_BOUNDS[rule][effort],
         max_steps=max_steps or base.max_steps,
+        draft_steps=max_steps or base.draft_steps,
         in_flight=in_flight,
         edit=edit,
     )

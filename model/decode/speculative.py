@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.decode.constraint import Constraint, draft_after
 from model.decode.decoding import StepOutput
-from model.decode.draft import NO_DRAFT, Draft, DraftHead
+from model.decode.draft import NO_DRAFT, Draft, DraftHead, DraftOrigin
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler
@@ -68,6 +68,7 @@ class DraftSettings:
         max_guessed: maximum number of tokens guessed by the constraint (`Constraint.guess`) instead.
         worth_drafting: whether the draft head should draft another token, given the confidence in those before it and
             how many other rows the step has; None for no drafts of a head.
+        max_steps: most denoising steps of a draft head that denoises.
     """
 
     num_drafts: int = 0
@@ -75,6 +76,7 @@ class DraftSettings:
     max_copied: int = 0
     max_guessed: int = 0
     worth_drafting: Callable[[Sequence[float], int], bool] | None = None
+    max_steps: int = 1
 
 
 class SpeculativeDecoder:
@@ -169,9 +171,10 @@ class SpeculativeDecoder:
         copied = guess or self._ngram_lookup.find(min(settings.max_copied, remaining))
         draft = self._draft
         if not copied and settings.worth_drafting is not None:
-            draft = self._draft_with_head(settings.worth_drafting, remaining)
+            draft = self._draft_with_head(settings.worth_drafting, remaining, settings.max_steps)
         draft = self._ending(draft.first(remaining))
-        found = self._ending(Draft(copied, None, self._chances(copied, guess)))
+        origin: DraftOrigin = "grammar" if guess else "copied"
+        found = self._ending(Draft(copied, None, self._chances(copied, guess), origin))
         num_drafts = max(0, min(settings.num_drafts, remaining - len(draft.tokens)))
         if settings.linear and self._draft.tokens:
             num_drafts = 0  # a step verifies what the one before it drafted, however little of it is left
@@ -272,15 +275,19 @@ class SpeculativeDecoder:
     def _receive_features(self, features: Tensor) -> None:
         self._features = features
 
-    def _draft_with_head(self, worth_drafting: Callable[[Sequence[float], int], bool], remaining: int) -> Draft:
+    def _draft_with_head(
+        self, worth_drafting: Callable[[Sequence[float], int], bool], remaining: int, max_steps: int
+    ) -> Draft:
         """The head's drafts of what follows the newest tokens, at most `remaining`."""
         if self._draft_head is None or self._following is None or remaining <= 0:
             return NO_DRAFT
         others = 1 + len(self._certain)
         drafts, confidence = self._draft_head.draft(
-            *self._following, lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others)
+            *self._following,
+            lambda confidence: len(confidence) < remaining and worth_drafting(confidence, others),
+            max_steps,
         )
-        return Draft(drafts, None, confidence)
+        return Draft(drafts, None, confidence, self._draft_head.origin)
 
     def _accept(self, logits: torch.Tensor) -> VerificationResult:
         """Accept drafts from the logits of a forward pass, under the constraint."""

@@ -16,8 +16,9 @@ from model.engine.request_classifier import RequestClassifier, load_request_clas
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
 from model.nn.decoder import Decoder
-from model.nn.draft_head import DraftHeadWeights, load_draft_head
+from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
 BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
@@ -66,6 +67,16 @@ def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAF
     if file is None:
         return None
     return load_draft_head(file, decoder.config, decoder.num_features, weights_checksum(path))
+
+
+def bundled_block_drafter(
+    path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS
+) -> BlockDrafterWeights | None:
+    """The bundled block drafter for these weights, or None."""
+    file = _file_for(path, folder)
+    if file is None or drafts_of(file) != "diffusion":
+        return None
+    return load_block_drafter(file, decoder.config, decoder.num_features, weights_checksum(path))
 
 
 def bundled_turn_completion_classifier(

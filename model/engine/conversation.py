@@ -140,9 +140,8 @@ class Conversation:
             raise ValueError("a model that denoises blocks has no log probabilities of tokens: ask without logprobs")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
-        schedule = self._engine.denoising_schedule
+        schedule = default = self._engine.denoising_schedule
         if effort is not None or max_steps is not None:
-            default = schedule
             schedule = schedule_for_effort(effort or "medium", max_steps, default.rule, default.in_flight, default.edit)
         form = ResponseForm()
         if tools or grammar is not None or tool_choice not in ("auto", "none"):
@@ -351,7 +350,7 @@ class Conversation:
             decoding = SpeculativeDecoder(
                 self._cache,
                 ids,
-                partial(self._draft_settings, options.form.constraint),
+                partial(self._draft_settings, options.form.constraint, options.schedule.draft_steps),
                 sampler,
                 context,
                 engine.draft_length,
@@ -401,9 +400,10 @@ class Conversation:
         count = next((n for n, (one, other) in enumerate(pairs) if one != other), len(prefix))
         return min(count, len(ids)) // self._engine.block_size * self._engine.block_size
 
-    def _draft_settings(self, constraint: Constraint | None) -> DraftSettings:
+    def _draft_settings(self, constraint: Constraint | None, max_steps: int) -> DraftSettings:
         constrained = constraint is not None and constraint.active
-        return self._engine.drafting(constrained=constrained) if self._drafting else DraftSettings()
+        settings = self._engine.drafting(constrained=constrained, max_steps=max_steps)
+        return settings if self._drafting else DraftSettings()
 
     def _truncate_to(self, ids: list[int]) -> int:
         """Truncate the cache to what it has in common with `ids`; returns how many tokens remain. With block attention

@@ -158,24 +158,28 @@ class Engine:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def drafting(self, *, constrained: bool = False) -> DraftSettings:
+    def drafting(self, *, constrained: bool = False, max_steps: int = 1) -> DraftSettings:
         """How the next step of a conversation drafts: as many tokens as are worth their rows, given how many
         conversations currently share a forward pass.
 
         Args:
             constrained: whether it follows a grammar.
+            max_steps: most denoising steps of a block drafter.
         """
         family = self.model.decoder.config.diffusion
         if family is not None and family.verification == "linear":
             return DraftSettings(family.block_size - 1, linear=True)
-        single, worth_drafting = self._active_generations == 1, None
+        single, worth_drafting, steps = self._active_generations == 1, None, 1
         if self.model.draft_head is not None:
             worth_drafting = partial(self.draft_length.worth_drafting, conversations=self._active_generations)
+            steps = self.draft_length.denoising_steps(max_steps, self._active_generations)
         if constrained and not self.drafts_with_grammar:
-            return DraftSettings(max_guessed=_MAX_GUESSED if single else 0, worth_drafting=worth_drafting)
+            return DraftSettings(
+                max_guessed=_MAX_GUESSED if single else 0, worth_drafting=worth_drafting, max_steps=steps
+            )
         max_copied = self.draft_length.num_copied(_MAX_COPIED) if single else 0
         if worth_drafting is not None:
-            return DraftSettings(max_copied=max_copied, worth_drafting=worth_drafting)
+            return DraftSettings(max_copied=max_copied, worth_drafting=worth_drafting, max_steps=steps)
         return DraftSettings(self.draft_length.num_drafts(self._active_generations), max_copied=max_copied)
 
     def pause(self, request: Request, seconds: float) -> None:

@@ -24,6 +24,7 @@ from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
 from model.engine.bundled import (
     bundled_adapter,
+    bundled_block_drafter,
     bundled_draft_head,
     bundled_request_classifier,
     bundled_turn_completion_classifier,
@@ -33,12 +34,17 @@ from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
+from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
-from model.nn.draft_head import DraftHeadWeights, is_draft_head, load_draft_head
+from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
+
+Drafts = Literal["auto", "diffusion", "recurrent", "masked", "none"]
+"""What drafts: a block drafter, a recurrent head, an adapter's masked rows in the forward pass itself, or nothing but
+copies of the conversation."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ def load_model(
     device: str = "auto",
     precision: Precision | None = None,
     adapter: Path | Literal["auto", "none"] = "auto",
+    drafts: Drafts = "auto",
     turn_completion: Path | Literal["auto", "none"] = "auto",
     request_classifier: Path | Literal["auto", "none"] = "auto",
     family: str | None = None,
@@ -124,6 +131,7 @@ def load_model(
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
+        drafts: which of what is bundled drafts. `auto` is `recurrent` on a CPU with int8 weights, else `masked`.
         turn_completion, request_classifier: a classifier's file, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
@@ -150,15 +158,17 @@ def load_model(
         if isinstance(error, torch.OutOfMemoryError):
             raise ValueError(f"{path.name} does not fit into the memory of {target}: choose a smaller model") from None
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
-    head_file = isinstance(adapter, Path) and is_draft_head(adapter)
+    if isinstance(adapter, Path):
+        drafts = drafts_of(adapter)
+    masked = drafts == "masked" or (drafts == "auto" and adapter != "none")
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
-        None if head_file else _adapter(path, decoder, adapter),
+        _adapter(path, decoder, adapter) if masked else None,
         _turn_completion_classifier(path, decoder, turn_completion),
-        None if isinstance(adapter, Path) and not head_file else _draft_head(path, decoder, checkpoint, adapter),
+        None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts),
         call_thresholds(path),
         _request_classifier(path, decoder, request_classifier),
     )
@@ -180,23 +190,33 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
 
 
 def _draft_head(
-    path: Path, decoder: Decoder, checkpoint: Checkpoint, choice: Path | Literal["auto", "none"]
+    path: Path, decoder: Decoder, checkpoint: Checkpoint, file: Path | Literal["auto", "none"], drafts: Drafts
 ) -> DraftHead | None:
-    if choice == "none" or decoder.precision != "int8" or decoder.mask_token is not None:
+    if drafts in ("masked", "none") or decoder.precision != "int8" or decoder.mask_token is not None:
         return None
-    weights: DraftHeadWeights | None
-    if isinstance(choice, Path):
-        weights = load_draft_head(choice, decoder.config, decoder.num_features, weights_checksum(path))
+    weights: DraftHeadWeights | BlockDrafterWeights | None
+    if isinstance(file, Path):
+        load = load_block_drafter if drafts == "diffusion" else load_draft_head
+        weights = load(file, decoder.config, decoder.num_features, weights_checksum(path))
+    elif drafts == "diffusion":
+        weights = bundled_block_drafter(path, decoder)
     else:
         weights = bundled_draft_head(path, decoder)
     return None if weights is None else build_draft_head(weights, decoder, checkpoint)
 
 
-def build_draft_head(weights: DraftHeadWeights, decoder: Decoder, checkpoint: Checkpoint) -> DraftHead:
-    """A draft head that runs next to its decoder, whose weights are int8."""
-    from model.nn.cpu.draft_head import BlockQuantizedDraftHead  # late: conversion runs on machines without Numba
+def build_draft_head(
+    weights: DraftHeadWeights | BlockDrafterWeights, decoder: Decoder, checkpoint: Checkpoint
+) -> DraftHead:
+    """What drafts next to its decoder, whose weights are int8."""
+    # Late: conversion runs on machines without Numba.
+    from model.nn.cpu.block_drafter import BlockQuantizedDrafter
+    from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 
-    return BlockQuantizedDraftHead(weights, output_rows(checkpoint, weights.vocabulary), decoder.embedding)
+    rows = output_rows(checkpoint, weights.vocabulary)
+    if isinstance(weights, BlockDrafterWeights):
+        return BlockQuantizedDrafter(weights, rows, decoder.embedding)
+    return BlockQuantizedDraftHead(weights, rows, decoder.embedding)
 
 
 def output_rows(checkpoint: Checkpoint, tokens: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def warm_up(model: LoadedModel, max_drafts: int) -> DraftLengthController:
     head, acceptance = model.draft_head, model.adapter.acceptance if model.adapter else ()
     if head is not None:
         steps = [VerificationStep(0, Draft((0,) * drafts)) for drafts in (0, *_HEAD_DRAFTS)]
-        max_drafts, acceptance = MAX_HEAD_DRAFTS, head.acceptance
+        max_drafts, acceptance = head.block or MAX_HEAD_DRAFTS, head.acceptance[0]
     else:
         steps = [VerificationStep(0, Draft((0,) * drafts), (), drafts) for drafts in range(max_drafts + 1)]
     seconds: dict[int, float] = {}
@@ -44,12 +44,16 @@ def warm_up(model: LoadedModel, max_drafts: int) -> DraftLengthController:
         decoder.run([rows], model.adapter)[0][0, 0].item()
         elapsed, num_rows = time.perf_counter() - start, len(rows.tokens)
         seconds[num_rows] = min(seconds.get(num_rows, elapsed), elapsed)
-    head_seconds = None if head is None else _head_seconds(model, head, cache)
-    return DraftLengthController(seconds, max_drafts, acceptance, head_seconds)
+    if head is None:
+        return DraftLengthController(seconds, max_drafts, acceptance)
+    drafting = _head_seconds(model, head, cache)
+    each, whole = (0.0, drafting) if head.block else (drafting / max(_HEAD_DRAFTS), 0.0)
+    return DraftLengthController(seconds, max_drafts, acceptance, each, whole, head.acceptance)
 
 
 def _head_seconds(model: LoadedModel, head: DraftHead, cache: KeyValueCache) -> float:
-    """Seconds of a draft, after a forward pass that has displaced the head's weights from the processor's caches."""
+    """Seconds in which a head makes all its drafts, after a forward pass that has displaced its weights from the
+    processor's caches."""
     features: list[Tensor] = []
     rows = replace(text_input(cache, [0], 1), on_features=features.append)
     seconds = []
@@ -58,4 +62,4 @@ def _head_seconds(model: LoadedModel, head: DraftHead, cache: KeyValueCache) -> 
         start = time.perf_counter()
         head.draft(features[-1][0], [0], lambda confidence: len(confidence) < max(_HEAD_DRAFTS))
         seconds.append(time.perf_counter() - start)
-    return min(seconds) / max(_HEAD_DRAFTS)
+    return min(seconds)

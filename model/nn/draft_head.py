@@ -22,6 +22,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -65,13 +66,14 @@ class DraftHeadWeights:
         save_bound_file(path, tensors, self.base, self.metadata)
 
 
-def is_draft_head(path: Path) -> bool:
-    """Whether a file is a draft head, and not an adapter. A file that cannot be read is neither."""
+def drafts_of(path: Path) -> Literal["diffusion", "recurrent", "masked"]:
+    """What kind of drafts a file makes. One that cannot be read counts as an adapter, whose loader reports it."""
     try:
         with safe_open(path, "pt") as file:
-            return "vocabulary" in file.keys()  # noqa: SIM118  (it is not a dictionary)
+            names = set(file.keys())
     except (SafetensorError, OSError):
-        return False
+        return "masked"
+    return "masked" if "vocabulary" not in names else "diffusion" if "places" in names else "recurrent"
 
 
 def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: str) -> DraftHeadWeights:

@@ -7,6 +7,7 @@ drafting reads fewer weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,24 +35,29 @@ class BlockQuantizedDraftHead:
         embedding: the base model's token embeddings.
 
     Attributes:
-        acceptance: how often the first, the first two, … drafts are all accepted.
+        origin, acceptance, block: as in `decode.draft.DraftHead`.
+        context: F norm(features), [1, size].
+        state: [1, size], after the token that was read last.
     """
+
+    origin: Literal["recurrent"] = "recurrent"
+    block = 0
 
     def __init__(self, weights: DraftHeadWeights, head_rows: Tensor, embedding: Embedding) -> None:
         m = weights.matrices
-        self.acceptance = weights.acceptance
+        self.acceptance = (weights.acceptance,)
         self._vocabulary, self._embedding = weights.vocabulary.numpy(), embedding
         self._hidden, (size, inner) = head_rows.shape[1], m["down"].shape
         self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
         self._linears["head"] = quantized_linear(head_rows @ m["output"])
         self._team = self._linears["head"].team
         self._features, self._input = _row(m["features"].shape[1]), _row(self._hidden + size)
-        self._context, self._x, self._product, self._normal = (_row(size) for _ in range(4))
+        self.context, self._x, self._product, self._normal = (_row(size) for _ in range(4))
         self._both, self._inner, self._logits = _row(2 * inner), _row(inner), _row(len(self._vocabulary))
-        self._state = self._input[:, self._hidden :]
+        self.state = self._input[:, self._hidden :]
         self._operands: list[object] = []
         """What jobs refer to by address and no other attribute holds."""
-        self._read_context = np.array(self._product_of(self._features, "features", self._context))
+        self._read_context = np.array(self._product_of(self._features, "features", self.context))
         narrow, state, wide = (QuantizedActivations(1, count) for count in (size, size, inner))
         self._read = np.array([
             *self._product_of(self._input, "input", self._product),
@@ -59,12 +65,12 @@ class BlockQuantizedDraftHead:
             self._multiply("gate_up", narrow, self._both),
             self._swiglu(wide),
             self._multiply("down", wide, self._product),
-            self._normalize(self._state, state),
+            self._normalize(self.state, state),
         ])  # fmt: skip
         self._read_and_score = np.array([*self._read, self._multiply("head", state, self._logits)])
 
     def draft(
-        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Draft what follows some tokens.
 
@@ -72,6 +78,7 @@ class BlockQuantizedDraftHead:
             features: [features] of the row that predicted the first of them.
             tokens: at least one.
             more: whether to draft another token, given the confidence of those before it.
+            steps: has no effect: the head does not denoise.
 
         Returns:
             The drafts and the confidence in each, provided that those before it are right.
@@ -80,23 +87,39 @@ class BlockQuantizedDraftHead:
         confidence: list[float] = []
         if not more(confidence):
             return (), ()
-        self._features[0] = _normalized(features.numpy())
-        self._team.run_all(self._read_context)
-        self._state[:] = 0
+        self.begin(features)
         for token in tokens[:-1]:
-            self._advance(token, self._read)
+            self.read(token)
         newest = tokens[-1]
         while more(confidence):
             self._advance(newest, self._read_and_score)
-            best = int(self._logits[0].argmax())
-            newest = int(self._vocabulary[best])
-            drafts.append(newest)
-            confidence.append(1 / float(np.exp(self._logits[0] - self._logits[0, best]).sum()))
+            (newest,), (chance,) = self._choose(self._logits)
+            drafts.append(int(newest))
+            confidence.append(float(chance))
         return tuple(drafts), tuple(confidence)
 
+    def begin(self, features: Tensor) -> None:
+        """Begin after the row with these features [features]; the token that it predicted is to be read first."""
+        self._features[0] = normalized(features.numpy())
+        self._team.run_all(self._read_context)
+        self.state[:] = 0
+
+    def read(self, token: int) -> None:
+        """Read the next token."""
+        self._advance(token, self._read)
+
+    def score(self, states: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """The likeliest token after each state [n, size], and its probability."""
+        return self._choose(self._linears["head"](torch.from_numpy(states)).numpy())
+
+    def _choose(self, logits: Floats) -> tuple[NDArray[np.int64], Floats]:
+        best = logits.argmax(1)
+        chance: Floats = 1 / np.exp(logits - logits[np.arange(len(best)), best][:, None]).sum(1)
+        return self._vocabulary[best], chance
+
     def _advance(self, token: int, jobs: Table) -> None:
-        self._input[0, : self._hidden] = _normalized(self._embedding(torch.tensor([token])).float().numpy()[0])
-        self._x[:] = self._context
+        self._input[0, : self._hidden] = normalized(self._embedding(torch.tensor([token])).float().numpy()[0])
+        self._x[:] = self.context
         self._team.run_all(jobs)
 
     def _product_of(self, x: Floats, name: str, out: Floats) -> list[tuple[int, int, int]]:
@@ -144,6 +167,7 @@ def _row(size: int) -> Floats:
     return np.zeros((1, size), np.float32)
 
 
-def _normalized(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    normalized: NDArray[np.float32] = x / np.sqrt(np.square(x).mean() + _EPS)
-    return normalized
+def normalized(x: Floats) -> Floats:
+    """RMS normalization without weights over the last dimension."""
+    result: Floats = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + _EPS)
+    return result

@@ -75,13 +75,14 @@ class SpyHead:
     """Counts the calls of a head."""
 
     def __init__(self, head: DraftHead) -> None:
-        self._head, self.acceptance, self.calls = head, head.acceptance, 0
+        self._head, self.calls = head, 0
+        self.origin, self.acceptance, self.block = head.origin, head.acceptance, head.block
 
     def draft(
-        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         self.calls += 1
-        return self._head.draft(features, tokens, more)
+        return self._head.draft(features, tokens, more, steps)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
+from model.decode.draft import DraftOrigin
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
 from model.decode.output import Progress
@@ -99,13 +100,15 @@ async def test_the_text_is_the_same_alone_together_and_without_drafts(engine: En
 class Oracle:
     """Drafts what the model is known to say, except that every fifth draft is wrong."""
 
-    acceptance = (0.9, 0.8, 0.7)
+    origin: DraftOrigin = "recurrent"
+    acceptance = ((0.9, 0.8, 0.7),)
+    block = 0
 
     def __init__(self, said: Sequence[int]) -> None:
         self._said, self._position, self.calls = tuple(said), 0, 0
 
     def draft(
-        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool]
+        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         assert features.ndim == 1
         places = range(self._position, len(self._said))

@@ -11,7 +11,7 @@ import torch
 from model.checkpoint.checkpoint import DecoderConfig, open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.nn.adapter import random_adapter
-from model.nn.draft_head import DraftHeadWeights, is_draft_head, load_draft_head
+from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from tests.model.random_draft_head import random_draft_head
 
 FEATURES = 3 * 64
@@ -34,10 +34,10 @@ def test_a_head_is_loaded_as_saved(config: DecoderConfig, weights: DraftHeadWeig
     assert torch.equal(loaded.vocabulary, weights.vocabulary)
     for name, matrix in weights.matrices.items():
         assert float((loaded.matrices[name] - matrix).abs().max()) <= float(matrix.abs().max()) / 127
-    assert is_draft_head(tmp_path / "head.safetensors")
+    assert drafts_of(tmp_path / "head.safetensors") == "recurrent"
     random_adapter(config, 2, 1, 0).save(tmp_path / "adapter.safetensors")
-    assert not is_draft_head(tmp_path / "adapter.safetensors")
-    assert not is_draft_head(tmp_path / "missing.safetensors")
+    assert drafts_of(tmp_path / "adapter.safetensors") == "masked"
+    assert drafts_of(tmp_path / "missing.safetensors") == "masked"
 
 
 @pytest.mark.parametrize("fault", ["other weights", "other shape", "lacks a matrix", "token out of range"])

@@ -1,0 +1,147 @@
+"""The block drafter: a small diffusion model that denoises the tokens after the newest one together, in a few steps.
+
+A draft head (`draft_head.py`) reads the tokens that are known and scores the first unknown one from its state s. The
+tokens after that are rows of a block. A row is a mask, which starts as a linear map of s for its place, or a token that
+an earlier step kept. All rows attend to each other:
+
+    x₀ = s;  xᵢ = Mᵢ s + pᵢ, or c + E norm(embedding(tᵢ)) + pᵢ where tᵢ is kept        c, E: the head's, E a part of I
+    x += W attention(A norm(x));  x += D swiglu(G norm(x))                              for each layer
+    tᵢ₊₁ = argmax head(O norm(xᵢ))
+
+A step keeps the predictions that are confident: those that follow the known tokens are read by the head, and what is
+left is masked again for the next step. The base model verifies all drafts in one forward pass, so they decide how many
+tokens are generated at a time, and never which.
+
+Sources: DFlash (block diffusion on the base model's states, arXiv 2602.06036), MDLM (masks, arXiv 2406.07524),
+Fast-dLLM (confident tokens are kept, arXiv 2505.22618), recurrent drafter (arXiv 2403.09919).
+
+File: a draft head's, with more matrices, and `places` [rows, size] float32. So it can be used as a draft head, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention, silu
+
+from model.checkpoint.bound_file import load_bound_file, save_bound_file
+from model.checkpoint.checkpoint import DecoderConfig
+from model.checkpoint.gguf import BadModelFile
+from model.nn.draft_head import DraftHeadWeights, load_draft_head, normalize
+from model.nn.linear import quantize_rows
+
+HEAD_SIZE, KV_SHARE = 64, 4
+"""Size of an attention head, and queries that share keys and values."""
+
+
+@dataclass(frozen=True)
+class BlockDrafterWeights:
+    """A block drafter as it is stored.
+
+    Attributes:
+        head: reads the known tokens. Its metadata is the file's.
+        tensors: as in `shapes`.
+    """
+
+    head: DraftHeadWeights
+    tensors: dict[str, Tensor]
+
+    @property
+    def vocabulary(self) -> Tensor:
+        """[n] int64, the tokens that it can draft."""
+        return self.head.vocabulary
+
+    @property
+    def acceptance(self) -> tuple[tuple[float, ...], ...]:
+        """How often the first, the first two, … drafts were all accepted on held-out text, after one step, two, …"""
+        return tuple(map(tuple, json.loads(self.head.metadata.get("block_acceptance", "[[]]"))))
+
+    @property
+    def num_layers(self) -> int:
+        """Layers."""
+        return sum(name.startswith("heads") for name in self.tensors)
+
+    @property
+    def block(self) -> int:
+        """Rows of a block, which drafts as many tokens."""
+        return len(self.tensors["places"])
+
+    def save(self, path: Path) -> None:
+        """Write the drafter atomically."""
+        stored = {"vocabulary": self.vocabulary.to(torch.int32), "places": self.tensors["places"].detach().float()}
+        for name, tensor in {**self.head.matrices, **self.tensors}.items():
+            if name != "places":
+                stored[name], stored[f"{name}.scale"] = quantize_rows(tensor.detach().float())
+        save_bound_file(path, stored, self.head.base, self.head.metadata)
+
+
+def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, base: str) -> BlockDrafterWeights:
+    """Load a block drafter for a model; see `load_draft_head`.
+
+    Raises:
+        BadModelFile: missing, damaged, made for other weights, or a draft head only.
+    """
+    head = load_draft_head(path, config, num_features, base)
+    stored, _ = load_bound_file(path, "drafter", "train one for these weights, or run without", base=base)
+    size = len(head.matrices["down"])
+    try:
+        rows, layers = len(stored["places"]), sum(f"heads{n}" in stored for n in range(len(stored)))
+        expected = shapes(size, len(stored["gate_up0"]) // 2, layers, rows)
+        tensors = {
+            name: stored[name] if name == "places" else stored[name].float() * stored[f"{name}.scale"][:, None]
+            for name in expected
+        }
+    except (KeyError, RuntimeError, IndexError) as error:
+        raise BadModelFile(f"{path.name} is no block drafter, or is damaged ({error})") from None
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
+        raise BadModelFile(f"the drafter {path.name} has matrices that do not fit together")
+    return BlockDrafterWeights(head, tensors)
+
+
+def shapes(size: int, inner: int, layers: int, rows: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor besides the head's: all M one below the other, the places p, and of each layer A
+    (queries, keys and values), W, G and D."""
+    each = {
+        "attention": (size + 2 * size // KV_SHARE, size),
+        "heads": (size, size),
+        "gate_up": (2 * inner, size),
+        "down": (size, inner),
+    }
+    return {
+        "masks": ((rows - 1) * size, size),
+        "places": (rows, size),
+        **{f"{name}{layer}": shape for layer in range(layers) for name, shape in each.items()},
+    }
+
+
+def denoise(tensors: Mapping[str, Tensor], state: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
+    """One step, in plain torch: for training, and what `cpu/block_drafter.py` computes.
+
+    Args:
+        tensors: as in `shapes`.
+        state: [n, size], the head's after the last known token.
+        tokens: [n, rows, size], c + E norm(embedding) of the tokens that are kept.
+        kept: [n, rows], which rows are such tokens. Row 0 is none.
+
+    Returns:
+        [n, rows, size], the states that the head scores.
+    """
+    size = state.shape[1]
+    x = torch.stack((state, *(state @ matrix.T for matrix in tensors["masks"].view(-1, size, size))), 1)
+    x = torch.where(kept[..., None], tokens.to(x.dtype), x) + tensors["places"].to(x.dtype)
+    layer = 0
+    while f"heads{layer}" in tensors:
+        both = normalize(x) @ tensors[f"attention{layer}"].T
+        each = both.view(*both.shape[:2], -1, HEAD_SIZE).transpose(1, 2)  # [n, heads, rows, HEAD_SIZE]
+        query, key, value = each.split_with_sizes([size // HEAD_SIZE, *[size // KV_SHARE // HEAD_SIZE] * 2], 1)
+        mixed = scaled_dot_product_attention(query, key, value, enable_gqa=True)
+        x = x + mixed.transpose(1, 2).flatten(2) @ tensors[f"heads{layer}"].T
+        gate, up = (normalize(x) @ tensors[f"gate_up{layer}"].T).chunk(2, -1)
+        x = x + (silu(gate) * up) @ tensors[f"down{layer}"].T
+        layer += 1
+    return torch.cat((state[:, None], normalize(x)[:, 1:].to(state.dtype)), 1)
