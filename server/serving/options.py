@@ -18,6 +18,7 @@ from agent.tools.server_tools import ToolSettings
 from chat.types import Effort
 from model.decode.effort import DenoisingSchedule, UnmaskingRule, schedule_for_effort
 from model.engine.engine import DEFAULT_CONTEXT, DecodingMode
+from model.engine.loader import Drafts
 from model.hub import catalog
 from model.nn.decoder import CacheType, Precision
 from server.serving.config_file import sentence
@@ -110,6 +111,11 @@ class ModelOptions(DiffusionOptions, title="Models"):
     temperature: float = option(0.0, "0 is greedy decoding; higher values sample.", ge=0, le=2)
     adapter: _FileOrKeyword = option(
         "auto", "What drafts: a file from `rejoinder convert`, auto (the bundled one) or none."
+    )
+    drafts: Drafts = option(
+        "auto",
+        "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
+        "(recurrent on a CPU, masked on a GPU).",
     )
     turn_completion: _FileOrKeyword = option(
         "auto", "Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none."
