@@ -5,7 +5,6 @@ of a block in a forward pass of their own, in which every row attends to every o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -16,7 +15,8 @@ from torch import Tensor
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.block_drafter import HEAD_SIZE, KV_SHARE, BlockDrafterWeights
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead, normalized
-from model.nn.cpu.layers import BlockQuantizedLayers
+from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
+from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
 from model.nn.forward_batch import ForwardInput
@@ -48,7 +48,6 @@ class BlockQuantizedDrafter:
         self.acceptance, self.block = weights.acceptance, weights.block
         self._head, self._embedding = BlockQuantizedDraftHead(weights.head, head_rows, embedding), embedding
         self._tokens = quantized_linear(weights.head.matrices["input"][:, : head_rows.shape[1]])
-        self._masks, self._places = quantized_linear(t["masks"]), t["places"].numpy()
         ones, heads = torch.ones(size), size // HEAD_SIZE
         layers = [
             Layer(
@@ -61,10 +60,7 @@ class BlockQuantizedDrafter:
             "drafter", "drafter", len(head_rows), size, len(layers), heads, heads // KV_SHARE, HEAD_SIZE,
             t["down0"].shape[1], self.block, float(np.finfo(np.float32).eps),
         )  # fmt: skip
-        self._layers = BlockQuantizedLayers(config, layers, ones)
-        self._cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
-        self._cache.reserve(self.block)
-        self._input = cache(self._new_input)
+        self._block = _Block(config, layers, self._head, quantized_linear(t["masks"]), t["places"].numpy())
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
@@ -78,9 +74,10 @@ class BlockQuantizedDrafter:
         drafts, confidence = np.zeros(self.block, np.int64), np.zeros(self.block, np.float32)
         kept, known = np.zeros(self.block, np.bool_), 0
         for step in range(steps):
-            states = self._states(drafts[known:-1], kept[known:-1])
+            held = np.flatnonzero(kept[known:-1])
+            logits = self._block.run(held + 1, self._rows(drafts[known + held]) if len(held) else None)
             asked = np.flatnonzero(~kept[known:])
-            drafts[known + asked], confidence[known + asked] = self._head.score(states[asked])
+            drafts[known + asked], confidence[known + asked] = self._head.choose(logits[asked])
             kept = confidence >= CONFIDENT
             kept[: known + 1] = True
             if step + 1 == steps or kept.all():
@@ -92,31 +89,66 @@ class BlockQuantizedDrafter:
         count = next((n for n in range(self.block) if not more(chances[:n])), self.block)
         return tuple(drafts[:count].tolist()), tuple(chances[:count])
 
-    def _states(self, tokens: NDArray[np.int64], kept: NDArray[np.bool_]) -> Floats:
-        """The states [rows, size] of a block after the known tokens, from which the rows' next tokens are predicted.
+    def _rows(self, tokens: NDArray[np.int64]) -> Floats:
+        """What the rows of tokens that are kept hold: [n, size]."""
+        embedded = normalized(self._embedding(torch.from_numpy(tokens)).float().numpy())
+        held: Floats = self._tokens(torch.from_numpy(embedded)).numpy() + self._head.context
+        return held
+
+
+class _Block:
+    """The rows of a block, and the jobs of a denoising step.
+
+    Args:
+        config: of the layers.
+        head: reads the known tokens; its state is the first row.
+        masks, places: M and p.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        layers: Sequence[Layer],
+        head: BlockQuantizedDraftHead,
+        masks: BlockLinear,
+        places: Floats,
+    ) -> None:
+        rows, size = places.shape
+        weights = [LayerWeights.of(layer) for layer in layers]
+        self._norm = np.ones(size, np.float32)  # the jobs have its address only
+        self._forward = ForwardPass(config, weights, self._norm, (rows,), head.team)
+        self._cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
+        self._cache.reserve(rows)
+        mask = torch.ones(rows, rows, dtype=torch.bool)
+        inputs = ForwardInput(self._cache, [0] * rows, range(rows), mask, [False] * rows, 0)
+        # Without rotations: the places are part of what the rows hold.
+        rotary = RotaryEmbedding(torch.ones(rows, 1, HEAD_SIZE), torch.zeros(rows, 1, HEAD_SIZE), None)
+        self._forward.begin(np.zeros((rows, size), np.float32), [inputs], rotary)
+        self._head, self._places, self._linear = head, places, masks
+        self._x, self._product = self._forward.first_inputs
+        self._operands = Operands(head.quantized_state, self._x[1:].reshape(1, -1))
+        self._masking = np.array([masks.job(self._operands)])
+        self._masking_and_layers = np.concatenate((self._masking, self._forward.jobs))
+        self._logits = np.zeros((rows, config.vocab_size), np.float32)
+        self._scoring = head.scoring(self._forward.quantized_states, self._logits)
+
+    def run(self, held: NDArray[np.int64], tokens: Floats | None) -> Floats:
+        """A denoising step after the token that the head has read last: logits [rows, vocabulary] of the next token of
+        each row. The result is overwritten by the next call.
 
         Args:
-            tokens: [rows - 1] of its rows after the first one.
-            kept: which of them are no masks.
+            held: which rows are tokens that were kept, and no masks.
+            tokens: what those hold, [n, size].
         """
-        state, rows = self._head.state, len(tokens) + 1
-        if rows == 1:
-            return state.copy()
-        x = np.concatenate(
-            (state, self._masks(torch.from_numpy(state)).numpy().reshape(-1, state.shape[1])[: rows - 1])
-        )
-        if kept.any():
-            embedded = self._embedding(torch.from_numpy(tokens[kept])).float().numpy()
-            x[1:][kept] = self._tokens(torch.from_numpy(normalized(embedded))).numpy() + self._head.context
-        x += self._places[:rows]
-        inputs, rotary = self._input(rows)
-        states, _ = self._layers.run(torch.from_numpy(x), [inputs], rotary, None)
-        found: Floats = states.numpy()
-        found[:1] = state
-        return found
-
-    def _new_input(self, rows: int) -> tuple[ForwardInput, RotaryEmbedding]:
-        """The rows of a block, without rotations: their places are part of what they hold."""
-        rotary = RotaryEmbedding(torch.ones(rows, 1, HEAD_SIZE), torch.zeros(rows, 1, HEAD_SIZE), None)
-        mask = torch.ones(rows, rows, dtype=torch.bool)
-        return ForwardInput(self._cache, [0] * rows, range(rows), mask, [False] * rows, 0), rotary
+        self._x[0] = self._head.state[0]
+        self._product[:] = self._places
+        if tokens is None:
+            self._head.team.run_all(self._masking_and_layers)
+        else:
+            self._head.team.run_all(self._masking)
+            self._x[held] = tokens
+            self._head.team.run_all(self._forward.jobs)
+        self._forward.states[0] = self._head.state[0]
+        self._forward.quantized_states.set_row(0, self._head.quantized_state)
+        self._head.team.run_all(self._scoring)
+        return self._logits

@@ -37,7 +37,8 @@ class BlockQuantizedDraftHead:
     Attributes:
         origin, acceptance, block: as in `decode.draft.DraftHead`.
         context: F norm(features), [1, size].
-        state: [1, size], after the token that was read last.
+        state, quantized_state: [1, size], after the token that was read last.
+        team: runs it.
     """
 
     origin: Literal["recurrent"] = "recurrent"
@@ -50,7 +51,7 @@ class BlockQuantizedDraftHead:
         self._hidden, (size, inner) = head_rows.shape[1], m["down"].shape
         self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
         self._linears["head"] = quantized_linear(head_rows @ m["output"])
-        self._team = self._linears["head"].team
+        self.team = self._linears["head"].team
         self._features, self._input = _row(m["features"].shape[1]), _row(self._hidden + size)
         self.context, self._x, self._product, self._normal = (_row(size) for _ in range(4))
         self._both, self._inner, self._logits = _row(2 * inner), _row(inner), _row(len(self._vocabulary))
@@ -58,16 +59,17 @@ class BlockQuantizedDraftHead:
         self._operands: list[object] = []
         """What jobs refer to by address and no other attribute holds."""
         self._read_context = np.array(self._product_of(self._features, "features", self.context))
-        narrow, state, wide = (QuantizedActivations(1, count) for count in (size, size, inner))
+        narrow, wide = QuantizedActivations(1, size), QuantizedActivations(1, inner)
+        self.quantized_state = QuantizedActivations(1, size)
         self._read = np.array([
             *self._product_of(self._input, "input", self._product),
             self._normalize(self._normal, narrow),
             self._multiply("gate_up", narrow, self._both),
             self._swiglu(wide),
             self._multiply("down", wide, self._product),
-            self._normalize(self.state, state),
+            self._normalize(self.state, self.quantized_state),
         ])  # fmt: skip
-        self._read_and_score = np.array([*self._read, self._multiply("head", state, self._logits)])
+        self._read_and_score = np.array([*self._read, self._multiply("head", self.quantized_state, self._logits)])
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
@@ -93,7 +95,7 @@ class BlockQuantizedDraftHead:
         newest = tokens[-1]
         while more(confidence):
             self._advance(newest, self._read_and_score)
-            (newest,), (chance,) = self._choose(self._logits)
+            (newest,), (chance,) = self.choose(self._logits)
             drafts.append(int(newest))
             confidence.append(float(chance))
         return tuple(drafts), tuple(confidence)
@@ -101,18 +103,24 @@ class BlockQuantizedDraftHead:
     def begin(self, features: Tensor) -> None:
         """Begin after the row with these features [features]; the token that it predicted is to be read first."""
         self._features[0] = normalized(features.numpy())
-        self._team.run_all(self._read_context)
+        self.team.run_all(self._read_context)
         self.state[:] = 0
 
     def read(self, token: int) -> None:
         """Read the next token."""
         self._advance(token, self._read)
 
-    def score(self, states: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """The likeliest token after each state [n, size], and its probability."""
-        return self._choose(self._linears["head"](torch.from_numpy(states)).numpy())
+    def scoring(self, states: QuantizedActivations, logits: Floats) -> Table:
+        """The job that scores the tokens after some states.
 
-    def _choose(self, logits: Floats) -> tuple[NDArray[np.int64], Floats]:
+        Args:
+            logits: [rows, vocabulary], the result.
+        """
+        self._operands.append(logits)
+        return np.array([self._multiply("head", states, logits)])
+
+    def choose(self, logits: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """The likeliest token in each row of logits [n, vocabulary], and its probability."""
         best = logits.argmax(1)
         chance: Floats = 1 / np.exp(logits - logits[np.arange(len(best)), best][:, None]).sum(1)
         return self._vocabulary[best], chance
@@ -120,14 +128,14 @@ class BlockQuantizedDraftHead:
     def _advance(self, token: int, jobs: Table) -> None:
         self._input[0, : self._hidden] = normalized(self._embedding(torch.tensor([token])).float().numpy()[0])
         self._x[:] = self.context
-        self._team.run_all(jobs)
+        self.team.run_all(jobs)
 
     def _product_of(self, x: Floats, name: str, out: Floats) -> list[tuple[int, int, int]]:
         """Jobs that quantize x and multiply it."""
         quantized, size = QuantizedActivations(1, x.shape[1]), x.shape[1]
         call = call_table(kernels.QUANTIZE, 1, x=x, **quantized.fields)
         return [
-            self._row_job(kernels.quantize_kernel(self._team, size), call, size),
+            self._row_job(kernels.quantize_kernel(self.team, size), call, size),
             self._multiply(name, quantized, out),
         ]
 
@@ -146,7 +154,7 @@ class BlockQuantizedDraftHead:
             kernels.NORMALIZE, 1, x=self._x, product=self._product, bias=bias, weight=weight, normal=to, eps=eps,
             **quantized.fields,
         )  # fmt: skip
-        return self._row_job(kernels.normalize_kernel(self._team, size), call, size)
+        return self._row_job(kernels.normalize_kernel(self.team, size), call, size)
 
     def _swiglu(self, quantized: QuantizedActivations) -> tuple[int, int, int]:
         size, bias = self._inner.shape[1], np.zeros_like(self._both)
@@ -155,10 +163,10 @@ class BlockQuantizedDraftHead:
             kernels.SWIGLU, 1, product=self._both, inner=self._inner, bias=bias, **quantized.fields
         )  # fmt: skip
         items = kernels.swiglu_parts(size)
-        return self._row_job(kernels.swiglu_kernel(self._team, size), call, 4 * size, items=items)
+        return self._row_job(kernels.swiglu_kernel(self.team, size), call, 4 * size, items=items)
 
     def _row_job(self, kernel: int, call: Table, size: int, items: int = 1) -> tuple[int, int, int]:
-        job = RowJob(kernel, items, size // items, self._team.threads)
+        job = RowJob(kernel, items, size // items, self.team.threads)
         self._operands += [job.segments, call]
         return job.segments.ctypes.data, call.ctypes.data, job.chunks
 

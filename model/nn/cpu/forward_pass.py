@@ -190,6 +190,16 @@ class ForwardPass:
             for field in ("keys", "values", "capacity", "past"):
                 calls[:, fields.index(field)] = attention.column(field)
 
+    @property
+    def first_inputs(self) -> tuple[Floats, Floats]:
+        """What the first job adds, [rows, hidden] each. The jobs overwrite both."""
+        return self._x, self._product
+
+    @property
+    def quantized_states(self) -> QuantizedActivations:
+        """`states` as a multiplication takes them."""
+        return self._narrow.quantized
+
     def residual(self) -> Tensor:
         """The states [rows, hidden] that the layers add to: after the first job of layer n, those after n layers."""
         return torch.from_numpy(self._x.copy())
