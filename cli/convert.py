@@ -26,14 +26,17 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
 from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
-from model.convert.generate_states import generate_shard, invent_questions, load_shard
+from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
+from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, HeadTrainingProgress
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
-from model.engine.bundled import weights_checksum, weights_size
+from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
+from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 
@@ -53,6 +56,8 @@ StopAfterOption = Annotated[
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
 ]
+TokensOption = Annotated[int, typer.Option("--tokens", min=1000, help="Response tokens to generate.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of the responses and of the training.")]
 _FOLDER = Path("conversion")
 _PARTIAL_TEXT = "text.partial.json"
 _MODEL = QWEN_05B.name
@@ -160,63 +165,141 @@ def train_command(
 @app.command("head")
 def head_command(
     folder: FolderOption = _FOLDER,
-    tokens: Annotated[int, typer.Option(min=1000, help="Response tokens to generate.")] = 120_000,
+    tokens: TokensOption = 120_000,
     epochs: Annotated[float, typer.Option(min=0.1, help="How often every token is trained on.")] = 6.0,
     size: Annotated[int, typer.Option(min=32, help="Width of the head.")] = 768,
-    seed: Annotated[int, typer.Option(help="Random seed of the responses and of the training.")] = 1,
+    seed: SeedOption = 1,
     model: ModelOption = _MODEL,
 ) -> None:
     """Train a draft head, which drafts on a CPU. If interrupted, run it again: finished responses are kept."""
-    with user_errors():
-        path = locate_model(model, _err)
-        base, asked = weights_checksum(path), {_words(prompt.text) for prompt in evaluation_prompts()}
-        loaded = load_model(path, device="cpu", adapter="none", turn_completion="none")
-        if loaded.decoder.precision != "int8":
-            raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
-        states = folder / "states"
-        states.mkdir(parents=True, exist_ok=True)
-        questions_file = states / f"questions-{seed}.json"
-        files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
-        with Progress(console=_err) as progress:
-            if not questions_file.exists():
-                task = progress.add_task("inventing questions", total=None)
-                invented = invent_questions(
-                    loaded, seed, on_progress=lambda done, lists: progress.update(task, completed=done, total=lists)
-                )
-                questions_file.write_text(json.dumps(invented), encoding="utf-8")
-            questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
-            responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
-
-            def show(before: int, done: int) -> None:
-                progress.update(responses, completed=before + done)
-
-            for number, file in enumerate(files):
-                before = number * _SHARD_TOKENS
-                if not file.exists():
-                    generate_shard(
-                        loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                        questions=questions, skip=lambda text: _words(text) in asked,
-                        on_progress=partial(show, before),
-                    )  # fmt: skip
-                show(before, _SHARD_TOKENS)
-            training = HeadTraining(
-                [load_shard(file, base) for file in files],
-                loaded.decoder.embedding,
-                partial(output_rows, open_checkpoint(path)),
-                loaded.decoder.config.vocab_size,
-                HeadTrainingConfig(epochs, seed, size),
-            )
-            task = progress.add_task("training", total=None)
-
-            def report(state: HeadTrainingProgress) -> None:
-                description = f"training, loss {state.loss:.2f}"
-                progress.update(task, completed=state.step, total=state.steps, description=description)
-
-            training.run(report, probe_every=500)
+    with user_errors(), Progress(console=_err) as progress:
+        loaded, path = _load_int8(model)
+        base = weights_checksum(path)
+        training = HeadTraining(
+            _write_responses(loaded, base, folder, tokens, seed, progress),
+            loaded.decoder.embedding,
+            partial(output_rows, open_checkpoint(path)),
+            loaded.decoder.config.vocab_size,
+            HeadTrainingConfig(epochs, seed, size),
+        )
+        training.run(_training_reporter(progress), probe_every=500)
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
     _out.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
+
+
+@app.command("drafter")
+def drafter_command(
+    folder: FolderOption = _FOLDER,
+    text: Annotated[
+        Path | None, typer.Option(help="Token ids that the model has written (`--keep-text`), in place of new ones.")
+    ] = None,
+    keep_text: Annotated[
+        Path | None, typer.Option(help="Write the token ids of the text to this file, to train on them again.")
+    ] = None,
+    tokens: TokensOption = 120_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 1000,
+    rows: Annotated[int, typer.Option(min=2, max=7, help="Tokens that are drafted together.")] = 7,
+    layers: Annotated[int, typer.Option(min=1, max=4, help="Layers of the drafter.")] = 1,
+    head: Annotated[
+        Path | None, typer.Option(help="The draft head that it extends; default: the folder's, or the bundled one.")
+    ] = None,
+    seed: SeedOption = 1,
+    model: ModelOption = _MODEL,
+) -> None:
+    """Train a block drafter, which denoises several drafts together. If interrupted, run it again: it goes on."""
+    with user_errors(), Progress(console=_err) as progress:
+        loaded, path = _load_int8(model)
+        base, config = weights_checksum(path), loaded.decoder.config
+        own = head or folder / "draft-head.safetensors"
+        reader = (
+            load_draft_head(own, config, loaded.decoder.num_features, base)
+            if head is not None or own.exists()
+            else bundled_draft_head(path, loaded.decoder)
+        )
+        if reader is None:
+            raise ValueError("a block drafter extends a draft head: run `rejoinder convert head` first")
+        folder.mkdir(parents=True, exist_ok=True)
+        if text is None:
+            shards = _write_responses(loaded, base, folder, tokens, seed, progress)
+        else:
+            written = load_text(text, base)
+            task = progress.add_task("reading responses", total=len(written.ends))
+            shards = []
+            for shard in with_states(loaded, written):
+                shards.append(shard)
+                progress.update(task, advance=1)
+        if keep_text is not None:
+            save_text(keep_text, shards, base)
+        training = BlockTraining(
+            [joined(shards)],
+            loaded.decoder.embedding,
+            reader,
+            output_rows(open_checkpoint(path), reader.vocabulary),
+            BlockTrainingConfig(steps, seed, rows, layers),
+            folder / "drafter.state",
+        )
+        training.run(_training_reporter(progress), probe_every=100)
+        trained = training.weights()
+        trained.save(folder / "drafter.safetensors")
+    accepted = "; ".join(
+        f"after {count} steps {' '.join(f'{rate:.2f}' for rate in rates)}"
+        for count, rates in enumerate(trained.acceptance, 1)
+    )
+    _out.print(f"the drafter is {folder / 'drafter.safetensors'}; accepted {accepted}; use it with --adapter")
+
+
+def _load_int8(model: str) -> tuple[LoadedModel, Path]:
+    """A base model with int8 weights, whose states a draft head reads, and its path."""
+    path = locate_model(model, _err)
+    loaded = load_model(path, device="cpu", adapter="none", turn_completion="none", request_classifier="none")
+    if loaded.decoder.precision != "int8":
+        raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
+    return loaded, path
+
+
+def _write_responses(
+    loaded: LoadedModel, base: str, folder: Path, tokens: int, seed: int, progress: Progress
+) -> list[StateShard]:
+    """Let the model write its own text, in files of which finished ones are kept."""
+    asked, states = {_words(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
+    states.mkdir(parents=True, exist_ok=True)
+    questions_file = states / f"questions-{seed}.json"
+    files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
+    if not questions_file.exists():
+        task = progress.add_task("inventing questions", total=None)
+        invented = invent_questions(
+            loaded, seed, on_progress=lambda done, lists: progress.update(task, completed=done, total=lists)
+        )
+        questions_file.write_text(json.dumps(invented), encoding="utf-8")
+    questions = [(kind, text) for kind, text in json.loads(questions_file.read_text(encoding="utf-8"))]
+    responses = progress.add_task("generating responses", total=len(files) * _SHARD_TOKENS)
+
+    def show(before: int, done: int) -> None:
+        progress.update(responses, completed=before + done)
+
+    for number, file in enumerate(files):
+        before = number * _SHARD_TOKENS
+        if not file.exists():
+            generate_shard(
+                loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
+                questions=questions, skip=lambda text: _words(text) in asked,
+                on_progress=partial(show, before),
+            )  # fmt: skip
+        show(before, _SHARD_TOKENS)
+    return [load_shard(file, base) for file in files]
+
+
+def _training_reporter(progress: Progress) -> Callable[[HeadTrainingProgress], None]:
+    """Shows how a training goes on."""
+    task = progress.add_task("training", total=None)
+
+    def report(state: HeadTrainingProgress) -> None:
+        description = f"training, loss {state.loss:.2f}"
+        progress.update(task, completed=state.step, total=state.steps, description=description)
+
+    return report
 
 
 def _words(text: str) -> str:

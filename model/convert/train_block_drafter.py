@@ -1,8 +1,8 @@
 """Trains a block drafter on a model's responses and their states (`generate_states.py`, `own_text.py`).
 
-A sample is a place in a response: the draft head has read the text up to it, and the tokens after it are masks, or true
-where a denoising step may have kept them. The target is the base model's own distribution at every mask. The head stays
-as it is, so its states are computed once. An interrupted training goes on.
+A sample is a place in a response: the draft head has read the text up to it, and the tokens after it are masks. The
+target is the base model's own distribution at every mask. The head stays as it is, so its states are computed once. An
+interrupted training goes on.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ _OTHERS = 2048
 _READ = (0.6, 0.25, 0.15)
 """Share of samples in which the head has read no more token with the features of the first, one more, and two more."""
 
-_KEPT_SHARE = 0.5
-"""Share of samples in which tokens among the masks may be kept."""
-
-CONFIDENT = 0.5
+_CONFIDENT, _CANDIDATES = 0.5, 64
 """As in `cpu/block_drafter.py`, which imports what machines that train need not have."""
 
 _MOST_STEPS = 3
@@ -55,7 +52,6 @@ class BlockTrainingConfig:
         layers: of the drafter. The last one starts as the head's SwiGLU.
         batch: samples per step.
         rate: peak learning rate.
-        kept: how likely a token among the masks is kept, in samples where that may be.
         variation: weight of total variation, which is how often a draft is rejected, beside cross-entropy.
         targets: tokens of the base model's distribution that are compared: its most likely ones.
         dropout: share of the head's state that is set to zero.
@@ -67,7 +63,6 @@ class BlockTrainingConfig:
     layers: int = 1
     batch: int = 256
     rate: float = 8e-4
-    kept: float = 0.15
     variation: float = 0.0
     targets: int = 16
     dropout: float = 0.1
@@ -154,32 +149,37 @@ class BlockTraining:
 
     def _drafts(self, context: Tensor, newest: Tensor, steps: int) -> Tensor:
         """What is drafted after some tokens, as `cpu/block_drafter.py` does: [n, rows]."""
-        rows, count = self._config.rows, len(newest)
-        state, _ = advance(self._head.matrices, context, self._embedding(newest).float(), None)
-        drafts, confidence = torch.zeros(count, rows, dtype=torch.long), torch.zeros(count, rows)
-        kept, known = torch.zeros(count, rows, dtype=torch.bool), torch.zeros(count, dtype=torch.long)
-        for _ in range(steps):
-            places = known[:, None] + torch.arange(rows)
-            inside = places < rows
-            before = (places - 1).clamp(0, rows - 1)
-            are_kept = kept.gather(1, before) & inside & (torch.arange(rows) > 0)
-            out = denoise(self.tensors, state, self._held(context, drafts.gather(1, before)), are_kept)
-            best = (out @ self._logit_rows.T).softmax(-1).max(-1)
-            for row in range(rows):  # the row after the known tokens predicts the first unknown one, and so on
-                at = places[:, row].clamp(max=rows - 1)[:, None]
-                new = (inside[:, row] & ~kept.gather(1, at)[:, 0])[:, None]
-                drafts.scatter_(
-                    1, at, torch.where(new, self._head.vocabulary[best.indices[:, row, None]], drafts.gather(1, at))
-                )
-                confidence.scatter_(1, at, torch.where(new, best.values[:, row, None], confidence.gather(1, at)))
-            kept = (confidence >= CONFIDENT).scatter(1, known.clamp(max=rows - 1)[:, None], True) | kept
-            settled = kept.long().cumprod(1).sum(1).clamp(max=rows - 1)
-            while bool((known < settled).any()):
-                read = self._embedding(drafts.gather(1, known[:, None])[:, 0]).float()
-                after, _ = advance(self._head.matrices, context, read, state)
-                state = torch.where((known < settled)[:, None], after, state)
-                known = torch.where(known < settled, known + 1, known)
-        return drafts
+        rows, head, everyone = self._config.rows, self._head.matrices, torch.arange(len(newest))
+        state, _ = advance(head, context, self._embedding(newest).float(), None)
+        states = denoise(self.tensors, state)
+        row, step = torch.zeros_like(newest), torch.ones_like(newest)
+        drafts, unread = list[Tensor](), torch.zeros_like(newest)
+        for count in range(rows):
+            logits = states[everyone, row] @ self._logit_rows.T
+            if count:
+                near = logits.topk(min(_CANDIDATES, logits.shape[1])).indices
+                among = torch.full_like(logits, -torch.inf).scatter(1, near, 0.0)
+                corrected = logits + self._previous(drafts[-1]) @ self._logit_rows.T + among
+                logits = torch.where((row == 0)[:, None], logits, corrected)
+            best = logits.softmax(-1).max(-1)
+            drafts.append(self._head.vocabulary[best.indices])
+            again = (best.values < _CONFIDENT) & (step < steps)
+            unread = unread + 1
+            if bool(again.any()):
+                read = state
+                for back in range(int(unread.max()), 0, -1):  # what was drafted since the head read
+                    after, _ = advance(head, context, self._embedding(drafts[count - back + 1]).float(), read)
+                    read = torch.where((unread >= back)[:, None], after, read)
+                state = torch.where(again[:, None], read, state)
+                states = torch.where(again[:, None, None], denoise(self.tensors, read), states)
+                unread = torch.where(again, 0, unread)
+            row, step = torch.where(again, 0, row + 1), step + again.long()
+        return torch.stack(drafts, 1)
+
+    def _previous(self, tokens: Tensor) -> Tensor:
+        """What the draft before a row adds to its state: [..., size]."""
+        embedded = normalize(self._embedding(tokens.flatten()).float()).view(*tokens.shape, -1)
+        return embedded @ self.tensors["previous"].T
 
     def _train_step(self) -> float:
         config, samples = self._config, self._samples
@@ -188,22 +188,18 @@ class BlockTraining:
         read = torch.multinomial(torch.tensor(_READ), config.batch, replacement=True, generator=generator)
         possible = at + read < samples.last[at]
         at, read = at[possible], read[possible]
-        state, context = self._states[read, at].float(), self._contexts[at].float()
+        state = self._states[read, at].float()
         keep = torch.rand(state.shape, generator=generator) >= config.dropout
         places, valid = self._places(samples, at + read)
-        kept = torch.rand(places.shape, generator=generator) < config.kept
-        kept &= (torch.rand(len(at), 1, generator=generator) < _KEPT_SHARE) & valid
         asked = valid.clone()
         asked[:, 0] = False  # the head's
-        kept = torch.cat((torch.zeros_like(kept[:, :1]), kept[:, :-1]), 1)  # row n holds what row n - 1 predicts
-        asked[:, :-1] &= ~kept[:, 1:]
         chosen = asked.flatten().nonzero()[:, 0]
         tokens, probabilities = (part[places.flatten()[chosen]] for part in self._targets)
         drawn = torch.randint(len(self._trained_rows), (_OTHERS,), generator=generator)
         compared = torch.unique(torch.cat((tokens.flatten(), drawn)))
         with torch.autocast("cpu", torch.bfloat16):
-            held = self._held(context, samples.tokens[(places - 1).clamp(min=0)])
-            out = denoise(self.tensors, state * keep / (1 - config.dropout), held, kept)
+            out = denoise(self.tensors, state * keep / (1 - config.dropout))
+            out = out + self._previous(samples.tokens[places - 1])
             logits = out.flatten(0, 1)[chosen] @ self._trained_rows[compared].T
         scores = logits.float().log_softmax(-1).gather(1, torch.searchsorted(compared, tokens))
         each = -(probabilities * scores).sum(-1)
@@ -224,12 +220,6 @@ class BlockTraining:
         """Where the token is that each row of the blocks after `at` predicts, and whether there is one."""
         places, last = at[:, None] + 1 + torch.arange(self._config.rows), samples.last[at][:, None]
         return torch.minimum(places, last), places <= last
-
-    def _held(self, context: Tensor, tokens: Tensor) -> Tensor:
-        """What the rows of tokens hold that are kept: [n, rows, size]."""
-        embedded = normalize(self._embedding(tokens.flatten()).float()).view(*tokens.shape, -1)
-        matrix = self._head.matrices["input"][:, : embedded.shape[-1]]
-        return context[:, None] + embedded.to(context.dtype) @ matrix.T
 
     @torch.no_grad()
     def _context(self, samples: Samples) -> Tensor:
@@ -276,7 +266,7 @@ class BlockTraining:
         (size, inner), generator = head["down"].shape, torch.Generator().manual_seed(config.seed)
         tensors = {
             name: torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
-            for name, shape in shapes(size, inner, config.layers, config.rows).items()
+            for name, shape in shapes(size, inner, config.layers, config.rows, head["output"].shape[0]).items()
         }
         for layer in range(config.layers):
             tensors[f"heads{layer}"].zero_()
@@ -284,9 +274,14 @@ class BlockTraining:
         last = config.layers - 1
         tensors |= {f"gate_up{last}": head["gate_up"].clone(), f"down{last}": head["down"].clone()}
         tensors["places"].mul_(0.2)
+        tensors["previous"].zero_()
         samples, state = self._samples, self._states[0]
-        fresh = torch.cat([self._held(self._contexts[at], samples.tokens[at, None])[:, 0]
-                           for at in torch.arange(len(state)).split_with_sizes(_sizes(len(state)))])  # fmt: skip
+        matrix = head["input"][:, : head["output"].shape[0]]
+        embedded = (
+            normalize(self._embedding(samples.tokens[at]).float())
+            for at in torch.arange(len(state)).split_with_sizes(_sizes(len(state)))
+        )
+        fresh = self._contexts + torch.cat([part @ matrix.T for part in embedded])
         masks = []
         for away in range(1, config.rows):
             at = torch.arange(len(state))

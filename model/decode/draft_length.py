@@ -69,7 +69,7 @@ class DraftLengthController:
         step_seconds: measured seconds of a forward pass, by number of rows. Updated by `record_time`.
         max_drafts: number of drafts that the adapter was trained for, or that a draft head may make.
         acceptance: how often the first, the first two, … drafts are all accepted. Updated by `record_drafts`.
-        head_seconds: measured seconds in which a draft head drafts a token, 0 if it denoises a block; None without one.
+        head_seconds: measured seconds in which a draft head drafts another token; None without one.
         block_seconds: measured seconds in which it denoises a block once.
         by_steps: `acceptance` after one denoising step, after two, …
 

@@ -46,13 +46,16 @@ def warm_up(model: LoadedModel, max_drafts: int) -> DraftLengthController:
         seconds[num_rows] = min(seconds.get(num_rows, elapsed), elapsed)
     if head is None:
         return DraftLengthController(seconds, max_drafts, acceptance)
-    drafting = _head_seconds(model, head, cache)
-    each, whole = (0.0, drafting) if head.block else (drafting / max(_HEAD_DRAFTS), 0.0)
+    most = head.block or max(_HEAD_DRAFTS)
+    each, whole = _head_seconds(model, head, cache, most) / most, 0.0
+    if head.block:
+        whole = _head_seconds(model, head, cache, 1)
+        each = max(0.0, most * each - whole) / (most - 1)
     return DraftLengthController(seconds, max_drafts, acceptance, each, whole, head.acceptance)
 
 
-def _head_seconds(model: LoadedModel, head: DraftHead, cache: KeyValueCache) -> float:
-    """Seconds in which a head makes all its drafts, after a forward pass that has displaced its weights from the
+def _head_seconds(model: LoadedModel, head: DraftHead, cache: KeyValueCache, drafts: int) -> float:
+    """Seconds in which a head makes some drafts, after a forward pass that has displaced its weights from the
     processor's caches."""
     features: list[Tensor] = []
     rows = replace(text_input(cache, [0], 1), on_features=features.append)
@@ -60,6 +63,6 @@ def _head_seconds(model: LoadedModel, head: DraftHead, cache: KeyValueCache) -> 
     for _ in range(_RUNS):
         model.decoder.run([rows])
         start = time.perf_counter()
-        head.draft(features[-1][0], [0], lambda confidence: len(confidence) < max(_HEAD_DRAFTS))
+        head.draft(features[-1][0], [0], lambda confidence: len(confidence) < drafts)
         seconds.append(time.perf_counter() - start)
     return min(seconds)

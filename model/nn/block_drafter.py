@@ -1,16 +1,16 @@
 """The block drafter: a small diffusion model that denoises the tokens after the newest one together, in a few steps.
 
-A draft head (`draft_head.py`) reads the tokens that are known and scores the first unknown one from its state s. The
-tokens after that are rows of a block. A row is a mask, which starts as a linear map of s for its place, or a token that
-an earlier step kept. All rows attend to each other:
+A draft head (`draft_head.py`) reads the tokens that are known, and its state s predicts the first unknown one. The
+tokens after that are masks, each a linear map of s for its place. All rows attend to each other:
 
-    x₀ = s;  xᵢ = Mᵢ s + pᵢ, or c + E norm(embedding(tᵢ)) + pᵢ where tᵢ is kept        c, E: the head's, E a part of I
-    x += W attention(A norm(x));  x += D swiglu(G norm(x))                              for each layer
-    tᵢ₊₁ = argmax head(O norm(xᵢ))
+    x₀ = s;  xᵢ = Mᵢ s + pᵢ
+    x += W attention(A norm(x));  x += D swiglu(G norm(x))        for each layer
+    tᵢ₊₁ = argmax head(O (norm(xᵢ) + P norm(embedding(tᵢ))))       without P for i = 0
 
-A step keeps the predictions that are confident: those that follow the known tokens are read by the head, and what is
-left is masked again for the next step. The base model verifies all drafts in one forward pass, so they decide how many
-tokens are generated at a time, and never which.
+Tokens that are predicted together may contradict each other. So each is chosen among its row's likeliest candidates
+with the draft before it in view, by P. In all steps but the last one, the first draft that is not confident ends the
+step: the head reads it and what precedes it, and what follows is masked again and denoised anew. The base model
+verifies all drafts in one forward pass, so they decide how many tokens are generated at a time, and never which.
 
 Sources: DFlash (block diffusion on the base model's states, arXiv 2602.06036), MDLM (masks, arXiv 2406.07524),
 Fast-dLLM (confident tokens are kept, arXiv 2505.22618), recurrent drafter (arXiv 2403.09919).
@@ -91,7 +91,7 @@ def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, bas
     size = len(head.matrices["down"])
     try:
         rows, layers = len(stored["places"]), sum(f"heads{n}" in stored for n in range(len(stored)))
-        expected = shapes(size, len(stored["gate_up0"]) // 2, layers, rows)
+        expected = shapes(size, len(stored["gate_up0"]) // 2, layers, rows, config.hidden)
         tensors = {
             name: stored[name] if name == "places" else stored[name].float() * stored[f"{name}.scale"][:, None]
             for name in expected
@@ -103,9 +103,9 @@ def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, bas
     return BlockDrafterWeights(head, tensors)
 
 
-def shapes(size: int, inner: int, layers: int, rows: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor besides the head's: all M one below the other, the places p, and of each layer A
-    (queries, keys and values), W, G and D."""
+def shapes(size: int, inner: int, layers: int, rows: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor besides the head's: all M one below the other, the places p, P, and of each
+    layer A (queries, keys and values), W, G and D."""
     each = {
         "attention": (size + 2 * size // KV_SHARE, size),
         "heads": (size, size),
@@ -115,25 +115,24 @@ def shapes(size: int, inner: int, layers: int, rows: int) -> dict[str, tuple[int
     return {
         "masks": ((rows - 1) * size, size),
         "places": (rows, size),
+        "previous": (size, hidden),
         **{f"{name}{layer}": shape for layer in range(layers) for name, shape in each.items()},
     }
 
 
-def denoise(tensors: Mapping[str, Tensor], state: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
-    """One step, in plain torch: for training, and what `cpu/block_drafter.py` computes.
+def denoise(tensors: Mapping[str, Tensor], state: Tensor) -> Tensor:
+    """A step, in plain torch: for training, and what `cpu/block_drafter.py` computes.
 
     Args:
         tensors: as in `shapes`.
         state: [n, size], the head's after the last known token.
-        tokens: [n, rows, size], c + E norm(embedding) of the tokens that are kept.
-        kept: [n, rows], which rows are such tokens. Row 0 is none.
 
     Returns:
-        [n, rows, size], the states that the head scores.
+        [n, rows, size], norm(x). The first row is s.
     """
     size = state.shape[1]
-    x = torch.stack((state, *(state @ matrix.T for matrix in tensors["masks"].view(-1, size, size))), 1)
-    x = torch.where(kept[..., None], tokens.to(x.dtype), x) + tensors["places"].to(x.dtype)
+    masks = (state @ matrix.T for matrix in tensors["masks"].view(-1, size, size))
+    x = torch.stack((state, *masks), 1) + tensors["places"].to(state.dtype)
     layer = 0
     while f"heads{layer}" in tensors:
         both = normalize(x) @ tensors[f"attention{layer}"].T

@@ -5,7 +5,8 @@ of a block in a forward pass of their own, in which every row attends to every o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,19 +15,26 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.block_drafter import HEAD_SIZE, KV_SHARE, BlockDrafterWeights
-from model.nn.cpu.draft_head import BlockQuantizedDraftHead, normalized
+from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
 from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
+from model.nn.draft_head import normalize
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
-from model.nn.linear import Embedding
+from model.nn.linear import Embedding, quantize_rows
 from model.nn.rotary import RotaryEmbedding
 
 CONFIDENT = 0.5
-"""A prediction that is at least this likely is kept for the next step. So is the one after the known tokens."""
+"""A step goes on after a draft that is at least this likely, and ends after any other, unless it is the last step."""
+
+_CANDIDATES = 64
+"""Tokens among which a draft is chosen: nearly always one of them is the likeliest of all."""
+
+_NEAR = 6.0
+"""Candidates have logits at most this much below the largest one. Finding those first is quicker than sorting all."""
 
 
 class BlockQuantizedDrafter:
@@ -46,8 +54,11 @@ class BlockQuantizedDrafter:
     def __init__(self, weights: BlockDrafterWeights, head_rows: Tensor, embedding: Embedding) -> None:
         t, size = weights.tensors, weights.tensors["places"].shape[1]
         self.acceptance, self.block = weights.acceptance, weights.block
-        self._head, self._embedding = BlockQuantizedDraftHead(weights.head, head_rows, embedding), embedding
-        self._tokens = quantized_linear(weights.head.matrices["input"][:, : head_rows.shape[1]])
+        self._head = BlockQuantizedDraftHead(weights.head, head_rows, embedding)
+        embedded = normalize(embedding(weights.vocabulary).float())
+        self._rows, self._previous = (
+            _Table.of(table) for table in (head_rows @ weights.head.matrices["output"], embedded @ t["previous"].T)
+        )
         ones, heads = torch.ones(size), size // HEAD_SIZE
         layers = [
             Layer(
@@ -71,29 +82,52 @@ class BlockQuantizedDrafter:
         self._head.begin(features)
         for token in tokens:
             self._head.read(token)
-        drafts, confidence = np.zeros(self.block, np.int64), np.zeros(self.block, np.float32)
-        kept, known = np.zeros(self.block, np.bool_), 0
+        drafts, confidence, index = list[int](), list[float](), 0
         for step in range(steps):
-            held = np.flatnonzero(kept[known:-1])
-            logits = self._block.run(held + 1, self._rows(drafts[known + held]) if len(held) else None)
-            asked = np.flatnonzero(~kept[known:])
-            drafts[known + asked], confidence[known + asked] = self._head.choose(logits[asked])
-            kept = confidence >= CONFIDENT
-            kept[: known + 1] = True
-            if step + 1 == steps or kept.all():
-                break
-            while known < self.block - 1 and kept[known]:
-                self._head.read(int(drafts[known]))
-                known += 1
-        chances = confidence.tolist()
-        count = next((n for n in range(self.block) if not more(chances[:n])), self.block)
-        return tuple(drafts[:count].tolist()), tuple(chances[:count])
+            logits, start, last = self._block.run(), len(drafts), step + 1 == steps
+            for row in range(self.block - start):
+                index, chance = self._head.choose(logits[0]) if row == 0 else self._choose(logits[row], index)
+                drafts.append(self._head.token(index))
+                confidence.append(chance)
+                if len(drafts) == self.block or not more(confidence):
+                    return tuple(drafts), tuple(confidence)
+                if chance < CONFIDENT and not last:
+                    break
+            for token in drafts[start:]:
+                self._head.read(token)
+        return tuple(drafts), tuple(confidence)
 
-    def _rows(self, tokens: NDArray[np.int64]) -> Floats:
-        """What the rows of tokens that are kept hold: [n, size]."""
-        embedded = normalized(self._embedding(torch.from_numpy(tokens)).float().numpy())
-        held: Floats = self._tokens(torch.from_numpy(embedded)).numpy() + self._head.context
-        return held
+    def _choose(self, logits: Floats, previous: int) -> tuple[int, float]:
+        """The likeliest token of a row, as its place in the vocabulary, and its probability.
+
+        Args:
+            logits: [vocabulary] of the row.
+            previous: place of the draft before it.
+        """
+        near = np.flatnonzero(logits > logits.max() - _NEAR)
+        if len(near) > _CANDIDATES:
+            near = near[np.argpartition(logits[near], -_CANDIDATES)[-_CANDIDATES:]]
+        scores = logits[near] + self._rows[near] @ self._previous[previous]
+        best = int(scores.argmax())
+        return int(near[best]), float(1 / np.exp(scores - scores[best]).sum())
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of int8 numbers, each with a scale, of which a few are used at a time."""
+
+    numbers: NDArray[np.int8]
+    scale: Floats
+
+    @staticmethod
+    def of(rows: Tensor) -> _Table:
+        """A quantized table."""
+        return _Table(*(part.numpy() for part in quantize_rows(rows)))
+
+    def __getitem__(self, index: Any) -> Floats:
+        """One row or several, as floats."""
+        rows: Floats = self.numbers[index].astype(np.float32) * self.scale[index, ..., None]
+        return rows
 
 
 class _Block:
@@ -127,27 +161,16 @@ class _Block:
         self._head, self._places, self._linear = head, places, masks
         self._x, self._product = self._forward.first_inputs
         self._operands = Operands(head.quantized_state, self._x[1:].reshape(1, -1))
-        self._masking = np.array([masks.job(self._operands)])
-        self._masking_and_layers = np.concatenate((self._masking, self._forward.jobs))
+        self._denoising = np.concatenate((np.array([masks.job(self._operands)]), self._forward.jobs))
         self._logits = np.zeros((rows, config.vocab_size), np.float32)
         self._scoring = head.scoring(self._forward.quantized_states, self._logits)
 
-    def run(self, held: NDArray[np.int64], tokens: Floats | None) -> Floats:
+    def run(self) -> Floats:
         """A denoising step after the token that the head has read last: logits [rows, vocabulary] of the next token of
-        each row. The result is overwritten by the next call.
-
-        Args:
-            held: which rows are tokens that were kept, and no masks.
-            tokens: what those hold, [n, size].
-        """
+        each row. The result is overwritten by the next call."""
         self._x[0] = self._head.state[0]
         self._product[:] = self._places
-        if tokens is None:
-            self._head.team.run_all(self._masking_and_layers)
-        else:
-            self._head.team.run_all(self._masking)
-            self._x[held] = tokens
-            self._head.team.run_all(self._forward.jobs)
+        self._head.team.run_all(self._denoising)
         self._forward.states[0] = self._head.state[0]
         self._forward.quantized_states.set_row(0, self._head.quantized_state)
         self._head.team.run_all(self._scoring)

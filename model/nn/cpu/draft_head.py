@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu import row_codegen as kernels
@@ -95,9 +94,10 @@ class BlockQuantizedDraftHead:
         newest = tokens[-1]
         while more(confidence):
             self._advance(newest, self._read_and_score)
-            (newest,), (chance,) = self.choose(self._logits)
-            drafts.append(int(newest))
-            confidence.append(float(chance))
+            index, chance = self.choose(self._logits[0])
+            newest = self.token(index)
+            drafts.append(newest)
+            confidence.append(chance)
         return tuple(drafts), tuple(confidence)
 
     def begin(self, features: Tensor) -> None:
@@ -119,11 +119,14 @@ class BlockQuantizedDraftHead:
         self._operands.append(logits)
         return np.array([self._multiply("head", states, logits)])
 
-    def choose(self, logits: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """The likeliest token in each row of logits [n, vocabulary], and its probability."""
-        best = logits.argmax(1)
-        chance: Floats = 1 / np.exp(logits - logits[np.arange(len(best)), best][:, None]).sum(1)
-        return self._vocabulary[best], chance
+    def choose(self, logits: Floats) -> tuple[int, float]:
+        """The place of the largest of logits [vocabulary], and its probability."""
+        best = int(logits.argmax())
+        return best, 1 / float(np.exp(logits - logits[best]).sum())
+
+    def token(self, index: int) -> int:
+        """The token at a place in the vocabulary."""
+        return int(self._vocabulary[index])
 
     def _advance(self, token: int, jobs: Table) -> None:
         self._input[0, : self._hidden] = normalized(self._embedding(torch.tensor([token])).float().numpy()[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,7 +20,7 @@ def random_drafter(layers: int = 1, seed: int = 1) -> BlockDrafterWeights:
     }  # fmt: skip
     made = {
         name: torch.randn(*shape, generator=draw) / shape[-1] ** 0.5
-        for name, shape in {**outer, **shapes(SIZE, INNER, layers, ROWS)}.items()
+        for name, shape in {**outer, **shapes(SIZE, INNER, layers, ROWS, HIDDEN)}.items()
     }
     vocabulary = torch.randperm(VOCABULARY, generator=draw)[:300].sort().values
     head = DraftHeadWeights({name: made[name] for name in outer}, vocabulary, "base", {})
@@ -29,51 +28,58 @@ def random_drafter(layers: int = 1, seed: int = 1) -> BlockDrafterWeights:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("held", [[], [1, 3]])
-def test_a_step_computes_what_plain_torch_does(layers: int, held: list[int]) -> None:
+def test_a_step_computes_what_plain_torch_does(layers: int) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter(layers)
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
     drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
     features, matrices = torch.randn(FEATURES, generator=draw), weights.head.matrices
-    context = normalize(features[None]) @ matrices["features"].T
-    state = None
+    context, state = normalize(features[None]) @ matrices["features"].T, None
     drafter._head.begin(features)
     for token in (7, 90):
         drafter._head.read(token)
         state, _ = advance(matrices, context, table[[token]], state)
-    assert state is not None
-    tokens, kept = torch.tensor([0, 5, 0, 12, 0]), torch.zeros(5, dtype=torch.bool)
-    kept[held] = True
-    rows = context + normalize(table[tokens]) @ matrices["input"][:, :HIDDEN].T
-    expected = denoise(weights.tensors, state, rows[None], kept[None])[0] @ matrices["output"].T @ head_rows.T
-    for _ in range(2):  # the second step must not see the first one's rows
-        found = drafter._block.run(np.array(held, np.int64), drafter._rows(tokens[held].numpy()) if held else None)
-        assert float(torch.from_numpy(found).sub(expected).abs().max() / expected.abs().max()) < 0.05
+        expected = denoise(weights.tensors, state)[0] @ matrices["output"].T @ head_rows.T
+        found = torch.from_numpy(drafter._block.run())
+        assert float(found.sub(expected).abs().max() / expected.abs().max()) < 0.05
 
 
-def test_each_step_settles_at_least_one_token_as_the_head_would(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("candidates", [1, 8, 300])
+def test_a_draft_is_chosen_among_its_rows_candidates_by_the_one_before_it(
+    monkeypatch: pytest.MonkeyPatch, candidates: int
+) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
     drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
-    features, given = torch.randn(FEATURES, generator=draw), [7, 90]
-    alone, _ = drafter._head.draft(features, given, lambda confidence: len(confidence) < ROWS)
-    whole = drafter.draft(features, given, lambda confidence: True)
-    assert whole[0][:1] == alone[:1] and len(whole[0]) == len(whole[1]) == ROWS
-    assert drafter.draft(features, given, lambda confidence: len(confidence) < 2) == (whole[0][:2], whole[1][:2])
-    assert drafter.draft(features, given, lambda confidence: False) == ((), ())
-    monkeypatch.setattr("model.nn.cpu.block_drafter.CONFIDENT", 2.0)
-    for steps in range(1, ROWS + 1):
-        assert drafter.draft(features, given, lambda confidence: True, steps)[0][:steps] == alone[:steps]
+    monkeypatch.setattr("model.nn.cpu.block_drafter._CANDIDATES", candidates)
+    monkeypatch.setattr("model.nn.cpu.block_drafter._NEAR", 1e9)
+    features = torch.randn(FEATURES, generator=draw)
+    drafts, confidence = drafter.draft(features, [7], lambda confidence: True)
+    assert len(drafts) == len(confidence) == ROWS and all(0 < chance <= 1 for chance in confidence)
+    drafter._head.begin(features)
+    drafter._head.read(7)
+    rows = torch.from_numpy(drafter._block.run())
+    expected = [int(weights.vocabulary[rows[0].argmax()])]
+    for row in rows[1:]:
+        added = normalize(table[expected[-1]]) @ weights.tensors["previous"].T
+        scores = row + head_rows @ weights.head.matrices["output"] @ added
+        near = row.topk(candidates).indices
+        expected.append(int(weights.vocabulary[near[scores[near].argmax()]]))
+    assert list(drafts) == expected
+    assert drafter.draft(features, [7], lambda confidence: len(confidence) < 2)[0] == drafts[:2]
+    assert drafter.draft(features, [7], lambda confidence: False) == ((), ())
 
 
-def test_confident_tokens_are_kept_and_the_others_are_predicted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
-    drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
-    features, given = torch.randn(FEATURES, generator=draw), [7]
-    once, chances = drafter.draft(features, given, lambda confidence: True)
-    bound = sorted(chances[1:])[-2]
-    monkeypatch.setattr("model.nn.cpu.block_drafter.CONFIDENT", bound)
-    twice, _ = drafter.draft(features, given, lambda confidence: True, 2)
-    kept = [n for n, chance in enumerate(chances) if n == 0 or chance >= bound]
-    assert [twice[n] for n in kept] == [once[n] for n in kept] and twice[1:] != once[1:]
+    drafter, runs = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids]), list[int]()
+    run = drafter._block.run
+    monkeypatch.setattr(drafter._block, "run", lambda: runs.append(1) or run())
+    features = torch.randn(FEATURES, generator=draw)
+    for confident, steps, expected in ((2.0, 3, 3), (0.0, 3, 1), (2.0, 1, 1)):
+        monkeypatch.setattr("model.nn.cpu.block_drafter.CONFIDENT", confident)
+        runs.clear()
+        assert len(drafter.draft(features, [7], lambda confidence: True, steps)[0]) == ROWS
+        assert len(runs) == expected

@@ -1,0 +1,35 @@
+"""What a model has written is kept as token ids, and its states are computed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from model.checkpoint.gguf import BadModelFile
+from model.convert.generate_states import generate_shard
+from model.convert.own_text import joined, load_text, save_text, with_states
+from model.engine.loader import load_model
+from tests.conftest import save_tiny_checkpoint
+from tests.model.dialogues import with_doubled_weights
+
+
+def test_a_text_is_kept_and_its_states_are_computed_again(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    folder = save_tiny_checkpoint(tmp_path / "long", tiny_tokenizer, "qwen2", max_position_embeddings=4096)
+    (tmp_path / "varied").mkdir()
+    model = load_model(with_doubled_weights(folder, tmp_path / "varied"), device="cpu", precision="int8")
+    shards = [generate_shard(model, "base", tmp_path / str(n), "You are a test.", n, tokens=150) for n in (1, 2)]
+    file = tmp_path / "text.npz"
+    save_text(file, shards, "base")
+    whole, again = joined(shards), joined([*with_states(model, load_text(file, "base"))])
+    for name in ("tokens", "ends", "kinds", "prompts", "prompt_ends"):
+        assert torch.equal(getattr(again, name), getattr(whole, name)), name
+    assert torch.allclose(again.features.float(), whole.features.float(), atol=2e-2)
+    assert file.stat().st_size < 16 * len(whole.tokens)
+    with pytest.raises(BadModelFile, match="other weights"):
+        load_text(file, "other")
+    file.write_bytes(b"no archive")
+    with pytest.raises(BadModelFile, match="cannot be read"):
+        load_text(file, "base")
