@@ -54,6 +54,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def draft_origin(self) -> str:
+        """What drafted it."""
+        ...
+
+    @property
     def step(self) -> int:
         """Denoising steps of this response so far."""
         ...
@@ -125,6 +130,7 @@ class SourcedProgress:
     draft: str = ""
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
+    draft_origin: str = ""
     step: int = 0
     tokens: int = 0
     finished: str | None = None
@@ -141,6 +147,7 @@ class SourcedProgress:
             progress.draft,
             progress.confidence,
             progress.draft_ends,
+            progress.draft_origin,
             progress.step,
             progress.tokens,
             progress.finished,

@@ -140,6 +140,7 @@ class FakeProgress:
     finished: str | None = None
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
+    draft_origin: str = ""
     prompt_tokens: int = 30
     cached_tokens: int = 20
     tool_calls: tuple[FakeToolCallDelta, ...] = ()

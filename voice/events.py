@@ -146,6 +146,7 @@ class ResponseDraft:
 
     Attributes:
         confidence: probability of each token of the draft, provided that those before it are right.
+        origin: what drafted it.
     """
 
     response_id: str
@@ -153,6 +154,7 @@ class ResponseDraft:
     step: int
     draft: str = ""
     confidence: tuple[float, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)

@@ -331,7 +331,7 @@ class Response:
             self._stamp("first_committed")
             self._has_text = self._has_text or not committed.isspace()
         if self._released.is_set():
-            drafted = ("", ()) if progress is None else (progress.draft, progress.confidence)
+            drafted = () if progress is None else (progress.draft, progress.confidence, progress.draft_origin)
             self._emit(events.ResponseDraft(self.response_id, committed, self.metrics.steps, *drafted))
         else:
             self._unreported_text += committed

@@ -205,7 +205,7 @@ loudspeaker.onstart = () => {
 // Server events.
 
 const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => handler(detail));
-const responses = new Map(); // response id → { itemId, spoken, committed, draft }
+const responses = new Map(); // response id → { itemId, spoken, committed, draft, origin }
 
 on("session.updated", () => {
   notice();
@@ -227,15 +227,15 @@ on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(e
 on("response.created", () => { responding = true; });
 on("response.output_item.added", ({ response_id, item }) => {
   if (item.type !== "message") return;
-  responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "" });
+  responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "", origin: "" });
   playbackDelayMs.delete(item.id);
 });
 on("rejoinder.sources", ({ item_id, sources }) => transcript.showSources(item_id, sources));
-on("rejoinder.draft", ({ response_id, committed, draft }) => {
+on("rejoinder.draft", ({ response_id, committed, draft, origin }) => {
   const response = responses.get(response_id);
   if (!response) return;
   response.committed += committed;
-  response.draft = draft;
+  Object.assign(response, { draft, origin });
   showResponse(response);
 });
 on("response.output_audio_transcript.delta", ({ response_id, delta }) => {
@@ -286,9 +286,9 @@ on("lost", ({ rejected, reason, retryMs }) => {
   }
 });
 
-function showResponse({ itemId, spoken, committed, draft }) {
+function showResponse({ itemId, spoken, committed, draft, origin }) {
   const written = committed.startsWith(spoken); // otherwise the words are spoken in another form
-  transcript.show(itemId, "assistant", written ? committed : spoken, written ? draft : "");
+  transcript.show(itemId, "assistant", written ? committed : spoken, written ? draft : "", origin);
 }
 
 // User actions.

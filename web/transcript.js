@@ -33,21 +33,22 @@ export class Transcript {
     return entry;
   }
 
-  /** `text` is final, `unstable` may still change. */
-  show(itemId, role, text, unstable = "") {
+  /** `text` is final, `unstable` may still change; `origin` names what drafted it. */
+  show(itemId, role, text, unstable = "", origin = "") {
     const entry = this.entry(itemId, role);
-    Object.assign(entry, { text, unstable });
+    Object.assign(entry, { text, unstable, origin });
     this.changed.add(entry);
     drawSoon(this, () => this.draw());
   }
 
   draw() {
-    for (const { text, unstable, element } of this.changed) {
+    for (const { text, unstable, origin, element } of this.changed) {
       this.empty.hidden = true;
       if (!element.isConnected) this.list.append(element);
       const span = document.createElement("span");
       span.className = "unstable";
       span.textContent = unstable;
+      span.title = origin ? `drafted: ${origin}` : "";
       element.firstChild.replaceChildren(text, span);
     }
     this.changed.clear();

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from agent.capture.numbers import cardinal, ordinal, tokens
 from agent.language_model import Progress, RemoteRequest, SourcedProgress
@@ -19,6 +20,8 @@ _COUNTED = 12
 
 _CLAUSE = re.compile(r".*?[.!?…,;:]\s+|.+", re.DOTALL)
 _COMPLETE = re.compile(r"[.!?…,;:]\s+$")
+
+_UNDRAFTED: dict[str, Any] = {"draft": "", "confidence": (), "draft_ends": (), "draft_origin": ""}
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ async def only_supported(
                 new += clause
             said += new
             # Nobody has checked the numbers of a draft.
-            yield replace(SourcedProgress.of(progress, new), draft="", confidence=(), draft_ends=(), finished=finished)
+            yield replace(SourcedProgress.of(progress, new), finished=finished, **_UNDRAFTED)
             if finished is not None:
                 return
 

@@ -51,6 +51,7 @@ class RemoteProgress:
     draft: str = ""
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
+    draft_origin: str = ""
     step: int = 0
     tokens: int = 0
     prompt_tokens: int = 0

@@ -262,4 +262,4 @@ def draft_after(draft: Draft, forced: Sequence[int]) -> Draft:
     if draft.tokens[:count] != tuple(forced):
         return NO_DRAFT
     distributions = None if draft.distributions is None else draft.distributions[count:]
-    return Draft(draft.tokens[count:], distributions, draft.confidence[count:])
+    return Draft(draft.tokens[count:], distributions, draft.confidence[count:], draft.origin)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from chat.types import ToolCallDelta
 from model.checkpoint.tokenizer import TextTokenizer
-from model.decode.draft import Draft
+from model.decode.draft import Draft, DraftOrigin
 from model.decode.log_probabilities import TokenLogProbability
 
 _CHARACTER_TOKENS = 4
@@ -63,6 +63,7 @@ class Progress:
         prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
         confidence: probability of each draft token, provided that those before it are right.
         draft_ends: where the text of each draft token ends in `draft`.
+        draft_origin: what drafted it.
         tool_calls: pieces of tool calls that are now final.
         scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
             the text, they still are of all tokens.
@@ -77,6 +78,7 @@ class Progress:
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
+    draft_origin: DraftOrigin = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
     scores: tuple[ScoredToken, ...] = ()
 
@@ -84,7 +86,8 @@ class Progress:
         """The same with the draft's tokens that end within its first `length` characters."""
         ends = tuple(end for end in self.draft_ends if end <= length)
         draft = self.draft[: ends[-1]] if ends else ""
-        return replace(self, draft=draft, confidence=self.confidence[: len(ends)], draft_ends=ends)
+        origin = self.draft_origin if draft else ""
+        return replace(self, draft=draft, confidence=self.confidence[: len(ends)], draft_ends=ends, draft_origin=origin)
 
 
 class GenerationOutput:
@@ -156,8 +159,9 @@ class GenerationOutput:
             start = len(texts[0])
             ends = tuple(len(text) - start for text in texts[1:])
             confidence = draft.confidence[: len(ends)]
-            shown = replace(self._progress(), draft=texts[-1][start:], confidence=confidence, draft_ends=ends)
-            self._on_progress(shown)
+            text = texts[-1][start:]
+            shown = replace(self._progress(), draft=text, confidence=confidence, draft_ends=ends)
+            self._on_progress(replace(shown, draft_origin=draft.origin if text else ""))
         self._is_reported = True
 
     def _characters(self, tokens: Sequence[int]) -> str:

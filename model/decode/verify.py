@@ -195,8 +195,9 @@ def _choose_draft(logits: Tensor, sampler: Sampler) -> Draft:
     """A draft from the logits [tokens, vocabulary] that predict it."""
     if sampler.sampling.temperature == 0:
         tokens = greedy_tokens(logits)
-        return Draft(tuple(tokens.tolist()), None, tuple(token_probabilities(logits, tokens).tolist()))
+        chances = token_probabilities(logits, tokens)
+        return Draft(tuple(tokens.tolist()), None, tuple(chances.tolist()), "masked")
     distributions = sampler.distribution(logits)
     tokens = torch.multinomial(distributions, 1, generator=sampler.generator)[:, 0]
     confidence = distributions.gather(1, tokens[:, None])[:, 0]
-    return Draft(tuple(tokens.tolist()), distributions, tuple(confidence.tolist()))
+    return Draft(tuple(tokens.tolist()), distributions, tuple(confidence.tolist()), "masked")

@@ -327,9 +327,8 @@ class Conversation:
             if progress.tokens > num_committed:
                 num_committed = progress.tokens
                 engine.record_commit()
-            progress = options.form.read(progress)
+            deliver(progress := options.form.read(progress))
             text += progress.committed if options.stop else ""
-            deliver(progress)
 
         output = GenerationOutput(
             engine.model.tokenizer,

@@ -146,7 +146,7 @@ def read_result(row: list[int], num_drafts: int, state: DeviceState) -> Verifica
     accepted, copies_accepted = row[0], row[1]
     tokens, rest = row[2 : 2 + state.max_tokens], row[2 + state.max_tokens :]
     confidence = (part / _CONFIDENCE_UNIT for part in rest[state.max_drafts :][:num_drafts])
-    draft = NO_DRAFT if copies_accepted else Draft(tuple(rest[:num_drafts]), None, tuple(confidence))
+    draft = NO_DRAFT if copies_accepted else Draft(tuple(rest[:num_drafts]), None, tuple(confidence), "masked")
     return VerificationResult(tuple(tokens[: accepted + 1]), tuple(range(accepted + 1)), draft)
 
 
