@@ -106,14 +106,15 @@ async def test_an_estimate_does_not_disturb_an_active_response(engine: Engine) -
         async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=30):
             text += progress.committed
             if estimate:
-                estimates.append(await conversation.turn_completion(f"hello to you {progress.step}"))
+                said = f"hello to you {progress.step}"
+                estimates.append((said, await conversation.turn_completion(said)))
         return text
 
-    estimates: list[float | None] = []
+    estimates: list[tuple[str, float | None]] = []
     assert await respond(True) == await respond(False)
     assert len(estimates) > 3
-    for number, value in enumerate(estimates, 1):
-        assert value == close(await Conversation(engine).turn_completion(f"hello to you {number}"))
+    for said, value in estimates:
+        assert value == close(await Conversation(engine).turn_completion(said))
 
 
 async def test_a_newer_call_replaces_an_older_one(engine: Engine) -> None:
