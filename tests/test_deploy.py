@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from cli.main import app as cli
+from cli.main import load_command
 from server.access.admission import Admission
 from server.observability.metrics import Metrics, stage_readings
 from server.observability.stages import StageExecutor
@@ -27,9 +27,7 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 def test_the_example_configuration_is_valid_and_the_unit_uses_options_that_exist() -> None:
     done = CliRunner().invoke(cli, ["config", "--config", str(DEPLOY / "rejoinder.toml")])
     assert done.exit_code == 0, done.output
-    options = {
-        option for parameter in typer.main.get_command(cli).commands["serve"].params for option in parameter.opts
-    }
+    options = {option for parameter in load_command("serve").params for option in parameter.opts}
     for name in ("rejoinder.service", "Dockerfile"):
         serve_lines = [line for line in (DEPLOY / name).read_text().splitlines() if "serve" in line]
         used = {option for line in serve_lines for option in re.findall(r"--[a-z-]+", line)}

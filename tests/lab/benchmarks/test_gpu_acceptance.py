@@ -71,7 +71,7 @@ def test_a_stage_is_killed_at_its_deadline_and_keeps_what_it_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A check hangs after another one held."""
-    package = tmp_path / "benchmarks" / "gpu_acceptance"
+    package = tmp_path / "lab" / "benchmarks" / "gpu_acceptance"
     package.mkdir(parents=True)
     program = """
 import json, sys, time
@@ -82,7 +82,7 @@ with open(path, "w") as file:
         print(json.dumps(line), file=file, flush=True)
 time.sleep(1000)
 """
-    for folder in (package.parent, package):
+    for folder in (package.parent.parent, package.parent, package):
         (folder / "__init__.py").touch()
     (package / "__main__.py").write_text(program)
     monkeypatch.chdir(tmp_path)
