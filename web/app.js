@@ -136,8 +136,8 @@ async function showServer() {
     $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
     $("voice").parentElement.hidden = false;
   }
-  if (agent.remote?.leaves_machine) {
-    const { model, host, scope } = agent.remote;
+  if (server.remote_llm?.leaves_machine) {
+    const { model, host, scope } = server.remote_llm;
     const what = scope === "all" ? "The text of the conversation" : "For hard questions, the text of the conversation";
     $("remote").textContent = `${what} is sent to ${model} at ${host}.`;
     $("remote").hidden = false;
