@@ -9,6 +9,7 @@ import resource
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -87,6 +88,9 @@ class Figures:
             and for each outcome a branch of noise rows that pass through it; (drafts + 1)² rows. With a draft head:
             drafts + 1 rows. 0 drafts is one token per forward pass: the same measurement as one row of text. Measured
             without a CUDA graph, too.
+        drafted_by: what drafted, the most frequent first.
+        drafts_shown, drafts_kept: draft tokens that were reported, and that became final.
+        steps: of the same responses.
         draft_head_ms: time in which the draft head drafts one token, before the forward pass; None without one.
         replayed_ms: time of a step as a CUDA graph, by the number of conversations that share it; empty on a CPU.
         gigabytes_per_second: weights that are read when decoding one token per forward pass; compare with
@@ -107,6 +111,10 @@ class Figures:
     llama_cpp_tokens_per_second: float | None
     first_clause_ms: float
     identical_to_autoregressive: str
+    drafted_by: str
+    drafts_shown: int
+    drafts_kept: int
+    steps: int
     drafts: int
     ms_by_rows: dict[int, float]
     ms_by_drafts: dict[int, float]
@@ -131,6 +139,10 @@ class _Response:
     seconds: float
     clauses: tuple[float, ...]
     """Seconds from the question to each clause."""
+    drafted_by: Counter[str]
+    """How many drafts each origin made."""
+    drafts_shown: int
+    drafts_kept: int
 
 
 def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[int] = ()) -> Figures:
@@ -158,6 +170,7 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
         controller, replayed = engine.draft_length, engine.replayed_steps
         ms_by_rows, ms_by_drafts = engine.call(partial(_time_forward_passes, max_drafts=len(controller.acceptance)))
         weight_bytes, rows = decoder.nbytes, ROWS[-1]
+        origins = sum((response.drafted_by for response in drafted), Counter[str]())
         return Figures(
             model=model_options.model,
             device=_device_name(decoder.device),
@@ -169,6 +182,10 @@ def run(model_options: ModelOptions, console: Console, concurrencies: Sequence[i
             llama_cpp_tokens_per_second=round(statistics.median(llama_speeds), 1) if llama_speeds else None,
             first_clause_ms=round(1000 * statistics.median(r.clauses[0] for r in drafted), 1),
             identical_to_autoregressive=f"{sum(a.text == b.text for a, b in pairs)} of {len(pairs)}",
+            drafted_by=", ".join(name for name, _ in origins.most_common()),
+            drafts_shown=sum(r.drafts_shown for r in drafted),
+            drafts_kept=sum(r.drafts_kept for r in drafted),
+            steps=sum(r.steps for r in drafted),
             drafts=replayed[1][0] if replayed else controller.num_drafts(),
             ms_by_rows=ms_by_rows,
             ms_by_drafts=ms_by_drafts,
@@ -261,15 +278,19 @@ async def _respond(engine: Engine, prompt: str, drafting: bool) -> _Response:
     conversation, splitter = Conversation(engine, drafting=drafting), ClauseSplitter()
     async for _ in conversation.reply(messages[:1], max_tokens=1):
         pass  # the instructions are read before a user asks
-    start, clauses, times, text = time.perf_counter(), [], [], ""
+    start, clauses, times, text, drafted_by = time.perf_counter(), [], [], "", Counter[str]()
     async for progress in conversation.reply(messages, max_tokens=MAX_TOKENS):
-        times.append((time.perf_counter(), progress.tokens))
+        times.append((time.perf_counter(), progress))
+        drafted_by.update([progress.draft_origin] if progress.draft else [])
         text += progress.committed
         if splitter.push(progress.committed) or progress.finished:
             clauses.append(times[-1][0] - start)
     # The first forward pass also completes the reading of the prompt; what follows it is decoding.
-    (first, first_tokens), (end, tokens) = times[0], times[-1]
-    return _Response(text, tokens - first_tokens, len(times) - 1, end - first, tuple(clauses))
+    (begin, first), (end, last) = times[0], times[-1]
+    return _Response(
+        text, last.tokens - first.tokens, last.step - first.step, end - begin, tuple(clauses), drafted_by,
+        last.drafts_shown, last.drafts_kept,
+    )  # fmt: skip
 
 
 def _time_forward_passes(model: LoadedModel, max_drafts: int) -> tuple[dict[int, float], dict[int, float]]:

@@ -94,7 +94,7 @@ def main() -> None:
     try:
         for drafts in arguments.drafts or ("diffusion", "recurrent", "none"):
             adapter = arguments.adapter if arguments.adapter and drafts == "diffusion" else "auto"
-            options = ModelOptions(arguments.model, adapter=adapter, drafts=drafts)
+            options = ModelOptions(model=arguments.model, adapter=adapter, drafts=drafts)
             engines[drafts] = load_engine(options, Console(stderr=True))
         asyncio.run(run(engines, arguments.prompts, arguments.rounds, Console(width=180)))
     finally:

@@ -64,6 +64,7 @@ class Progress:
         confidence: probability of each draft token, provided that those before it are right.
         draft_ends: where the text of each draft token ends in `draft`.
         draft_origin: what drafted it.
+        drafts_shown, drafts_kept: draft tokens of this response that were reported so far, and that became final.
         tool_calls: pieces of tool calls that are now final.
         scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
             the text, they still are of all tokens.
@@ -79,6 +80,8 @@ class Progress:
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
     draft_origin: DraftOrigin = ""
+    drafts_shown: int = 0
+    drafts_kept: int = 0
     tool_calls: tuple[ToolCallDelta, ...] = ()
     scores: tuple[ScoredToken, ...] = ()
 
@@ -122,6 +125,8 @@ class GenerationOutput:
         self._prompt_tokens, self._cached_tokens = prompt_tokens, cached_tokens
         self._detokenizer = tokenizer.detokenizer()
         self._steps = self._num_committed = 0
+        self._draft: tuple[int, ...] = ()
+        self._drafts_shown = self._drafts_kept = 0
         self._is_reported = True
         """Whether the newest step has been reported."""
 
@@ -138,6 +143,9 @@ class GenerationOutput:
         self._steps += 1
         self._num_committed += len(new_tokens) + (stop is not None)
         self.tokens += new_tokens
+        if new_tokens:
+            kept = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self._draft, new_tokens, strict=False))
+            self._drafts_kept, self._draft = self._drafts_kept + len([*kept]), ()
         if stop is not None:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
@@ -153,6 +161,7 @@ class GenerationOutput:
     def show(self, draft: Draft) -> None:
         """Report what has been drafted since the newest step, or that it has neither committed nor drafted anything."""
         tokens = tuple(itertools.takewhile(lambda token: token not in self._stop_tokens, draft.tokens))
+        self._drafts_shown, self._draft = self._drafts_shown + len(tokens), tokens
         if tokens or not self._is_reported:
             before = tuple(self.tokens[-_CHARACTER_TOKENS:])
             texts = [self._characters((*before, *tokens[:count])) for count in range(len(tokens) + 1)]
@@ -171,8 +180,9 @@ class GenerationOutput:
     def _progress(self) -> Progress:
         """Progress without any text."""
         return Progress(
-            "", "", self._steps, self._num_committed, self.finished, self._prompt_tokens, self._cached_tokens
-        )
+            "", "", self._steps, self._num_committed, self.finished, self._prompt_tokens, self._cached_tokens,
+            drafts_shown=self._drafts_shown, drafts_kept=self._drafts_kept,
+        )  # fmt: skip
 
     def is_stop_token(self, token: int) -> bool:
         """Whether this token ends the response."""
