@@ -192,7 +192,11 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
 def _draft_head(
     path: Path, decoder: Decoder, checkpoint: Checkpoint, file: Path | Literal["auto", "none"], drafts: Drafts
 ) -> DraftHead | None:
-    if drafts in ("masked", "none") or decoder.precision != "int8" or decoder.mask_token is not None:
+    if drafts in ("masked", "none"):
+        return None
+    if decoder.precision != "int8" or decoder.mask_token is not None:
+        if drafts == "diffusion" and file == "auto":
+            raise ValueError("a block drafter needs int8 weights on a CPU: choose other drafts")
         return None
     weights: DraftHeadWeights | BlockDrafterWeights | None
     if isinstance(file, Path):
@@ -200,6 +204,8 @@ def _draft_head(
         weights = load(file, decoder.config, decoder.num_features, weights_checksum(path))
     elif drafts == "diffusion":
         weights = bundled_block_drafter(path, decoder)
+        if weights is None:
+            raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
     else:
         weights = bundled_draft_head(path, decoder)
     return None if weights is None else build_draft_head(weights, decoder, checkpoint)
