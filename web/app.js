@@ -22,7 +22,7 @@ const $ = (id) => document.getElementById(id);
 const transcript = new Transcript($("talk"), $("empty"));
 const loudspeaker = new Loudspeaker();
 const microphone = new Microphone(onBlock, onUnplugged);
-const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: storedKey });
+const realtime = new Realtime({ session, history: () => transcript.items(), apiKey: () => $("api-key").value.trim() });
 const tools = new Tools(realtime, (call) => transcript.showCall(call));
 
 let level = 0; // of the microphone, in steps
