@@ -1,4 +1,4 @@
-"""What a default server costs: seconds to start, memory, imports, and processor time and steps of a spoken turn.
+"""What a default server costs: its start, memory, imports, and processor time and steps of a spoken turn.
 
     python -m lab.benchmarks.budget [MODEL]
 
@@ -58,6 +58,7 @@ class Budget:
 
     Attributes:
         start_s: from the command to `Ready`, with warm caches.
+        start_cpu_s: processor time of that.
         memory_mb: resident set after the turns, mapped model files included.
         turn_cpu_ms: processor time of a spoken turn of 3 to 5 s, from its session to its first words; median.
         turn_steps: forward passes that generated the response, without those that read the prompt; median.
@@ -65,6 +66,7 @@ class Budget:
     """
 
     start_s: float
+    start_cpu_s: float
     memory_mb: float
     turn_cpu_ms: float
     turn_steps: float
@@ -81,7 +83,7 @@ def measure(model: str) -> Budget:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
                 address = _address(process)
-                start_s = time.perf_counter() - began
+                start_s, start_cpu_s = time.perf_counter() - began, _cpu_ms(process.pid) / 1000
                 cpu_ms = []
                 for text in QUESTIONS:
                     before = _cpu_ms(process.pid)
@@ -94,7 +96,8 @@ def measure(model: str) -> Budget:
                 modules = _modules(process, listing)
             finally:
                 process.terminate()
-        return Budget(start_s, memory_mb, statistics.median(cpu_ms[1:]), statistics.median(steps), modules)
+        turn_cpu_ms, turn_steps = statistics.median(cpu_ms[1:]), statistics.median(steps)
+        return Budget(start_s, start_cpu_s, memory_mb, turn_cpu_ms, turn_steps, modules)
 
 
 def _address(process: subprocess.Popen[str]) -> str:

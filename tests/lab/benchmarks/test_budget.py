@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,8 @@ def budget() -> Budget:
 
 @pytest.mark.real_time
 def test_a_default_server_stays_within_its_budget(budget: Budget) -> None:
-    measured = dict(
-        zip(
-            LIMITS,
-            (budget.start_s, budget.memory_mb, budget.turn_cpu_ms, budget.turn_steps, len(budget.modules)),
-            strict=True,
-        )
-    )
+    *costs, modules = astuple(budget)
+    measured = dict(zip(LIMITS, (*costs, len(modules)), strict=True))
     over = {name: value for name, value in measured.items() if value > LIMITS[name]}
     assert not over, f"over the limits of docs/benchmarks/budget.md: {over}; all: {measured}"
 
