@@ -59,6 +59,16 @@ class Progress(Protocol):
         ...
 
     @property
+    def drafts_shown(self) -> int:
+        """Draft tokens of this response that were reported so far."""
+        ...
+
+    @property
+    def drafts_kept(self) -> int:
+        """Those of them that became final."""
+        ...
+
+    @property
     def step(self) -> int:
         """Denoising steps of this response so far."""
         ...
@@ -131,6 +141,8 @@ class SourcedProgress:
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
     draft_origin: str = ""
+    drafts_shown: int = 0
+    drafts_kept: int = 0
     step: int = 0
     tokens: int = 0
     finished: str | None = None
@@ -148,6 +160,8 @@ class SourcedProgress:
             progress.confidence,
             progress.draft_ends,
             progress.draft_origin,
+            progress.drafts_shown,
+            progress.drafts_kept,
             progress.step,
             progress.tokens,
             progress.finished,

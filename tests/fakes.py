@@ -141,6 +141,8 @@ class FakeProgress:
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
     draft_origin: str = ""
+    drafts_shown: int = 0
+    drafts_kept: int = 0
     prompt_tokens: int = 30
     cached_tokens: int = 20
     tool_calls: tuple[FakeToolCallDelta, ...] = ()

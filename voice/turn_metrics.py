@@ -66,6 +66,8 @@ class TurnMetrics:
             did not. If that is short, the user had not finished, and the response cut them off.
         end_probability: the endpointer's probability that the turn was over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
+        drafts_shown, drafts_kept: draft tokens that were reported, and those of them that became final.
+        drafted_by: what drafted them (`model.decode.draft.DraftOrigin`), in the order of first use.
         tools: the calls of the conversation's tools.
         remote: the requests to a language model elsewhere, whose steps and tokens are counted there only.
     """
@@ -83,6 +85,9 @@ class TurnMetrics:
     end_probability: float | None = None
     drafts_spoken: int = 0
     drafts_dropped: int = 0
+    drafts_shown: int = 0
+    drafts_kept: int = 0
+    drafted_by: list[str] = field(default_factory=list)
     tools: list[ToolStep] = field(default_factory=list)
     remote: list[RemoteRequest] = field(default_factory=list)
 

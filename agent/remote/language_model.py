@@ -52,6 +52,8 @@ class RemoteProgress:
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
     draft_origin: str = ""
+    drafts_shown: int = 0
+    drafts_kept: int = 0
     step: int = 0
     tokens: int = 0
     prompt_tokens: int = 0

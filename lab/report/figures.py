@@ -52,8 +52,11 @@ class ReportMetrics:
         stages_ms: p50 and p95 of each latency stage of the server.
         speculations: speculative responses started; None if the server does not report them.
         speculations_used: turns answered with a speculative response; None likewise.
+        steps: forward passes of the language model that generated the responses; None likewise.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded; None
             likewise.
+        drafts_shown, drafts_kept: draft tokens that were reported, and those of them that became final; None likewise.
+        drafted_by: what drafted them.
     """
 
     turns: int
@@ -76,6 +79,10 @@ class ReportMetrics:
     speculations_used: int | None = None
     drafts_spoken: int | None = None
     drafts_dropped: int | None = None
+    steps: int | None = None
+    drafts_shown: int | None = None
+    drafts_kept: int | None = None
+    drafted_by: tuple[str, ...] = ()
     from_turn_log: bool = False
 
     @property
@@ -120,6 +127,10 @@ def compute_metrics(measurements: Sequence[Measurement], seed: int = 0) -> Repor
         speculations_used=sum(turn.speculation_used is True for turn in reported) if reported else None,
         drafts_spoken=sum(turn.drafts_spoken or 0 for turn in reported) if reported else None,
         drafts_dropped=sum(turn.drafts_dropped or 0 for turn in reported) if reported else None,
+        steps=sum(turn.steps or 0 for turn in reported) if reported else None,
+        drafts_shown=sum(turn.drafts_shown or 0 for turn in reported) if reported else None,
+        drafts_kept=sum(turn.drafts_kept or 0 for turn in reported) if reported else None,
+        drafted_by=tuple(dict.fromkeys(name for turn in reported for name in turn.drafted_by)),
         from_turn_log=any(turn.from_turn_log for turn in measurements),
     )
 
@@ -217,5 +228,12 @@ def metrics_json(metrics: ReportMetrics) -> dict[str, Any]:
             "kept": metrics.speculations_used,
             "wasted": metrics.speculations_discarded,
         },
-        "drafts": {"spoken": metrics.drafts_spoken, "dropped": metrics.drafts_dropped},
+        "steps": metrics.steps,
+        "drafts": {
+            "spoken": metrics.drafts_spoken,
+            "dropped": metrics.drafts_dropped,
+            "shown": metrics.drafts_shown,
+            "kept": metrics.drafts_kept,
+            "by": metrics.drafted_by,
+        },
     }

@@ -97,7 +97,10 @@ class Measurement:
         speculation_used: whether the response that was heard was speculative.
         waited_ms: the silence that ended the turn.
         end_probability: the endpointer's probability that the turn was over.
+        steps: forward passes of the language model that generated the response.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
+        drafts_shown, drafts_kept: draft tokens that were reported, and those of them that became final.
+        drafted_by: what drafted them.
         transcript: of the user's speech, by the server.
         from_turn_log: the turn comes from a turn log, which lacks everything that only a client can observe.
         late_ms: how far the microphone fell behind its schedule; above about 20 ms this machine was too busy.
@@ -128,8 +131,12 @@ class Measurement:
     speculation_used: bool | None = None
     waited_ms: float | None = None
     end_probability: float | None = None
+    steps: int | None = None
     drafts_spoken: int | None = None
     drafts_dropped: int | None = None
+    drafts_shown: int | None = None
+    drafts_kept: int | None = None
+    drafted_by: list[str] = field(default_factory=list)
     transcript: str = ""
     response_text: str = ""
     from_turn_log: bool = False
@@ -165,10 +172,19 @@ _JSON_KEYS = {
 _TURN_EVENT_KEYS = {
     "speculations": "guesses",
     "speculation_used": "guess_kept",
-    "waited_ms": "waited_ms",
     "end_probability": "over",
-    "drafts_spoken": "drafts_spoken",
-    "drafts_dropped": "drafts_dropped",
+    **{
+        name: name
+        for name in (
+            "waited_ms",
+            "steps",
+            "drafts_spoken",
+            "drafts_dropped",
+            "drafts_shown",
+            "drafts_kept",
+            "drafted_by",
+        )
+    },
 }
 """Fields of a measurement that come from an optional field of the `rejoinder.turn` event."""
 

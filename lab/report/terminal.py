@@ -68,6 +68,9 @@ ROWS: tuple[Row, ...] = (
     ("speculations discarded", lambda metrics: metrics.speculations_discarded, ""),
     ("drafted clauses spoken", lambda metrics: metrics.drafts_spoken, ""),
     ("drafted clauses discarded", lambda metrics: metrics.drafts_dropped, ""),
+    ("forward passes of the responses", lambda metrics: metrics.steps, ""),
+    ("draft tokens shown", lambda metrics: metrics.drafts_shown, ""),
+    ("draft tokens kept", lambda metrics: metrics.drafts_kept, ""),
 )
 """The rows of a report: title, metric, unit."""
 
@@ -100,6 +103,9 @@ def rows(run: Run, previous: Run | None) -> list[list[str]]:
                 theirs = before.latency.p95_interval if before.latency else None
                 note += [f"{theirs[0]:,.0f} – {theirs[1]:,.0f} ms" if theirs else "–", ""]
             lines.append(note)
+        if title == "draft tokens shown" and new.drafted_by:
+            note = ["  drafted by", ", ".join(new.drafted_by)]
+            lines.append(note if before is None else [*note, ", ".join(before.drafted_by) or "–", ""])
     return lines
 
 

@@ -188,6 +188,9 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         over=metrics.end_probability,
         drafts_spoken=metrics.drafts_spoken,
         drafts_dropped=metrics.drafts_dropped,
+        drafts_shown=metrics.drafts_shown,
+        drafts_kept=metrics.drafts_kept,
+        drafted_by=metrics.drafted_by,
         tools=[asdict(step) for step in metrics.tools],
         remote=[asdict(request) for request in metrics.remote],
     )

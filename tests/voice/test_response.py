@@ -28,8 +28,8 @@ class DraftingLanguageModel(FakeLanguageModel):
 
     async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
         ends = tuple(match.end() for match in re.finditer(r"\S+ ?", self.draft))
-        yield FakeProgress("", self.draft, 1, 0, None, self.confidence, ends)
-        yield FakeProgress(self.text, "", 2, 4, "stop")
+        yield FakeProgress("", self.draft, 1, 0, None, self.confidence, ends, "diffusion", len(ends))
+        yield FakeProgress(self.text, "", 2, 4, "stop", drafts_shown=len(ends), drafts_kept=4)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,8 @@ def test_a_nearly_certain_draft_is_synthesized_early(
     harness = run_session(scenario)
     (done,) = harness.events_of(events.ResponseDone)
     assert (done.metrics.drafts_spoken, done.metrics.drafts_dropped) == (spoken, dropped)
+    shown = len(language_model.draft.split())
+    assert (done.metrics.drafted_by, done.metrics.drafts_shown, done.metrics.drafts_kept) == (["diffusion"], shown, 4)
     assert response_texts(harness) == [language_model.text]
 
 

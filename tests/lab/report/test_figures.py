@@ -23,6 +23,9 @@ def test_the_metrics_of_some_turns() -> None:
     payload = metrics_json(metrics)
     assert {"turns", "turn_latency_ms", "false_cutoffs", "barge_in_stop_ms", "stages_ms"} <= set(payload)
     assert payload["false_cutoffs"] == {"count": 1, "share": 0.1667}
+    assert payload["steps"] == 12 and payload["drafts"] == {
+        "spoken": 1, "dropped": 2, "shown": 30, "kept": 21, "by": ("copied", "diffusion")
+    }  # fmt: skip
     assert payload["speculation"] == {"guesses": 3, "kept": 1, "wasted": 2}
 
 

@@ -33,6 +33,15 @@ def test_speculations_are_started_kept_and_discarded() -> None:
         assert row in text
 
 
+def test_drafts_are_counted_with_what_made_them() -> None:
+    text = " ".join(printed(run_of(MEASUREMENTS)).split())
+    for row in ("forward passes of the responses │ 12 ", "draft tokens shown │ 30 ", "draft tokens kept │ 21 "):
+        assert row in text
+    assert "drafted by │ copied, diffusion " in text
+    text = " ".join(printed(run_of(MEASUREMENTS), run_of(MEASUREMENTS[:1])).split())
+    assert "drafted by │ copied, diffusion │ – │" in text
+
+
 def test_each_voice_has_a_row_and_recordings_have_none() -> None:
     text = [" ".join(line.split()) for line in printed(run_of(SPOKEN_BY_TWO)).splitlines()]
     assert "en_US-joe-medium 3 650 875 900 0 1 0 180 – 1" in text
