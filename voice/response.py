@@ -296,8 +296,7 @@ class Response:
             offered = self._tool_runs.offered(options.tools, messages, suiting=suiting)
             options = replace(options, tools=self._tool_runs.declared(options.tools, messages))
         stream = options.ask(language_model, messages, deadline, offered, first=number == 1, last=number == _MAX_STEPS)
-        metrics = self.metrics
-        steps, tokens, shown, kept = metrics.steps, metrics.tokens, metrics.drafts_shown, metrics.drafts_kept
+        before = replace(self.metrics)
         async for progress in stream:
             if isinstance(progress, RemoteRequest):
                 await self._allow(progress)
@@ -305,12 +304,7 @@ class Response:
             if isinstance(progress, SourcedProgress) and progress.sources:
                 self._sources = progress.sources
                 continue
-            metrics.steps, metrics.tokens = steps + progress.step, tokens + progress.tokens
-            metrics.drafts_shown, metrics.drafts_kept = shown + progress.drafts_shown, kept + progress.drafts_kept
-            if progress.draft and progress.draft_origin not in metrics.drafted_by:
-                metrics.drafted_by.append(progress.draft_origin)
-            if progress.prompt_tokens:
-                metrics.prompt_tokens, metrics.cached_tokens = progress.prompt_tokens, progress.cached_tokens
+            self.metrics.count(progress, before)
             self._finish_reason = progress.finished
             self._take_text(progress.committed, on_text, progress)
             text += progress.committed

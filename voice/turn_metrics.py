@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.language_model import RemoteRequest
+from agent.language_model import Progress, RemoteRequest
 
 Stamp = Literal[
     "speech_end",
@@ -90,6 +90,20 @@ class TurnMetrics:
     drafted_by: list[str] = field(default_factory=list)
     tools: list[ToolStep] = field(default_factory=list)
     remote: list[RemoteRequest] = field(default_factory=list)
+
+    def count(self, progress: Progress, before: TurnMetrics) -> None:
+        """Count what the language model has generated.
+
+        Args:
+            before: the metrics before this text of it began: a turn may have several.
+        """
+        self.steps, self.tokens = before.steps + progress.step, before.tokens + progress.tokens
+        self.drafts_shown = before.drafts_shown + progress.drafts_shown
+        self.drafts_kept = before.drafts_kept + progress.drafts_kept
+        if progress.draft and progress.draft_origin not in self.drafted_by:
+            self.drafted_by.append(progress.draft_origin)
+        if progress.prompt_tokens:
+            self.prompt_tokens, self.cached_tokens = progress.prompt_tokens, progress.cached_tokens
 
     @property
     def remote_leads(self) -> bool:
