@@ -199,11 +199,11 @@ def drafter_command(
         Path | None, typer.Option(help="Write the token ids of the text to this file, to train on them again.")
     ] = None,
     tokens: TokensOption = 120_000,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 1000,
-    rows: Annotated[int, typer.Option(min=2, max=7, help="Tokens that are drafted together.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 2000,
+    rows: Annotated[int, typer.Option(min=2, max=7, help="Tokens that are drafted together.")] = 5,
     layers: Annotated[int, typer.Option(min=1, max=4, help="Layers of the drafter.")] = 1,
     head: Annotated[
-        Path | None, typer.Option(help="The draft head that it extends; default: the folder's, or the bundled one.")
+        Path | None, typer.Option(help="The draft head that it begins with; default: the folder's, or the bundled one.")
     ] = None,
     seed: SeedOption = 1,
     model: ModelOption = _MODEL,

@@ -1,10 +1,10 @@
 """Checks that greedy text is identical to the base model's, with any drafts and any number of conversations in a batch.
 
-    python -m lab.benchmarks.draft_identity [PROMPTS] [CONVERSATIONS] [DRAFTS] [MODEL]
+    python -m lab.benchmarks.draft_identity [PROMPTS] [CONVERSATIONS] [LENGTH] [MODEL] [--drafts KIND]
 
 Every prompt is answered twice: with one token per forward pass by a single conversation, and with drafts by several
-CONVERSATIONS that share forward passes. DRAFTS is the number of drafts of each, or `adaptive`. Prints how many
-responses are identical, and those that differ.
+CONVERSATIONS that share forward passes. LENGTH is the number of drafts of each, or `adaptive`; KIND is what drafts, as
+in `rejoinder serve --drafts`. Prints how many responses are identical, and those that differ.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import server.openmp  # noqa: F401  # before torch
 
 # isort: split
+import argparse
 import asyncio
 import itertools
 import sys
 import time
 from collections.abc import Sequence
+from typing import get_args
 
 from rich.console import Console
 from rich.progress import track
@@ -28,6 +30,7 @@ from model.convert.prompts import PERSONAS
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
+from model.engine.loader import Drafts
 from model.hub.catalog import QWEN_05B
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine
@@ -47,6 +50,9 @@ class FixedDraftLength(DraftLengthController):
 
     def worth_drafting(self, confidence: Sequence[float], others: int = 1, conversations: int = 1) -> bool:
         return len(confidence) < self._drafts
+
+    def denoising_steps(self, most: int, conversations: int = 1) -> int:
+        return most
 
 
 def build_prompts(count: int) -> list[list[Message]]:
@@ -94,12 +100,18 @@ async def run(engine: Engine, count: int, concurrency: int) -> None:
 
 def main() -> None:
     """Run with the arguments of the command line."""
-    count, concurrency, drafts, model = [*sys.argv[1:], *("500", "4", "adaptive", QWEN_05B.name)[len(sys.argv) - 1 :]]
-    engine = load_engine(ModelOptions(model=model), Console(stderr=True))
-    if drafts not in ("adaptive", "pays"):  # "pays" is the old name
-        engine.draft_length = FixedDraftLength(engine.draft_length, int(drafts))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("prompts", nargs="?", type=int, default=500)
+    parser.add_argument("conversations", nargs="?", type=int, default=4)
+    parser.add_argument("length", nargs="?", default="adaptive")
+    parser.add_argument("model", nargs="?", default=QWEN_05B.name)
+    parser.add_argument("--drafts", choices=get_args(Drafts), default="auto")
+    arguments = parser.parse_args()
+    engine = load_engine(ModelOptions(model=arguments.model, drafts=arguments.drafts), Console(stderr=True))
+    if arguments.length != "adaptive":
+        engine.draft_length = FixedDraftLength(engine.draft_length, int(arguments.length))
     try:
-        asyncio.run(run(engine, int(count), int(concurrency)))
+        asyncio.run(run(engine, arguments.prompts, arguments.conversations))
     finally:
         engine.close()
 

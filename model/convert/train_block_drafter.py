@@ -1,15 +1,14 @@
 """Trains a block drafter on a model's responses and their states (`generate_states.py`, `own_text.py`).
 
 A sample is a place in a response: the draft head has read the text up to it, and the tokens after it are masks. The
-target is the base model's own distribution at every mask. The head stays as it is, so its states are computed once. An
-interrupted training goes on.
+target is the base model's own distribution at every mask. The head is trained along. An interrupted training goes on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -18,25 +17,29 @@ from torch import Tensor
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
 from model.convert.train_draft_head import HeadTrainingProgress, Samples, Timer, rate_factor, rates, split
-from model.nn.block_drafter import BlockDrafterWeights, denoise, shapes
+from model.nn.block_drafter import CANDIDATES, CONFIDENT, BlockDrafterWeights, denoise, shapes
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
 
 _CHUNK = 512
-_RIDGE = 0.02
-"""Penalty of the regression that the maps of masks start from, relative to the variance of the inputs."""
+_RIDGE, _REGRESSION_SAMPLES = 0.02, 24_000
+"""Of the regression that the maps of masks start from: its penalty, relative to the variance of the inputs."""
 
-_DECAY = 0.8
+_DECAY = 0.85
 """Weight of a row's loss relative to the row before it, which must be right for this one to count."""
 
 _OTHERS = 2048
 """Tokens that a step compares with the targets, drawn anew: the whole vocabulary would be most of the work."""
 
-_READ = (0.6, 0.25, 0.15)
-"""Share of samples in which the head has read no more token with the features of the first, one more, and two more."""
+_READ = (0.7, 0.2, 0.1)
+"""Share of samples in which the head has read no more token with the features of the first, one more, and two more: a
+second step begins after such drafts."""
 
-_CONFIDENT, _CANDIDATES = 0.5, 64
-"""As in `cpu/block_drafter.py`, which imports what machines that train need not have."""
+_LATER_SHARE = 0.5
+"""Share of the masks after the first token whose loss is computed."""
+
+_ALONE = 0.4
+"""Weight of the loss of what was denoised, which must find the candidates by itself, and of that of the head alone."""
 
 _MOST_STEPS = 3
 
@@ -54,18 +57,33 @@ class BlockTrainingConfig:
         rate: peak learning rate.
         variation: weight of total variation, which is how often a draft is rejected, beside cross-entropy.
         targets: tokens of the base model's distribution that are compared: its most likely ones.
-        dropout: share of the head's state that is set to zero.
+        dropout: share of the features that are set to zero.
     """
 
-    steps: int = 1000
+    steps: int = 2000
     seed: int = 1
     rows: int = 5
     layers: int = 1
-    batch: int = 256
-    rate: float = 8e-4
+    batch: int = 288
+    rate: float = 5e-4
     variation: float = 0.0
     targets: int = 16
     dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of rows after some places in the text.
+
+    Attributes:
+        read: [n, rows, size], the head's state after each token.
+        following: [n, rows], where the token is that follows.
+        valid: [n, rows], whether there is one.
+    """
+
+    read: Tensor
+    following: Tensor
+    valid: Tensor
 
 
 class BlockTraining:
@@ -91,15 +109,16 @@ class BlockTraining:
         self._config, self._embedding, self._state_file = config, embedding, state_file
         held_out, rest = split(shards[0])
         self._samples, self._held_out = Samples.of([rest, *shards[1:]]), Samples.of([held_out])
-        self._head, self._logit_rows = head, head_rows @ head.matrices["output"]
+        self._head, self._head_rows = head, head_rows
+        self._matrices = {name: matrix.clone().requires_grad_() for name, matrix in head.matrices.items()}
         trained = torch.isin(head.vocabulary, self._samples.tokens)
-        self._trained_rows = self._logit_rows[trained]
-        self._targets = self._most_likely(head_rows[trained].bfloat16())
-        self._contexts = self._context(self._samples)
-        self._states = self._read()
+        self._trained_rows = head_rows[trained]
+        self._targets = self._most_likely(self._trained_rows.bfloat16())
         self.tensors = self._initial_tensors()
-        parameters = list(self.tensors.values())
-        self._optimizer = torch.optim.AdamW(parameters, lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05)
+        self._parameters = {**self.tensors, **{f"head.{name}": matrix for name, matrix in self._matrices.items()}}
+        self._optimizer = torch.optim.AdamW(
+            self._parameters.values(), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
+        )
         self._step, self._timer = 0, Timer()
         self._resume()
 
@@ -117,98 +136,117 @@ class BlockTraining:
 
     def weights(self) -> BlockDrafterWeights:
         """The drafter in its current state."""
-        by_steps = [self.probe(steps)["all"] for steps in range(1, _MOST_STEPS + 1)]
         metadata = {
             **self._head.metadata,
             "block_recipe": json.dumps(asdict(self._config)),
             "block_tokens": str(len(self._samples.tokens)),
             "block_minutes": str(round(self._timer.seconds / 60, 1)),
-            "block_acceptance": json.dumps(by_steps),
+            "acceptance": json.dumps(self.probe(0)["all"]),
+            "block_acceptance": json.dumps([self.probe(steps)["all"] for steps in range(1, _MOST_STEPS + 1)]),
         }
-        tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        return BlockDrafterWeights(replace(self._head, metadata=metadata), tensors)
+        matrices, tensors = (
+            {name: tensor.detach() for name, tensor in some.items()} for some in (self._matrices, self.tensors)
+        )
+        return BlockDrafterWeights(
+            DraftHeadWeights(matrices, self._head.vocabulary, self._head.base, metadata), tensors
+        )
 
     @torch.no_grad()
     def probe(self, steps: int) -> dict[str, tuple[float, ...]]:
-        """How often the first, the first two, … drafts equal the base model's choices on the held-out responses after
-        some denoising steps, by kind and in `all`."""
+        """How often the first, the first two, … drafts equal the base model's choices on the held-out responses, by
+        kind and in `all`.
+
+        Args:
+            steps: most denoising steps; 0 for the head alone.
+        """
         samples, rows = self._held_out, self._config.rows
         hits, tried = torch.zeros(len(KINDS), rows), torch.zeros(len(KINDS), rows)
-        context = self._context(samples)
-        for at in torch.arange(len(samples.tokens)).split_with_sizes(_sizes(len(samples.tokens))):
+        for at in _chunks(len(samples.tokens)):
             at = at[at < samples.last[at]]
-            places, valid = self._places(samples, at)
-            right = (self._drafts(context[at], samples.tokens[at], steps) == samples.tokens[places]) & valid
-            right = right.long().cumprod(1).bool()
+            blocks = self._blocks(samples, at, samples.features[at].float(), torch.zeros_like(at))
+            drafts = self._drafts(blocks.read, steps)
+            right = ((drafts == samples.tokens[blocks.following]) & blocks.valid).long().cumprod(1)
             for kind in range(len(KINDS)):
                 of_kind = samples.kinds[at] == kind
                 hits[kind] += right[of_kind].sum(0)
-                tried[kind] += valid[of_kind].sum(0)
+                tried[kind] += blocks.valid[of_kind].sum(0)
         result = {name: rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
         return {**result, "all": rates(hits.sum(0), tried.sum(0))}
 
-    def _drafts(self, context: Tensor, newest: Tensor, steps: int) -> Tensor:
-        """What is drafted after some tokens, as `cpu/block_drafter.py` does: [n, rows]."""
-        rows, head, everyone = self._config.rows, self._head.matrices, torch.arange(len(newest))
-        state, _ = advance(head, context, self._embedding(newest).float(), None)
-        states = denoise(self.tensors, state)
-        row, step = torch.zeros_like(newest), torch.ones_like(newest)
-        drafts, unread = list[Tensor](), torch.zeros_like(newest)
-        for count in range(rows):
-            logits = states[everyone, row] @ self._logit_rows.T
-            if count:
-                near = logits.topk(min(_CANDIDATES, logits.shape[1])).indices
-                among = torch.full_like(logits, -torch.inf).scatter(1, near, 0.0)
-                corrected = logits + self._previous(drafts[-1]) @ self._logit_rows.T + among
-                logits = torch.where((row == 0)[:, None], logits, corrected)
-            best = logits.softmax(-1).max(-1)
+    def _drafts(self, read: Tensor, steps: int) -> Tensor:
+        """What is drafted while all drafts are right, as `cpu/block_drafter.py` does: [n, rows].
+
+        Args:
+            read: [n, rows, size], the head's state after each token.
+        """
+        logit_rows, everyone = self._head_rows @ self._matrices["output"], torch.arange(len(read))
+        if not steps:
+            return self._head.vocabulary[(read @ logit_rows.T).argmax(-1)]
+        states, row = denoise(self.tensors, read[:, 0]), torch.zeros(len(read), dtype=torch.long)
+        step, drafts = torch.ones_like(row), list[Tensor]()
+        for count in range(self._config.rows):
+            denoised = states[everyone, row]
+            logits = denoised @ logit_rows.T
+            near = logits.topk(min(CANDIDATES, logits.shape[1])).indices
+            mixed = self._mixed(read[:, count], denoised, row) @ logit_rows.T
+            best = torch.full_like(mixed, -torch.inf).scatter(1, near, mixed.gather(1, near)).softmax(-1).max(-1)
             drafts.append(self._head.vocabulary[best.indices])
-            again = (best.values < _CONFIDENT) & (step < steps)
-            unread = unread + 1
-            if bool(again.any()):
-                read = state
-                for back in range(int(unread.max()), 0, -1):  # what was drafted since the head read
-                    after, _ = advance(head, context, self._embedding(drafts[count - back + 1]).float(), read)
-                    read = torch.where((unread >= back)[:, None], after, read)
-                state = torch.where(again[:, None], read, state)
-                states = torch.where(again[:, None, None], denoise(self.tensors, read), states)
-                unread = torch.where(again, 0, unread)
+            again = (best.values < CONFIDENT) & (step < steps)
+            if count + 1 < self._config.rows and bool(again.any()):
+                states[again] = denoise(self.tensors, read[again, count + 1])
             row, step = torch.where(again, 0, row + 1), step + again.long()
         return torch.stack(drafts, 1)
 
-    def _previous(self, tokens: Tensor) -> Tensor:
-        """What the draft before a row adds to its state: [..., size]."""
-        embedded = normalize(self._embedding(tokens.flatten()).float()).view(*tokens.shape, -1)
-        return embedded @ self.tensors["previous"].T
+    def _mixed(self, read: Tensor, denoised: Tensor, row: Tensor) -> Tensor:
+        """What predicts the token after a row: [..., size]."""
+        share = self.tensors["mix"][row].to(read.dtype)
+        return share[..., :1] * read + share[..., 1:] * denoised
+
+    def _blocks(self, samples: Samples, at: Tensor, features: Tensor, more: Tensor) -> _Blocks:
+        """Blocks of rows after some places.
+
+        Args:
+            at: [n], the token that the head reads first.
+            features: [n, features] of the row that predicted it.
+            more: [n], how many tokens it has read after that before the block begins.
+        """
+        context, last = normalize(features) @ self._matrices["features"].T, samples.last[at]
+        read, state = list[Tensor](), None
+        for count in range(self._config.rows + int(more.max())):
+            token = samples.tokens[torch.minimum(at + count, last)]
+            state, _ = advance(self._matrices, context, self._embedding(token).to(context.dtype), state)
+            read.append(state)
+        rows = more[:, None] + torch.arange(self._config.rows)
+        places = at[:, None] + rows + 1
+        states = torch.stack(read, 1)[torch.arange(len(at))[:, None], rows]
+        return _Blocks(states, torch.minimum(places, last[:, None]), places <= last[:, None])
 
     def _train_step(self) -> float:
         config, samples = self._config, self._samples
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
         at = torch.randint(len(samples.tokens), (config.batch,), generator=generator)
-        read = torch.multinomial(torch.tensor(_READ), config.batch, replacement=True, generator=generator)
-        possible = at + read < samples.last[at]
-        at, read = at[possible], read[possible]
-        state = self._states[read, at].float()
-        keep = torch.rand(state.shape, generator=generator) >= config.dropout
-        places, valid = self._places(samples, at + read)
-        asked = valid.clone()
-        asked[:, 0] = False  # the head's
-        chosen = asked.flatten().nonzero()[:, 0]
-        tokens, probabilities = (part[places.flatten()[chosen]] for part in self._targets)
-        drawn = torch.randint(len(self._trained_rows), (_OTHERS,), generator=generator)
-        compared = torch.unique(torch.cat((tokens.flatten(), drawn)))
+        more = torch.multinomial(torch.tensor(_READ), config.batch, replacement=True, generator=generator)
+        possible = at + more < samples.last[at]
+        at, more = at[possible], more[possible]
+        features = samples.features[at].float()
+        keep = torch.rand(features.shape, generator=generator) >= config.dropout
         with torch.autocast("cpu", torch.bfloat16):
-            out = denoise(self.tensors, state * keep / (1 - config.dropout))
-            out = out + self._previous(samples.tokens[places - 1])
-            logits = out.flatten(0, 1)[chosen] @ self._trained_rows[compared].T
-        scores = logits.float().log_softmax(-1).gather(1, torch.searchsorted(compared, tokens))
-        each = -(probabilities * scores).sum(-1)
-        if config.variation:
-            each = each + config.variation * (1 - torch.minimum(scores.exp(), probabilities).sum(-1))
-        weight = _DECAY ** (chosen % config.rows).float()
-        loss = (each * weight).sum() / weight.sum().clamp(min=1e-6)
+            blocks = self._blocks(samples, at, features * keep / (1 - config.dropout), more)
+            denoised = denoise(self.tensors, blocks.read[:, 0])
+            mixed = self._mixed(blocks.read, denoised, torch.arange(config.rows))
+        asked = blocks.valid & (torch.rand(blocks.valid.shape, generator=generator) < _LATER_SHARE)
+        asked[:, 0] = True
+        loss = sum(
+            (
+                scale * part
+                for scale, part in zip(
+                    (1.0, _ALONE, _ALONE), self._losses((mixed, denoised, blocks.read), blocks, asked), strict=True
+                )
+            ),
+            torch.zeros(()),
+        )
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.tensors.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self._parameters.values(), 1.0)
         for group in self._optimizer.param_groups:
             group["lr"] = config.rate * rate_factor(self._step / config.steps)
         self._optimizer.step()
@@ -216,32 +254,22 @@ class BlockTraining:
         self._step += 1
         return float(loss.detach())
 
-    def _places(self, samples: Samples, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the token is that each row of the blocks after `at` predicts, and whether there is one."""
-        places, last = at[:, None] + 1 + torch.arange(self._config.rows), samples.last[at][:, None]
-        return torch.minimum(places, last), places <= last
-
-    @torch.no_grad()
-    def _context(self, samples: Samples) -> Tensor:
-        matrix = self._head.matrices["features"]
-        parts = samples.features.split_with_sizes(_sizes(len(samples.features)))
-        return torch.cat([normalize(part.float()) @ matrix.T for part in parts])
-
-    @torch.no_grad()
-    def _read(self) -> Tensor:
-        """The head's state after each token, and after one and two more with the features of the first: float16
-        [reads, n, size]."""
-        samples, states = self._samples, list[Tensor]()
-        for more in range(len(_READ)):
-            tokens = samples.tokens[torch.minimum(torch.arange(len(samples.tokens)) + more, samples.last)]
-            before = states[-1].float() if states else torch.zeros_like(self._contexts)
-            parts = []
-            for at in torch.arange(len(tokens)).split_with_sizes(_sizes(len(tokens))):
-                embedded = self._embedding(tokens[at]).float()
-                state, _ = advance(self._head.matrices, self._contexts[at], embedded, before[at])
-                parts.append(state.half())
-            states.append(torch.cat(parts))
-        return torch.stack(states)
+    def _losses(self, states: Sequence[Tensor], blocks: _Blocks, asked: Tensor) -> Iterator[Tensor]:
+        """How far the predictions from some states [n, rows, size] are from the base model's, where `asked`."""
+        chosen, config = asked.flatten().nonzero()[:, 0], self._config
+        tokens, probabilities = (part[blocks.following.flatten()[chosen]] for part in self._targets)
+        drawn = torch.randint(len(self._trained_rows), (_OTHERS,), generator=torch.Generator().manual_seed(self._step))
+        compared = torch.unique(torch.cat((tokens.flatten(), drawn)))
+        place, rows = torch.searchsorted(compared, tokens), self._trained_rows[compared]
+        weight = _DECAY ** (chosen % config.rows).float()
+        for one in states:
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = (one.flatten(0, 1)[chosen] @ self._matrices["output"].T) @ rows.T
+            scores = logits.float().log_softmax(-1).gather(1, place)
+            each = -(probabilities * scores).sum(-1)
+            if config.variation:
+                each = each + config.variation * (1 - torch.minimum(scores.exp(), probabilities).sum(-1))
+            yield (each * weight).sum() / weight.sum()
 
     @torch.no_grad()
     def _most_likely(self, head: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,8 +280,9 @@ class BlockTraining:
             head: [n, hidden] bfloat16, the output head's rows for the trained tokens.
         """
         tokens, values = list[Tensor](), list[Tensor]()
-        for part in self._samples.features.split_with_sizes(_sizes(len(self._samples.features))):
-            best = (part[:, -head.shape[1] :].bfloat16() @ head.T).float().topk(min(self._config.targets, len(head)))
+        for at in _chunks(len(self._samples.features)):
+            states = self._samples.features[at, -head.shape[1] :].bfloat16()
+            best = (states @ head.T).float().topk(min(self._config.targets, len(head)))
             tokens.append(best.indices)
             values.append(best.values.softmax(-1))
         return torch.cat(tokens), torch.cat(values)
@@ -262,11 +291,11 @@ class BlockTraining:
     def _initial_tensors(self) -> dict[str, Tensor]:
         """A mask starts as the best linear prediction of what the head would compute for its row with the true token
         and fresh features (ridge regression), and goes through the head's own SwiGLU. Attention has no effect yet."""
-        config, head = self._config, self._head.matrices
+        config, head, samples = self._config, self._head.matrices, self._samples
         (size, inner), generator = head["down"].shape, torch.Generator().manual_seed(config.seed)
         tensors = {
             name: torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
-            for name, shape in shapes(size, inner, config.layers, config.rows, head["output"].shape[0]).items()
+            for name, shape in shapes(size, inner, config.layers, config.rows).items()
         }
         for layer in range(config.layers):
             tensors[f"heads{layer}"].zero_()
@@ -274,21 +303,20 @@ class BlockTraining:
         last = config.layers - 1
         tensors |= {f"gate_up{last}": head["gate_up"].clone(), f"down{last}": head["down"].clone()}
         tensors["places"].mul_(0.2)
-        tensors["previous"].zero_()
-        samples, state = self._samples, self._states[0]
-        matrix = head["input"][:, : head["output"].shape[0]]
-        embedded = (
-            normalize(self._embedding(samples.tokens[at]).float())
-            for at in torch.arange(len(state)).split_with_sizes(_sizes(len(state)))
-        )
-        fresh = self._contexts + torch.cat([part @ matrix.T for part in embedded])
+        tensors["mix"][:] = torch.tensor([0.7, 0.3])
+        tensors["mix"][0] = torch.tensor([1.0, 0.0])
+        at = torch.randperm(len(samples.tokens), generator=generator)[:_REGRESSION_SAMPLES]
+        at = at[at < samples.last[at]]
+        state = self._blocks(samples, at, samples.features[at].float(), torch.zeros_like(at)).read[:, 0]
         masks = []
         for away in range(1, config.rows):
-            at = torch.arange(len(state))
-            at = at[at + away <= samples.last[at]]
-            gram = state[at].float().T @ state[at].float()
+            known, to = state[at + away <= samples.last[at]], (at + away)[at + away <= samples.last[at]]
+            fresh = normalize(samples.features[to].float()) @ head["features"].T
+            embedded = normalize(self._embedding(samples.tokens[to]).float())
+            fresh += embedded @ head["input"][:, : embedded.shape[1]].T
+            gram = known.T @ known
             gram.diagonal().add_(_RIDGE * float(gram.diagonal().mean()))
-            masks.append(torch.linalg.solve(gram, state[at].float().T @ fresh[at + away]).T)
+            masks.append(torch.linalg.solve(gram, known.T @ fresh).T)
         tensors["masks"] = torch.cat(masks)
         for tensor in tensors.values():
             tensor.requires_grad_()
@@ -297,7 +325,7 @@ class BlockTraining:
     def _save(self) -> None:
         if self._state_file is not None:
             state = {
-                "config": asdict(self._config), "tensors": self.tensors, "optimizer": self._optimizer.state_dict(),
+                "config": asdict(self._config), "tensors": self._parameters, "optimizer": self._optimizer.state_dict(),
                 "step": self._step, "seconds": self._timer.seconds,
             }  # fmt: skip
             partial = self._state_file.with_suffix(".part")
@@ -310,12 +338,12 @@ class BlockTraining:
         state = torch.load(self._state_file, weights_only=True)
         if state["config"] == asdict(self._config):
             with torch.no_grad():
-                for name, tensor in self.tensors.items():
+                for name, tensor in self._parameters.items():
                     tensor.copy_(state["tensors"][name])
             self._optimizer.load_state_dict(state["optimizer"])
             self._step, self._timer.seconds = state["step"], state["seconds"]
 
 
-def _sizes(count: int) -> list[int]:
-    """Sizes of chunks that are computed at a time."""
-    return [min(_CHUNK, count - start) for start in range(0, count, _CHUNK)]
+def _chunks(count: int) -> list[Tensor]:
+    """The numbers up to `count`, as many at a time as are computed together."""
+    return [torch.arange(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]

@@ -131,7 +131,8 @@ def load_model(
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
-        drafts: which of what is bundled drafts. `auto` is `recurrent` on a CPU with int8 weights, else `masked`.
+        drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
+            there is no block drafter; elsewhere it is `masked`.
         turn_completion, request_classifier: a classifier's file, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
@@ -160,7 +161,8 @@ def load_model(
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
     if isinstance(adapter, Path):
         drafts = drafts_of(adapter)
-    masked = drafts == "masked" or (drafts == "auto" and adapter != "none")
+    draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
+    masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
     return LoadedModel(
         decoder,
         tokenizer,
@@ -168,7 +170,7 @@ def load_model(
         checkpoint.stop_tokens(),
         _adapter(path, decoder, adapter) if masked else None,
         _turn_completion_classifier(path, decoder, turn_completion),
-        None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts),
+        draft_head,
         call_thresholds(path),
         _request_classifier(path, decoder, request_classifier),
     )
@@ -202,12 +204,11 @@ def _draft_head(
     if isinstance(file, Path):
         load = load_block_drafter if drafts == "diffusion" else load_draft_head
         weights = load(file, decoder.config, decoder.num_features, weights_checksum(path))
-    elif drafts == "diffusion":
-        weights = bundled_block_drafter(path, decoder)
-        if weights is None:
-            raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
     else:
-        weights = bundled_draft_head(path, decoder)
+        weights = None if drafts == "recurrent" else bundled_block_drafter(path, decoder)
+        if weights is None and drafts == "diffusion":
+            raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
+        weights = weights or bundled_draft_head(path, decoder)
     return None if weights is None else build_draft_head(weights, decoder, checkpoint)
 
 

@@ -1,21 +1,23 @@
 """The block drafter: a small diffusion model that denoises the tokens after the newest one together, in a few steps.
 
-A draft head (`draft_head.py`) reads the tokens that are known, and its state s predicts the first unknown one. The
-tokens after that are masks, each a linear map of s for its place. All rows attend to each other:
+A draft head (`draft_head.py`) reads the tokens that are known, and its state s₀ predicts the first unknown one. The
+tokens after that are masks, each a linear map of s₀ for its place. All rows attend to each other:
 
-    x₀ = s;  xᵢ = Mᵢ s + pᵢ
+    x₀ = s₀;  xᵢ = Mᵢ s₀ + pᵢ
     x += W attention(A norm(x));  x += D swiglu(G norm(x))        for each layer
-    tᵢ₊₁ = argmax head(O (norm(xᵢ) + P norm(embedding(tᵢ))))       without P for i = 0
+    tᵢ₊₁ = argmax head(O (aᵢ sᵢ + bᵢ norm(xᵢ)))
 
-Tokens that are predicted together may contradict each other. So each is chosen among its row's likeliest candidates
-with the draft before it in view, by P. In all steps but the last one, the first draft that is not confident ends the
-step: the head reads it and what precedes it, and what follows is masked again and denoised anew. The base model
-verifies all drafts in one forward pass, so they decide how many tokens are generated at a time, and never which.
+Tokens that are predicted together may contradict each other. So they are chosen one after the other: the head reads
+each draft, and its state sᵢ after the first i of them is mixed with what was denoised. A row's likeliest candidates by
+norm(xᵢ), which are scored for all rows at once, are compared; so a draft costs a fraction of what the head alone takes.
+After a draft that is not confident, another step may mask what follows again, and denoise it from sᵢ.
 
-Sources: DFlash (block diffusion on the base model's states, arXiv 2602.06036), MDLM (masks, arXiv 2406.07524),
-Fast-dLLM (confident tokens are kept, arXiv 2505.22618), recurrent drafter (arXiv 2403.09919).
+Sources: DFlash (block diffusion on the base model's states, arXiv 2602.06036), discrete copula diffusion (denoised
+marginals and an autoregressive model, arXiv 2410.01949), MDLM (masks, arXiv 2406.07524), Fast-dLLM (confident tokens
+are kept, arXiv 2505.22618), recurrent drafter (arXiv 2403.09919).
 
-File: a draft head's, with more matrices, and `places` [rows, size] float32. So it can be used as a draft head, too.
+File: a draft head's, with more matrices, and `places` [rows, size] and `mix` [rows, 2] float32. So it can be used as a
+draft head, too.
 """
 
 from __future__ import annotations
@@ -37,6 +39,12 @@ from model.nn.linear import quantize_rows
 
 HEAD_SIZE, KV_SHARE = 64, 4
 """Size of an attention head, and queries that share keys and values."""
+
+CONFIDENT, CANDIDATES = 0.5, 64
+"""A step goes on after a draft that is at least this likely; and how many tokens of a row are compared."""
+
+_FLOATS = ("places", "mix")
+"""Tensors that are not quantized."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,10 @@ class BlockDrafterWeights:
 
     def save(self, path: Path) -> None:
         """Write the drafter atomically."""
-        stored = {"vocabulary": self.vocabulary.to(torch.int32), "places": self.tensors["places"].detach().float()}
+        stored = {"vocabulary": self.vocabulary.to(torch.int32)}
+        stored |= {name: self.tensors[name].detach().float() for name in _FLOATS}
         for name, tensor in {**self.head.matrices, **self.tensors}.items():
-            if name != "places":
+            if name not in _FLOATS:
                 stored[name], stored[f"{name}.scale"] = quantize_rows(tensor.detach().float())
         save_bound_file(path, stored, self.head.base, self.head.metadata)
 
@@ -91,9 +100,9 @@ def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, bas
     size = len(head.matrices["down"])
     try:
         rows, layers = len(stored["places"]), sum(f"heads{n}" in stored for n in range(len(stored)))
-        expected = shapes(size, len(stored["gate_up0"]) // 2, layers, rows, config.hidden)
+        expected = shapes(size, len(stored["gate_up0"]) // 2, layers, rows)
         tensors = {
-            name: stored[name] if name == "places" else stored[name].float() * stored[f"{name}.scale"][:, None]
+            name: stored[name] if name in _FLOATS else stored[name].float() * stored[f"{name}.scale"][:, None]
             for name in expected
         }
     except (KeyError, RuntimeError, IndexError) as error:
@@ -103,9 +112,9 @@ def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, bas
     return BlockDrafterWeights(head, tensors)
 
 
-def shapes(size: int, inner: int, layers: int, rows: int, hidden: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor besides the head's: all M one below the other, the places p, P, and of each
-    layer A (queries, keys and values), W, G and D."""
+def shapes(size: int, inner: int, layers: int, rows: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor besides the head's: all M one below the other, the places p, a and b, and of each layer
+    A (queries, keys and values), W, G and D."""
     each = {
         "attention": (size + 2 * size // KV_SHARE, size),
         "heads": (size, size),
@@ -115,7 +124,7 @@ def shapes(size: int, inner: int, layers: int, rows: int, hidden: int) -> dict[s
     return {
         "masks": ((rows - 1) * size, size),
         "places": (rows, size),
-        "previous": (size, hidden),
+        "mix": (rows, 2),
         **{f"{name}{layer}": shape for layer in range(layers) for name, shape in each.items()},
     }
 
@@ -128,7 +137,7 @@ def denoise(tensors: Mapping[str, Tensor], state: Tensor) -> Tensor:
         state: [n, size], the head's after the last known token.
 
     Returns:
-        [n, rows, size], norm(x). The first row is s.
+        [n, rows, size], norm(x).
     """
     size = state.shape[1]
     masks = (state @ matrix.T for matrix in tensors["masks"].view(-1, size, size))
@@ -143,4 +152,4 @@ def denoise(tensors: Mapping[str, Tensor], state: Tensor) -> Tensor:
         gate, up = (normalize(x) @ tensors[f"gate_up{layer}"].T).chunk(2, -1)
         x = x + (silu(gate) * up) @ tensors[f"down{layer}"].T
         layer += 1
-    return torch.cat((state[:, None], normalize(x)[:, 1:].to(state.dtype)), 1)
+    return normalize(x)

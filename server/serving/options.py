@@ -115,7 +115,7 @@ class ModelOptions(DiffusionOptions, title="Models"):
     drafts: Drafts = option(
         "auto",
         "What drafts: diffusion (a block drafter), recurrent (a draft head), masked (an adapter), none, or auto "
-        "(recurrent on a CPU, masked on a GPU).",
+        "(on a CPU diffusion, or recurrent where there is no block drafter; on a GPU masked).",
     )
     turn_completion: _FileOrKeyword = option(
         "auto", "Turn completion classifier: a file from `rejoinder convert`, auto (the bundled one) or none."

@@ -89,7 +89,7 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             device=model_options.device,
             precision=model_options.precision,
             adapter=model_options.adapter,
-            drafts=model_options.drafts,
+            drafts="masked" if model_options.decoding == "blocks" else model_options.drafts,  # the adapter denoises
             turn_completion=model_options.turn_completion,
             request_classifier=model_options.request_classifier,
             family=model_options.family,

@@ -5,35 +5,26 @@ of a block in a forward pass of their own, in which every row attends to every o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
-from model.nn.block_drafter import HEAD_SIZE, KV_SHARE, BlockDrafterWeights
+from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, BlockDrafterWeights
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
 from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
-from model.nn.draft_head import normalize
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, quantize_rows
 from model.nn.rotary import RotaryEmbedding
 
-CONFIDENT = 0.5
-"""A step goes on after a draft that is at least this likely, and ends after any other, unless it is the last step."""
-
-_CANDIDATES = 64
-"""Tokens among which a draft is chosen: nearly always one of them is the likeliest of all."""
-
-_NEAR = 6.0
+_NEAR = 8.0
 """Candidates have logits at most this much below the largest one. Finding those first is quicker than sorting all."""
 
 
@@ -55,10 +46,8 @@ class BlockQuantizedDrafter:
         t, size = weights.tensors, weights.tensors["places"].shape[1]
         self.acceptance, self.block = weights.acceptance, weights.block
         self._head = BlockQuantizedDraftHead(weights.head, head_rows, embedding)
-        embedded = normalize(embedding(weights.vocabulary).float())
-        self._rows, self._previous = (
-            _Table.of(table) for table in (head_rows @ weights.head.matrices["output"], embedded @ t["previous"].T)
-        )
+        rows, scale = quantize_rows(head_rows @ weights.head.matrices["output"])
+        self._rows, self._scale, self._mix = rows.numpy(), scale.numpy(), t["mix"].numpy()
         ones, heads = torch.ones(size), size // HEAD_SIZE
         layers = [
             Layer(
@@ -82,52 +71,32 @@ class BlockQuantizedDrafter:
         self._head.begin(features)
         for token in tokens:
             self._head.read(token)
-        drafts, confidence, index = list[int](), list[float](), 0
-        for step in range(steps):
-            logits, start, last = self._block.run(), len(drafts), step + 1 == steps
-            for row in range(self.block - start):
-                index, chance = self._head.choose(logits[0]) if row == 0 else self._choose(logits[row], index)
-                drafts.append(self._head.token(index))
-                confidence.append(chance)
-                if len(drafts) == self.block or not more(confidence):
-                    return tuple(drafts), tuple(confidence)
-                if chance < CONFIDENT and not last:
-                    break
-            for token in drafts[start:]:
-                self._head.read(token)
-        return tuple(drafts), tuple(confidence)
+        drafts, confidence = list[int](), list[float]()
+        logits, row = self._block.run(), 0
+        while True:
+            index, chance = self._choose(logits[row], *self._mix[row])
+            drafts.append(self._head.token(index))
+            confidence.append(chance)
+            if len(drafts) == self.block or not more(confidence):
+                return tuple(drafts), tuple(confidence)
+            self._head.read(drafts[-1])
+            row += 1
+            if chance < CONFIDENT and steps > 1:
+                logits, row, steps = self._block.run(), 0, steps - 1
 
-    def _choose(self, logits: Floats, previous: int) -> tuple[int, float]:
-        """The likeliest token of a row, as its place in the vocabulary, and its probability.
+    def _choose(self, logits: Floats, read: float, denoised: float) -> tuple[int, float]:
+        """The likeliest token after those that the head has read, as its place in the vocabulary, and its probability.
 
         Args:
             logits: [vocabulary] of the row.
-            previous: place of the draft before it.
+            read, denoised: how much the head's state counts, and how much the row's.
         """
         near = np.flatnonzero(logits > logits.max() - _NEAR)
-        if len(near) > _CANDIDATES:
-            near = near[np.argpartition(logits[near], -_CANDIDATES)[-_CANDIDATES:]]
-        scores = logits[near] + self._rows[near] @ self._previous[previous]
+        if len(near) > CANDIDATES:
+            near = near[np.argpartition(logits[near], -CANDIDATES)[-CANDIDATES:]]
+        scores = denoised * logits[near] + self._scale[near] * (self._rows[near] @ (read * self._head.state[0]))
         best = int(scores.argmax())
         return int(near[best]), float(1 / np.exp(scores - scores[best]).sum())
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Rows of int8 numbers, each with a scale, of which a few are used at a time."""
-
-    numbers: NDArray[np.int8]
-    scale: Floats
-
-    @staticmethod
-    def of(rows: Tensor) -> _Table:
-        """A quantized table."""
-        return _Table(*(part.numpy() for part in quantize_rows(rows)))
-
-    def __getitem__(self, index: Any) -> Floats:
-        """One row or several, as floats."""
-        rows: Floats = self.numbers[index].astype(np.float32) * self.scale[index, ..., None]
-        return rows
 
 
 class _Block:
@@ -161,17 +130,14 @@ class _Block:
         self._head, self._places, self._linear = head, places, masks
         self._x, self._product = self._forward.first_inputs
         self._operands = Operands(head.quantized_state, self._x[1:].reshape(1, -1))
-        self._denoising = np.concatenate((np.array([masks.job(self._operands)]), self._forward.jobs))
         self._logits = np.zeros((rows, config.vocab_size), np.float32)
-        self._scoring = head.scoring(self._forward.quantized_states, self._logits)
+        scoring = head.scoring(self._forward.quantized_states, self._logits)
+        self._jobs = np.concatenate((np.array([masks.job(self._operands)]), self._forward.jobs, scoring))
 
     def run(self) -> Floats:
-        """A denoising step after the token that the head has read last: logits [rows, vocabulary] of the next token of
-        each row. The result is overwritten by the next call."""
+        """A denoising step after the token that the head has read last: logits [rows, vocabulary] by norm(x). The next
+        call overwrites them."""
         self._x[0] = self._head.state[0]
         self._product[:] = self._places
-        self._head.team.run_all(self._denoising)
-        self._forward.states[0] = self._head.state[0]
-        self._forward.quantized_states.set_row(0, self._head.quantized_state)
-        self._head.team.run_all(self._scoring)
+        self._head.team.run_all(self._jobs)
         return self._logits

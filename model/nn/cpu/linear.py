@@ -63,11 +63,6 @@ class QuantizedActivations:
         self.minimum: NDArray[np.float32] = np.zeros((blocks, rows), np.float32)
         self.sums: NDArray[np.int32] = np.zeros((blocks, rows, SUMS), np.int32)
 
-    def set_row(self, row: int, other: QuantizedActivations) -> None:
-        """Copy the first row of other activations of the same size to a row of these."""
-        self.levels[:, row], self.scale[:, row] = other.levels[:, 0], other.scale[:, 0]
-        self.minimum[:, row], self.sums[:, row] = other.minimum[:, 0], other.sums[:, 0]
-
     @property
     def fields(self) -> dict[str, NDArray[Any] | int]:
         """What kernels that quantize take."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,10 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.engine.bundled import weights_checksum
-from model.engine.loader import _device, load_model, preload_kernels
+from model.engine.bundled import bundled_block_drafter, bundled_draft_head, weights_checksum, weights_size
+from model.engine.loader import Drafts, _device, load_model, preload_kernels
 from model.nn.decoder import Precision
-from tests.model.random_draft_head import random_draft_head
+from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 
 @pytest.fixture
@@ -101,3 +103,26 @@ def test_a_draft_head_is_loaded_for_block_quantized_weights_only(
     model = load_model(tiny_qwen2, device="cpu", precision=precision, adapter=file)
     assert (model.draft_head is not None) == loaded and model.adapter is None
     assert load_model(tiny_qwen2, device="cpu", precision=precision, adapter="none").draft_head is None
+
+
+def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
+    tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, checksum = open_checkpoint(tiny_qwen2).config, weights_checksum(tiny_qwen2)
+    head = random_draft_head(3 * config.hidden, config.hidden, config.vocab_size, 1, checksum, size=256)
+    head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
+    monkeypatch.setattr("model.engine.loader.bundled_draft_head", partial(bundled_draft_head, folder=tmp_path))
+    monkeypatch.setattr("model.engine.loader.bundled_block_drafter", partial(bundled_block_drafter, folder=tmp_path))
+
+    def origin(drafts: Drafts) -> str | None:
+        made = load_model(tiny_qwen2, device="cpu", precision="int8", drafts=drafts).draft_head
+        return None if made is None else made.origin
+
+    head.save(tmp_path / "head.safetensors")
+    assert origin("auto") == origin("recurrent") == "recurrent"
+    with pytest.raises(ValueError, match="no block drafter is bundled"):
+        origin("diffusion")
+    random_block_drafter(head).save(tmp_path / "head.safetensors")
+    assert [origin(drafts) for drafts in ("auto", "diffusion", "recurrent", "masked")] == [
+        "diffusion", "diffusion", "recurrent", None
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ def random_drafter(layers: int = 1, seed: int = 1) -> BlockDrafterWeights:
     }  # fmt: skip
     made = {
         name: torch.randn(*shape, generator=draw) / shape[-1] ** 0.5
-        for name, shape in {**outer, **shapes(SIZE, INNER, layers, ROWS, HIDDEN)}.items()
+        for name, shape in {**outer, **shapes(SIZE, INNER, layers, ROWS)}.items()
     }
     vocabulary = torch.randperm(VOCABULARY, generator=draw)[:300].sort().values
     head = DraftHeadWeights({name: made[name] for name in outer}, vocabulary, "base", {})
@@ -44,27 +44,28 @@ def test_a_step_computes_what_plain_torch_does(layers: int) -> None:
 
 
 @pytest.mark.parametrize("candidates", [1, 8, 300])
-def test_a_draft_is_chosen_among_its_rows_candidates_by_the_one_before_it(
+def test_a_draft_is_chosen_among_its_rows_candidates_by_what_the_head_has_read(
     monkeypatch: pytest.MonkeyPatch, candidates: int
 ) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
     drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
-    monkeypatch.setattr("model.nn.cpu.block_drafter._CANDIDATES", candidates)
+    monkeypatch.setattr("model.nn.cpu.block_drafter.CANDIDATES", candidates)
     monkeypatch.setattr("model.nn.cpu.block_drafter._NEAR", 1e9)
     features = torch.randn(FEATURES, generator=draw)
     drafts, confidence = drafter.draft(features, [7], lambda confidence: True)
     assert len(drafts) == len(confidence) == ROWS and all(0 < chance <= 1 for chance in confidence)
     drafter._head.begin(features)
     drafter._head.read(7)
-    rows = torch.from_numpy(drafter._block.run())
-    expected = [int(weights.vocabulary[rows[0].argmax()])]
-    for row in rows[1:]:
-        added = normalize(table[expected[-1]]) @ weights.tensors["previous"].T
-        scores = row + head_rows @ weights.head.matrices["output"] @ added
+    rows, logit_rows = torch.from_numpy(drafter._block.run()).clone(), head_rows @ weights.head.matrices["output"]
+    for row, (read, denoised), draft, chance in zip(rows, weights.tensors["mix"], drafts, confidence, strict=True):
+        scores = denoised * row + read * logit_rows @ torch.from_numpy(drafter._head.state[0])
         near = row.topk(candidates).indices
-        expected.append(int(weights.vocabulary[near[scores[near].argmax()]]))
-    assert list(drafts) == expected
+        chances = scores[near].softmax(0)
+        place = (weights.vocabulary[near] == draft).nonzero()
+        assert len(place) == 1 and float(chances.max() - chances[place[0, 0]]) < 0.05  # the tables are quantized
+        assert abs(float(chances[place[0, 0]]) - chance) < 0.1
+        drafter._head.read(draft)
     assert drafter.draft(features, [7], lambda confidence: len(confidence) < 2)[0] == drafts[:2]
     assert drafter.draft(features, [7], lambda confidence: False) == ((), ())
 
