@@ -2,9 +2,9 @@
 
     python -m lab.benchmarks.drafters [PROMPTS] [MODEL] [--drafts KIND …] [--rounds N] [--adapter FILE]
 
-PROMPTS of the evaluation of each kind are answered with each choice in turn, by engines in one process. JSON follows no
-schema, and tool calls are required. Prints tokens per second after the forward pass that yields the first token, tokens
-per forward pass, the share of drafted tokens that were accepted, and how many texts are identical; and of each choice
+PROMPTS of the evaluation of each kind are answered with each choice in turn, by engines in one process, after a round
+with one token a forward pass. JSON follows no schema, and tool calls are required. Prints tokens per second after the
+forward pass that yields the first token, tokens per forward pass, and how many texts are identical; and of each choice
 the geometric mean of its tokens per second over the kinds, relative to the recurrent head.
 """
 
@@ -62,6 +62,8 @@ async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: C
             for drafts, engine in engines.items():
                 responses = await answer(engine, kind, [prompts[n] for n in usable], drafts)
                 found[drafts].append(responses)
+        one_token = speed([plain[n] for n in usable])
+        table.add_row(kind, "one token", f"{one_token:.1f}", f"{one_token:.1f}", "1.00", "")
         for drafts, each in found.items():
             rates = [speed(responses) for responses in each]
             speeds[drafts].append(statistics.median(rates))
