@@ -24,7 +24,7 @@ from model.nn.layer import Layer
 from model.nn.linear import Embedding, quantize_rows
 from model.nn.rotary import RotaryEmbedding
 
-_NEAR = 8.0
+_NEAR = 4.0
 """Candidates have logits at most this much below the largest one. Finding those first is quicker than sorting all."""
 
 

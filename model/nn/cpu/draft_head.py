@@ -7,6 +7,7 @@ drafting reads fewer weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,9 @@ from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
 from model.nn.draft_head import DraftHeadWeights
 from model.nn.linear import Embedding
+
+_KEPT_EMBEDDINGS = 2048
+"""Embeddings that are kept: looking one up takes about as long as the matrices that read it."""
 
 _EPS = float(np.finfo(np.float32).eps)
 """Of the normalization, as in `torch.nn.functional.rms_norm`."""
@@ -46,7 +50,12 @@ class BlockQuantizedDraftHead:
     def __init__(self, weights: DraftHeadWeights, head_rows: Tensor, embedding: Embedding) -> None:
         m = weights.matrices
         self.acceptance = (weights.acceptance,)
-        self._vocabulary, self._embedding = weights.vocabulary.numpy(), embedding
+        self._vocabulary = weights.vocabulary.numpy()
+
+        def embed(token: int) -> Floats:
+            return normalized(embedding(torch.tensor([token])).float().numpy()[0])
+
+        self._embed = lru_cache(_KEPT_EMBEDDINGS)(embed)
         self._hidden, (size, inner) = head_rows.shape[1], m["down"].shape
         self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
         self._linears["head"] = quantized_linear(head_rows @ m["output"])
@@ -129,7 +138,7 @@ class BlockQuantizedDraftHead:
         return int(self._vocabulary[index])
 
     def _advance(self, token: int, jobs: Table) -> None:
-        self._input[0, : self._hidden] = normalized(self._embedding(torch.tensor([token])).float().numpy()[0])
+        self._input[0, : self._hidden] = self._embed(token)
         self._x[:] = self.context
         self.team.run_all(jobs)
 
