@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 
 from rich.console import Console
 from rich.logging import RichHandler
 
 from server.observability.logs import JSONFormatter, RedactingFormatter, Redactor
-
-
-class LogFormat(StrEnum):
-    """How log records are written."""
-
-    text = "text"
-    json = "json"
 
 
 def configure_logging(console: Console, *, as_json: bool = False, secrets: tuple[str, ...] = ()) -> None:
