@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,74 +12,43 @@ from model.checkpoint.gguf import BadModelFile
 from model.convert.generate_states import StateShard
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from model.engine.loader import LoadedModel, load_model, output_rows
+from model.engine.loader import LoadedModel, output_rows
 from model.nn.block_drafter import load_block_drafter
 from model.nn.draft_head import DraftHeadWeights, drafts_of
-from model.nn.forward_batch import text_input
-from tests.model.dialogues import with_doubled_weights
 
 HEAD = HeadTrainingConfig(epochs=6, size=256, inner=64, vocabulary=250, batch=96, drafts=2, rate=3e-3, dropout=0.0)
 CONFIG = BlockTrainingConfig(steps=60, rows=3, batch=96, rate=3e-3, dropout=0.0)
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny checkpoint that does not repeat one token."""
-    return with_doubled_weights(tiny_qwen2, tmp_path_factory.mktemp("varied"))
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> LoadedModel:
-    return load_model(folder, device="cpu", precision="int8", adapter="none")
-
-
-@pytest.fixture(scope="module")
-def shard(model: LoadedModel) -> StateShard:
-    """Greedy texts, which depend on little, so that there is something to learn."""
-    draw, parts = torch.Generator().manual_seed(1), []
-    tokens: list[int] = []
-    for _ in range(12):
-        cache = model.decoder.new_cache()
-        unread = torch.randint(3, 290, (6,), generator=draw).tolist()
-        for _ in range(40):
-            (logits,) = model.decoder.run([replace(text_input(cache, unread, 1), on_features=parts.append)])
-            cache.commit(unread)
-            unread = [int(logits[0].argmax())]
-            tokens += unread
-    prompts = torch.zeros(12, dtype=torch.int32), torch.arange(1, 13)
-    ends, kinds = 40 * torch.arange(1, 13), torch.zeros(12).long()
-    return StateShard(torch.tensor(tokens, dtype=torch.int32), torch.cat(parts).half(), ends, kinds, *prompts)
-
-
-@pytest.fixture(scope="module")
-def head(model: LoadedModel, folder: Path, shard: StateShard) -> DraftHeadWeights:
+def head(varied_model: LoadedModel, folder: Path, shard: StateShard) -> DraftHeadWeights:
     checkpoint = open_checkpoint(folder)
     training = HeadTraining(
-        [shard, shard], model.decoder.embedding, lambda tokens: output_rows(checkpoint, tokens),
-        model.decoder.config.vocab_size, HEAD,
+        [shard, shard], varied_model.decoder.embedding, lambda tokens: output_rows(checkpoint, tokens),
+        varied_model.decoder.config.vocab_size, HEAD,
     )  # fmt: skip
     training.run(lambda progress: None, probe_every=1000)
     return training.weights("base", 1)
 
 
 def new_training(
-    model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, state: Path | None = None
+    varied_model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, state: Path | None = None
 ) -> BlockTraining:
     rows = output_rows(open_checkpoint(folder), head.vocabulary)
-    return BlockTraining([shard, shard], model.decoder.embedding, head, rows, CONFIG, state)
+    return BlockTraining([shard, shard], varied_model.decoder.embedding, head, rows, CONFIG, state)
 
 
 def test_masks_learn_what_follows(
-    model: LoadedModel,
+    varied_model: LoadedModel,
     folder: Path,
     shard: StateShard,
     head: DraftHeadWeights,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config, features = model.decoder.config, model.decoder.num_features
+    config, features = varied_model.decoder.config, varied_model.decoder.num_features
     monkeypatch.setattr("model.convert.train_block_drafter.CANDIDATES", 2)  # otherwise the head chooses among all
-    training, losses = new_training(model, folder, shard, head), list[float]()
+    training, losses = new_training(varied_model, folder, shard, head), list[float]()
     before = training.probe(1)["all"]
     training.run(lambda progress: losses.append(progress.loss), probe_every=1000)
     after = training.probe(1)["all"]
@@ -89,7 +57,7 @@ def test_masks_learn_what_follows(
     training.weights().save(tmp_path / "drafter.safetensors")
     assert drafts_of(tmp_path / "drafter.safetensors") == "diffusion"
     loaded = load_block_drafter(
-        tmp_path / "drafter.safetensors", model.decoder.config, model.decoder.num_features, "base"
+        tmp_path / "drafter.safetensors", varied_model.decoder.config, varied_model.decoder.num_features, "base"
     )
     assert loaded.acceptance[0] == after and len(loaded.acceptance) == 3 and loaded.block == CONFIG.rows
     head.save(tmp_path / "head.safetensors")
@@ -98,7 +66,7 @@ def test_masks_learn_what_follows(
 
 
 def test_an_interrupted_training_goes_on(
-    model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, tmp_path: Path
+    varied_model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, tmp_path: Path
 ) -> None:
     class Interrupted(Exception):
         pass
@@ -109,11 +77,11 @@ def test_an_interrupted_training_goes_on(
         steps.append(progress)
 
     steps: list[object] = []
-    whole = new_training(model, folder, shard, head)
+    whole = new_training(varied_model, folder, shard, head)
     whole.run(lambda progress: None, probe_every=20)
     with pytest.raises(Interrupted):
-        new_training(model, folder, shard, head, tmp_path / "state").run(interrupt, probe_every=20)
-    again, more = new_training(model, folder, shard, head, tmp_path / "state"), []
+        new_training(varied_model, folder, shard, head, tmp_path / "state").run(interrupt, probe_every=20)
+    again, more = new_training(varied_model, folder, shard, head, tmp_path / "state"), []
     again.run(more.append, probe_every=20)
     assert len(more) == CONFIG.steps - 20
     for name, tensor in whole.tensors.items():

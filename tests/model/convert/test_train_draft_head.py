@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -20,56 +19,26 @@ from model.convert.tool_prompts import TOOL_KINDS, TOOL_SETS
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, choose_vocabulary
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.nn.draft_head import load_draft_head
-from model.nn.forward_batch import text_input
 from tests.conftest import save_tiny_checkpoint
 from tests.model.dialogues import with_doubled_weights
 
 CONFIG = HeadTrainingConfig(epochs=16, size=64, inner=32, vocabulary=250, batch=96, drafts=2, rate=3e-3, dropout=0.0)
 
 
-@pytest.fixture(scope="module")
-def folder(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny checkpoint that does not repeat one token."""
-    return with_doubled_weights(tiny_qwen2, tmp_path_factory.mktemp("varied"))
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> LoadedModel:
-    return load_model(folder, device="cpu", precision="int8", adapter="none")
-
-
-@pytest.fixture(scope="module")
-def shard(model: LoadedModel) -> StateShard:
-    """Greedy texts, which depend on little, so that there is something to learn."""
-    draw, parts = torch.Generator().manual_seed(1), []
-    tokens: list[int] = []
-    for _ in range(12):
-        cache = model.decoder.new_cache()
-        unread = torch.randint(3, 290, (6,), generator=draw).tolist()
-        for _ in range(40):
-            (logits,) = model.decoder.run([replace(text_input(cache, unread, 1), on_features=parts.append)])
-            cache.commit(unread)
-            unread = [int(logits[0].argmax())]
-            tokens += unread
-    ends, kinds = 40 * torch.arange(1, 13), torch.zeros(12).long()
-    prompts = torch.zeros(12, dtype=torch.int32), torch.arange(1, 13)
-    return StateShard(torch.tensor(tokens, dtype=torch.int32), torch.cat(parts).half(), ends, kinds, *prompts)
-
-
-def test_features_end_with_the_states_that_the_output_head_reads(model: LoadedModel, shard: StateShard) -> None:
-    hidden = model.decoder.config.hidden
-    assert shard.features.shape == (len(shard.tokens), model.decoder.num_features)
-    predicted = model.decoder.head(shard.features[:, -hidden:].float()).argmax(-1)
+def test_features_end_with_the_states_that_the_output_head_reads(varied_model: LoadedModel, shard: StateShard) -> None:
+    hidden = varied_model.decoder.config.hidden
+    assert shard.features.shape == (len(shard.tokens), varied_model.decoder.num_features)
+    predicted = varied_model.decoder.head(shard.features[:, -hidden:].float()).argmax(-1)
     assert float((predicted == shard.tokens).float().mean()) > 0.95, "the features are rounded to float16"
 
 
 def test_a_head_learns_what_it_is_trained_on(
-    model: LoadedModel, folder: Path, shard: StateShard, tmp_path: Path
+    varied_model: LoadedModel, folder: Path, shard: StateShard, tmp_path: Path
 ) -> None:
     """The held-out responses occur in the second shard as well: other random text has nothing in common with them."""
-    checkpoint, config = open_checkpoint(folder), model.decoder.config
+    checkpoint, config = open_checkpoint(folder), varied_model.decoder.config
     training = HeadTraining(
-        [shard, shard], model.decoder.embedding, lambda tokens: output_rows(checkpoint, tokens),
+        [shard, shard], varied_model.decoder.embedding, lambda tokens: output_rows(checkpoint, tokens),
         config.vocab_size, CONFIG,
     )  # fmt: skip
     regression, losses = training.probe()["all"], []
@@ -78,7 +47,7 @@ def test_a_head_learns_what_it_is_trained_on(
     assert trained[0] > regression[0] + 0.05 and trained[0] >= trained[1] > regression[1]
     assert losses[-1] < losses[0]
     training.weights("base", 1).save(tmp_path / "head.safetensors")
-    loaded = load_draft_head(tmp_path / "head.safetensors", config, model.decoder.num_features, "base")
+    loaded = load_draft_head(tmp_path / "head.safetensors", config, varied_model.decoder.num_features, "base")
     assert loaded.acceptance == trained
     assert loaded.vocabulary.tolist() == training.vocabulary.tolist()
 
