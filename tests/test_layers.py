@@ -35,7 +35,7 @@ LAYERS = {
     ],
     "voice": [["audio"], [""]],
     "server": [
-        ["openmp", "processor", "security_headers"],
+        ["openmp", "processor", "security_headers", "request_body"],
         ["auth", "response_format"],
         ["shared_store"],
         ["observability", "access"],

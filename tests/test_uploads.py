@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from server.access.admission import Admission
 from server.access.keys import KEYS_FILE, ApiKeys, KeyLimits, KeyStore
+from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeRecognizer, fake_speech_models
 from tests.real_time import HANG_S
 from tests.recordings import encoded, silent_flac
@@ -28,8 +29,6 @@ SDP = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\
 """Tells FFmpeg to wait for sound at a UDP port."""
 
 PLAYLIST = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nprivate.mp3\n#EXT-X-ENDLIST\n"
-
-MAX_BYTES = 26 << 20
 
 
 def upload(address: str, data: bytes, key: str = "", timeout_s: float = HANG_S) -> httpx.Response:
@@ -94,18 +93,22 @@ async def test_many_bad_recordings_do_not_delay_the_end_of_a_revoked_key(tmp_pat
 
 
 @pytest.mark.parametrize("framing", ["chunked", "declared"])
-def test_a_body_is_cut_off_at_the_limit(framing: str) -> None:
+@pytest.mark.parametrize(
+    "path, max_bytes",
+    [("v1/audio/transcriptions", 26 << 20), ("v1/realtime/client_secrets", 1 << 20), ("phone/twilio.xml", 64 << 10)],
+)
+def test_a_body_is_cut_off_at_the_limit(path: str, max_bytes: int, framing: str) -> None:
     """The client sends on until it is answered, up to 64 MiB."""
     chunked, block, sent = framing == "chunked", bytes(1 << 18), 0
     part = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
     length = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % (64 << 20)
-    head = b"POST /v1/audio/transcriptions HTTP/1.1\r\nhost: localhost\r\n"
+    head = b"POST /%s HTTP/1.1\r\nhost: localhost\r\n" % path.encode()
     head += b"content-type: multipart/form-data; boundary=x\r\n"
 
     def framed(data: bytes) -> bytes:
         return b"%x\r\n%s\r\n" % (len(data), data) if chunked else data
 
-    with serving() as address:
+    with serving(telephony=TelephonySettings()) as address:
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), HANG_S) as client:
             client.sendall(head + length + b"\r\n\r\n" + framed(part))
@@ -118,19 +121,21 @@ def test_a_body_is_cut_off_at_the_limit(framing: str) -> None:
             answer = client.recv(1 << 16)
     assert answer.split(b" ")[1] == b"413"
     assert b"connection: close" in answer.lower()
-    assert sent <= (MAX_BYTES if chunked else 0) + (8 << 20)  # what the sockets hold
+    assert sent <= (max_bytes if chunked else 0) + (8 << 20)  # what the sockets hold
 
 
-def test_a_client_that_sends_its_recording_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.chat_completions.errors.MAX_BODY_S", 0.5)
-    with serving() as address:
+@pytest.mark.parametrize("path", ["v1/audio/transcriptions", "v1/realtime/client_secrets", "phone/twilio.xml"])
+def test_a_client_that_sends_its_body_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr("server.request_body.MAX_BODY_S", 0.5)
+    with serving(telephony=TelephonySettings()) as address:
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), HANG_S) as client:
             client.sendall(
-                b"POST /v1/audio/transcriptions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
-                b"content-type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+                b"POST /%s HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
+                b"content-type: multipart/form-data; boundary=x\r\n\r\n--x\r\n" % path.encode()
             )
-            assert client.recv(1 << 16).split(b" ")[1] == b"408"
+            answer = client.recv(1 << 16)
+    assert answer.split(b" ")[1] == b"408" and b"connection: close" in answer.lower()
 
 
 def test_seconds_of_recordings_count_against_the_limits_of_a_key(tmp_path: Path) -> None:

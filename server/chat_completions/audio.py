@@ -12,7 +12,6 @@ from typing import Literal
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -21,11 +20,12 @@ from server.access.keys import ApiKey
 from server.access.usage import Usage, current_meter
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
-from server.chat_completions.errors import APIError, limited, read_json
+from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.requests import RequestLimit
 from server.chat_completions.schema import StrictModel
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 from server.chat_completions.subtitles import SUBTITLES
+from server.request_body import limited
 from voice.asr import Segment
 from voice.audio.codec import PCM16, RECOGNITION_RATE
 from voice.clauses import ClauseSplitter
@@ -117,18 +117,15 @@ class Transcriptions:
 
 
 async def _read_upload(request: Request) -> _Upload:
-    """The recording and the fields. Raises APIError."""
-    try:
-        async with limited(request, MAX_UPLOAD_BYTES).form(
-            max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES
-        ) as form:
-            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            file = form.get("file")
-            if not isinstance(file, UploadFile):
-                raise APIError(400, "send the recording as the form field 'file'", "file")
-            return _Upload(await file.read(), fields)
-    except HTTPException as error:
-        raise APIError(error.status_code, f"the form cannot be read: {error.detail}") from None
+    """The recording and the fields. Raises APIError, and HTTPException if the form cannot be read."""
+    async with limited(request, MAX_UPLOAD_BYTES).form(
+        max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES
+    ) as form:
+        fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise APIError(400, "send the recording as the form field 'file'", "file")
+        return _Upload(await file.read(), fields)
 
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message
 
 from server.access.admission import Refused
 from server.access.keys import ApiKey
 from server.access.usage import NO_KEY, UsageMeter, current_meter
 from server.context import AccessDenied, ServerContext
+from server.request_body import limited
 
 T = TypeVar("T", bound=BaseModel)
 
 MAX_BODY_BYTES = 4 << 20
 """Larger JSON bodies are refused. 32,000 tokens of text are about 150 kB."""
-
-MAX_BODY_S = 300.0
-"""How long a body may take to arrive. 25 MiB take 210 s at 1 Mbit/s."""
 
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -59,8 +56,6 @@ class APIError(Exception):
     def response(self) -> Response:
         """The HTTP response."""
         headers = {"retry-after": str(self._retry_after_s)} if self.status in (429, 503) else {}
-        if self.status in (408, 413):
-            headers["connection"] = "close"  # otherwise the rest of the body would be read, and thrown away
         return JSONResponse(self.body(), self.status, headers)
 
 
@@ -89,6 +84,10 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
             return error.response()
         except Refused as error:
             return _refused(error).response()
+        except HTTPException as error:  # of the body
+            response = APIError(error.status_code, error.detail).response()
+            response.headers.update(error.headers or {})
+            return response
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
@@ -109,29 +108,6 @@ def _refused(error: Refused) -> APIError:
     """The response to a request that may not come in now."""
     status = 429 if error.code == "quota_exceeded" else 503
     return APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s)
-
-
-def limited(request: Request, max_bytes: int) -> Request:
-    """A request of which no more than `max_bytes` of the body are read, for no longer than `MAX_BODY_S`. Whatever reads
-    further gets an APIError. If the request says that its body is longer, it is raised here."""
-    error = APIError(413, f"the body is larger than {max_bytes / (1 << 20):.3g} MiB")
-    if int(request.headers.get("content-length", 0)) > max_bytes:
-        raise error
-    left, deadline = max_bytes, asyncio.get_running_loop().time() + MAX_BODY_S
-
-    async def receive() -> Message:
-        nonlocal left
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await request.receive()
-        except TimeoutError:
-            raise APIError(408, f"the body did not arrive within {MAX_BODY_S:g} s") from None
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise error
-        return message
-
-    return Request(request.scope, receive)
 
 
 async def read_json(request: Request, model: type[T]) -> T:

@@ -7,12 +7,13 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -28,6 +29,7 @@ from server.realtime.configuration import (
 )
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
+from server.request_body import limited
 from server.shared_store.store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
@@ -127,13 +129,9 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         key = context.authenticate(request)
     except AccessDenied as error:
         return _error(error.status, error.message, error.code)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            return _error(413, f"the body has more than {_MAX_BODY_BYTES} bytes", "request_too_large")
     try:
-        wanted = ClientSecretRequest.model_validate_json(bytes(body) or b"{}")
+        body = await limited(request, _MAX_BODY_BYTES).body()
+        wanted = ClientSecretRequest.model_validate_json(body or b"{}")
         default = default_config(context.model, context.speech_models.voices.default.name)
         config = updated_config(default, wanted.session)
         config_bytes(config)
@@ -144,11 +142,19 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         return _error(400, message, code, param)
     except InvalidConfig as error:
         return _error(400, str(error), error.code, f"session.{error.param}".rstrip("."))
+    except HTTPException as error:
+        return _error(error.status_code, error.detail, headers=error.headers)
     secret = await client_secrets.create(config, wanted.expires_after.seconds, key)
     session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 
 
-def _error(status: int, message: str, code: str, param: str | None = None) -> Response:
+def _error(
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     error = {"type": "invalid_request_error", "code": code, "message": message, "param": param}
-    return JSONResponse({"error": error}, status_code=status)
+    return JSONResponse({"error": error}, status, headers)

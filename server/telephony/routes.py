@@ -24,6 +24,7 @@ from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.opening import open_conversation
 from server.realtime.session_record import SessionRecord
+from server.request_body import limited
 from server.telephony.announcements import Announcements
 from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, offered_secrets
 from server.telephony.carriers.detection import detect_carrier
@@ -213,11 +214,7 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
     media_type, build_document = DOCUMENTS[name]
 
     async def respond(request: Request) -> Response:
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MAX_WEBHOOK_BYTES:
-                return PlainTextResponse("this body is too large for a webhook of a phone call\n", 413)
+        body = await limited(request, _MAX_WEBHOOK_BYTES).body()
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))

@@ -1,0 +1,40 @@
+"""Bodies of HTTP requests: how large they may be, and how long they may take."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message
+
+MAX_BODY_S = 300.0
+"""How long a body may take to arrive. 25 MiB take 210 s at 1 Mbit/s."""
+
+
+def limited(request: Request, max_bytes: int) -> Request:
+    """A request of which no more than `max_bytes` of the body are read, for no longer than `MAX_BODY_S`. Whatever reads
+    further gets an HTTPException. If the request says that its body is longer, it is raised here."""
+    too_large = _refused(413, f"the body is larger than {max_bytes >> 10} KiB")
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise too_large
+    left, deadline = max_bytes, asyncio.get_running_loop().time() + MAX_BODY_S
+
+    async def receive() -> Message:
+        nonlocal left
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await request.receive()
+        except TimeoutError:
+            raise _refused(408, f"the body did not arrive within {MAX_BODY_S:g} s") from None
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise too_large
+        return message
+
+    return Request(request.scope, receive)
+
+
+def _refused(status: int, sentence: str) -> HTTPException:
+    """The connection ends with the response: otherwise the rest of the body would be read, and thrown away."""
+    return HTTPException(status, sentence, {"connection": "close"})
