@@ -101,7 +101,7 @@ class KeyStore:
             raise ValueError(f"{name!r} is not a name for a key: use up to 64 letters, digits, dots, dashes and _")
         if any(key.name == name and key.revoked_at is None for key in self.all_keys()):
             raise ValueError(f"there is a key called {name!r} already: revoke it first, or choose another name")
-        secret, limits = _new_secret(), limits or KeyLimits()
+        secret, limits = new_secret(), limits or KeyLimits()
         row = (name, _hash(secret), admin, limits.conversations, limits.minutes_per_day, limits.tokens_per_day)
         with self._file:
             self._file.execute("insert or replace into keys values (?, ?, ?, ?, ?, ?, ?, null)", (*row, time.time()))
@@ -135,18 +135,13 @@ class KeyStore:
             ]
 
 
-def start_key() -> str:
-    """An admin key that is stored nowhere: it ends with the server."""
-    return _new_secret()
-
-
 class ApiKeys:
     """The keys that a server accepts: those of its command line, and those of a store, which may change meanwhile.
 
     Args:
         chosen: keys of the command line. They have no limits, and are called `option-` and the start of their hash.
         store: the keys that `rejoinder keys` manages.
-        start: the admin key that `start_key` made for this start of the server; empty for none.
+        start: the admin key of this start of the server, which ends with it; empty for none.
     """
 
     def __init__(self, chosen: Iterable[str] = (), store: KeyStore | None = None, start: str = "") -> None:
@@ -189,7 +184,8 @@ class ApiKeys:
             return key
 
 
-def _new_secret() -> str:
+def new_secret() -> str:
+    """The text of a key, which is stored nowhere."""
     return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 

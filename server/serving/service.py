@@ -23,7 +23,7 @@ from agent.tools.server_tools import ServerTools
 from model.engine.conversation import Conversation
 from model.hub.store import cache_folder
 from server.access.admission import Admission
-from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, start_key
+from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, new_secret
 from server.access.usage import USAGE_FILE, UsageLog
 from server.app import build_app
 from server.context import ServerContext, SessionLimits
@@ -180,7 +180,7 @@ def checked_access(settings: ServeSettings, *, loopback: bool) -> ServeSettings:
     with _keys(settings) as keys:
         _check_exposure(settings, keys, loopback=loopback)
         needs_key = not (keys.required or settings.allow_anyone or settings.local_access(loopback=loopback).enabled)
-        return settings.with_start_key(start_key()) if needs_key else settings
+        return settings.with_start_key(new_secret()) if needs_key else settings
 
 
 def keys_required(settings: ServeSettings) -> bool:
