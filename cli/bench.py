@@ -17,7 +17,7 @@ from cli.errors import user_errors
 from cli.options import with_options
 from server.serving.options import ModelOptions
 
-app = typer.Typer(help="Benchmark this machine, or the answers of a model.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out = Console()
 _err = Console(stderr=True)

@@ -40,11 +40,7 @@ from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 
-app = typer.Typer(
-    help="Train a drafting adapter, a draft head or a classifier for a model.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out = Console()
 _err = Console(stderr=True)

@@ -16,14 +16,14 @@ from cli.options import DataOption
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
 
-app = typer.Typer(help="Delete what the server has kept of somebody.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out = Console()
 
 
 @app.callback()
 def _data() -> None:
-    """Delete what the server has kept of somebody."""
+    """Without this, the only command would be called without its name."""
 
 
 @app.command("delete")

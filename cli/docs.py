@@ -23,11 +23,7 @@ from cli.options import DataOption
 from model.hub.store import ModelStore
 from server.serving.progress import ProgressBars
 
-app = typer.Typer(
-    help="Documents that the assistant answers from: text, Markdown, HTML, PDF and Word files.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out, _err = Console(), Console(stderr=True)
 

@@ -15,7 +15,7 @@ from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyLimits, KeyStore
 from server.access.usage import USAGE_FILE, UsageLog
 
-app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out, _err = Console(), Console(stderr=True)
 

@@ -54,7 +54,10 @@ def load_command(name: str) -> Any:
     """The command of a name, as click runs it."""
     import server.openmp  # noqa: F401  # before torch
 
-    return get_command(import_module(f"cli.{name}").app)
+    command = get_command(import_module(f"cli.{name}").app)
+    if isinstance(command, TyperGroup):
+        command.help = COMMANDS[name]
+    return command
 
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from server.serving.model_choice import judge_models
 from server.serving.progress import ProgressBars
 from server.serving.runtime import hub_models
 
-app = typer.Typer(help="List, install and verify models.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _out = Console()
 _err = Console(stderr=True)
