@@ -19,7 +19,10 @@ from server.telephony.routes import is_not_about_denial
 ELSEWHERE = "x-rejoinder-elsewhere"
 """Header of a load balancer that tries another replica if this one has no room."""
 
-_ELSEWHERE, _RESUME = ELSEWHERE.encode(), RESUME_HEADER.encode()
+SCHEME = "x-rejoinder-scheme"
+"""Header of a load balancer that has ended TLS. `X-Forwarded-Proto` would say that the caller is behind a proxy."""
+
+_ELSEWHERE, _SCHEME, _RESUME = ELSEWHERE.encode(), SCHEME.encode(), RESUME_HEADER.encode()
 
 MAX_FRAME_BYTES = 16 << 20
 """Larger websocket frames close the connection before they are fully read. Events above 1 MiB get an error event."""
@@ -96,6 +99,8 @@ class OwnPort:
     async def _take_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A full replica answers 503 to a load balancer that has others. Whoever comes back to a conversation may come
         back to it here, where it has a slot already; and where all replicas drain, callers are told so."""
+        if any(name == _SCHEME for name, _ in scope["headers"]):
+            scope["scheme"] = "wss" if scope["type"] == "websocket" else "https"
         no_room = self._ending or (self._admission.full and not self._admission.draining)
         if scope["type"] == "websocket" and no_room and _may_go_elsewhere(scope):
             await receive()

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.serving.http_server import ELSEWHERE
+from server.serving.http_server import ELSEWHERE, SCHEME
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -110,7 +110,8 @@ frontend callers
     acl local src 127.0.0.0/8 ::1
     http-request del-header {ELSEWHERE}
     http-request del-header X-Forwarded-Proto if !trusted
-    http-request set-header X-Forwarded-Proto https if {{ ssl_fc }}
+    http-request del-header {SCHEME}
+    http-request set-header {SCHEME} https if {{ ssl_fc }}
     http-request set-header X-Forwarded-For %[req.fhdr(X-Forwarded-For)],%[src] if forwarded
     http-request set-header X-Forwarded-For %[src] if !forwarded !local
     acl full be_conn_free({_CONVERSATIONS}) le 0

@@ -24,7 +24,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from server.access.admission import Admission, Refused
-from server.serving.http_server import ELSEWHERE, OwnPort
+from server.auth import LocalAccess
+from server.serving.http_server import ELSEWHERE, SCHEME, OwnPort
 from server.serving.load_balancer import Endpoint, LoadBalancer, Servers, configuration, find_haproxy
 from server.serving.tls import self_signed
 
@@ -137,7 +138,8 @@ class Replica:
             slot.release()
 
     async def _who(self, request: Request) -> PlainTextResponse:
-        return PlainTextResponse(f"{request.url.scheme} {request.client and request.client.host}")
+        who = "a user of this machine" if LocalAccess().includes(request) else request.client and request.client.host
+        return PlainTextResponse(f"{request.url.scheme}, {who}")
 
 
 class Site:
@@ -254,10 +256,13 @@ async def test_a_replica_learns_the_callers_address_and_scheme(tmp_path: Path) -
     # The test itself calls from a trusted address, like a proxy on this machine.
     forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     async with site(1) as cluster, httpx.AsyncClient(base_url=f"http://{cluster.address}") as http:
-        assert (await http.get("/")).text == "http 127.0.0.1"
-        assert (await http.get("/", headers=forwarded)).text == "https 203.0.113.9"
+        assert (await http.get("/")).text == "http, a user of this machine"
+        assert (await http.get("/", headers={SCHEME: "https"})).text == "http, a user of this machine"
+        assert (await http.get("/", headers=forwarded)).text == "https, 203.0.113.9"
+        assert (await http.get("/", headers={"X-Forwarded-Proto": "https"})).text == "https, 127.0.0.1"
     async with site(1, tls=tmp_path) as cluster, httpx.AsyncClient(verify=False) as http:
-        assert (await http.get(f"https://{cluster.address}/")).text == "https 127.0.0.1"
+        assert (await http.get(f"https://{cluster.address}/")).text == "https, a user of this machine"
+        assert (await http.get(f"https://{cluster.address}/", headers=forwarded)).text == "https, 203.0.113.9"
 
 
 @real
