@@ -201,9 +201,9 @@ def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:
     return DtmfDigit(digit)
 
 
-def parse_mark(message: Mapping[str, Any], name: str = "mark") -> MarkPlayed:
+def parse_mark(message: Mapping[str, Any]) -> MarkPlayed:
     """The name of a mark that was returned. Raises BadMessage."""
-    return MarkPlayed(str(object_field(message, name).get("name", ""))[:100])
+    return MarkPlayed(str(object_field(message, "mark").get("name", ""))[:100])
 
 
 def parse_parameters(value: object) -> dict[str, str]:

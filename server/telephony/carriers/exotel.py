@@ -5,7 +5,6 @@ Source: developer.exotel.com/docs/agentstream/stream-voicebot-applet.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from server.telephony.carriers.json_stream import JSONStreamDialect, media_format
@@ -14,10 +13,8 @@ from server.telephony.dialect import (
     CallerAudio,
     CallStarted,
     CarrierEvent,
-    Frame,
     parse_media,
     parse_parameters,
-    to_base64,
 )
 from voice.audio.codec import Encoding
 
@@ -56,15 +53,3 @@ class Exotel(JSONStreamDialect):
         return CallStarted(
             str(start.get("call_sid", "")), str(start.get("from", "")), str(start.get("to", "")), parameters
         )
-
-    def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
-        return json.dumps({"event": "media", "stream_sid": self._stream_id, "media": {"payload": to_base64(data)}})
-
-    def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
-        return json.dumps({"event": "mark", "stream_sid": self._stream_id, "mark": {"name": name}})
-
-    def clear(self) -> Frame:
-        """See `Dialect.clear`."""
-        return json.dumps({"event": "clear", "stream_sid": self._stream_id})

@@ -3,6 +3,7 @@ Exotel."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from server.telephony.dialect import (
     parse_json,
     parse_mark,
     parse_media,
+    to_base64,
 )
 
 
@@ -66,6 +68,22 @@ class JSONStreamDialect(Dialect):
     def _is_outside_stream(self, message: dict[str, Any]) -> bool:
         """Whether a message belongs to no stream and can be ignored."""
         return bool(message.get("event") == "connected")
+
+    def audio(self, data: bytes) -> Frame:
+        """See `Dialect.audio`."""
+        return self._frame("media", media={"payload": to_base64(data)})
+
+    def mark(self, name: str) -> Frame:
+        """See `Dialect.mark`."""
+        return self._frame("mark", mark={"name": name})
+
+    def clear(self) -> Frame:
+        """See `Dialect.clear`."""
+        return self._frame("clear")
+
+    def _frame(self, event: str, **fields: Any) -> str:
+        """A command for the stream."""
+        return json.dumps({"event": event, self.stream_key: self._stream_id, **fields})
 
     def _parse_audio(self, media: dict[str, Any]) -> CallerAudio | None:
         """The caller's audio; None for our own, which some carriers send back."""

@@ -61,11 +61,11 @@ class Plivo(JSONStreamDialect):
 
     def mark(self, name: str) -> Frame:
         """See `Dialect.mark`."""
-        return json.dumps({"event": "checkpoint", "streamId": self._stream_id, "name": name})
+        return self._frame("checkpoint", name=name)
 
     def clear(self) -> Frame:
         """See `Dialect.clear`."""
-        return json.dumps({"event": "clearAudio", "streamId": self._stream_id})
+        return self._frame("clearAudio")
 
 
 def _split_headers(headers: object) -> object:

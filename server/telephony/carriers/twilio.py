@@ -5,11 +5,10 @@ Source: twilio.com/docs/voice/media-streams/websocket-messages.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from server.telephony.carriers.json_stream import JSONStreamDialect, media_format
-from server.telephony.dialect import CallStarted, Frame, parse_parameters, to_base64
+from server.telephony.dialect import CallStarted, parse_parameters
 
 
 class Twilio(JSONStreamDialect):
@@ -27,15 +26,3 @@ class Twilio(JSONStreamDialect):
         return CallStarted(
             str(start.get("callSid", "")), parameters.get("from", ""), parameters.get("to", ""), parameters
         )
-
-    def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
-        return json.dumps({"event": "media", "streamSid": self._stream_id, "media": {"payload": to_base64(data)}})
-
-    def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
-        return json.dumps({"event": "mark", "streamSid": self._stream_id, "mark": {"name": name}})
-
-    def clear(self) -> Frame:
-        """See `Dialect.clear`."""
-        return json.dumps({"event": "clear", "streamSid": self._stream_id})

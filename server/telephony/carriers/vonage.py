@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 
 from server.telephony.dialect import (
-    BadCall,
     BadMessage,
     CallEnded,
     CallerAudio,
@@ -74,8 +73,6 @@ class Vonage(Dialect):
 
     def audio(self, data: bytes) -> Frame:
         """See `Dialect.audio`."""
-        if self.encoding != "pcm":
-            raise BadCall("vonage accepts only linear audio", 1011)
         return data
 
     def mark(self, name: str) -> Frame:
