@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,7 +43,6 @@ class _Server:
 
     config: McpServer
     client: McpClient | _OwnTools
-    listing: asyncio.Task[None] | None = None
     tools: dict[str, McpTool] = field(default_factory=dict)
 
 
@@ -69,12 +68,6 @@ class _OwnTools:
         """There is nothing to close."""
 
 
-def _new_client(url: str, headers: Mapping[str, str]) -> McpClient:
-    from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
-
-    return McpClient(url, headers)
-
-
 @dataclass
 class _Call:
     """A call: its wire format, and what runs it."""
@@ -96,7 +89,6 @@ class McpTools:
         allowed_urls: the servers that the operator allows.
         on_tools_changed: called when a server's tools are known.
         check_tools: raises ValueError if the language model cannot call a tool, whose schema it cannot enforce.
-        new_client: makes the client of a server from its URL and headers.
         own: the server's own tools, or None.
     """
 
@@ -107,11 +99,10 @@ class McpTools:
         allowed_urls: Collection[str],
         on_tools_changed: Callable[[], None],
         check_tools: Callable[[Sequence[Tool]], None],
-        new_client: Callable[[str, Mapping[str, str]], McpClient] = _new_client,
         own: ConversationTools | None = None,
     ) -> None:
         self._send, self._history, self._allowed_urls = send, history, allowed_urls
-        self._on_tools_changed, self._check_tools, self._new_client = on_tools_changed, check_tools, new_client
+        self._on_tools_changed, self._check_tools = on_tools_changed, check_tools
         self._own = own
         self._servers: dict[str, _Server] = {}
         self._functions: frozenset[str] = frozenset()
@@ -195,7 +186,12 @@ class McpTools:
         else:
             server = _Server(config, self._new_client(config.server_url or "", headers))
         self._servers[label] = server
-        server.listing = self._spawn(self._list(server))
+        self._spawn(self._list(server))
+
+    def _new_client(self, url: str, headers: Mapping[str, str]) -> McpClient:
+        from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
+
+        return McpClient(url, headers)
 
     async def _list(self, server: _Server) -> None:
         item_id, label = new_id("mcpl"), server.config.server_label
@@ -349,11 +345,10 @@ class McpTools:
                 call.wire["error"]["code"] = error.code
         self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def close(self) -> None:
         """The conversation has ended: calls in progress are abandoned."""

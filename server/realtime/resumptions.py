@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 
 from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
+
+
+def new_token() -> str:
+    """What a client shows to come back."""
+    return secrets.token_urlsafe(24)
 
 
 class Resumptions:
@@ -18,17 +22,10 @@ class Resumptions:
     Args:
         seconds: how long they wait.
         shared: their records, with which they survive this process; None for none.
-        new_token: makes a secret.
     """
 
-    def __init__(
-        self,
-        seconds: float,
-        shared: ReplicatedSessions | None = None,
-        new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24),
-    ) -> None:
-        self.seconds, self.new_token = seconds, new_token
-        self._shared = shared
+    def __init__(self, seconds: float, shared: ReplicatedSessions | None = None) -> None:
+        self._seconds, self._shared = seconds, shared
         self._sessions: dict[str, ResumableSession] = {}
         self._expiries: dict[ResumableSession, asyncio.Task[None]] = {}
 
@@ -57,7 +54,7 @@ class Resumptions:
         if session is None or session.slot.meter.key != key_name or not session.conversation.resumable:
             return None
         del self._sessions[token]
-        session.token = self.new_token()
+        session.token = new_token()
         self.add(session)
         expiry = self._expiries.pop(session, None)
         if expiry is not None:
@@ -100,7 +97,7 @@ class Resumptions:
 
     async def _expire(self, session: ResumableSession) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(self._seconds):
                 await session.slot.dismissed.wait()
         if self._expiries.pop(session, None) is not None:
             await self.end(session)

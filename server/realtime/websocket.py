@@ -20,7 +20,7 @@ from server.realtime.client_secrets import ClientSecrets
 from server.realtime.events import ErrorDetail
 from server.realtime.opening import open_conversation
 from server.realtime.resumable_session import Outbox, ResumableSession
-from server.realtime.resumptions import Resumptions
+from server.realtime.resumptions import Resumptions, new_token
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -118,7 +118,7 @@ async def _open_session(
         outbox.attach()
         beta = record.beta if record is not None else is_beta(socket.headers, socket.scope.get("subprotocols", []))
         config = record.config if record is not None else secret.config if secret is not None else None
-        token = resumptions.new_token()
+        token = new_token()
         conversation = open_conversation(
             context, outbox, config, beta=beta, slot=slot, resume_token=token, restored=record
         )
