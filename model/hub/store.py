@@ -158,7 +158,7 @@ class ModelStore:
         _assemble(path, file, blocks, report)
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` with a temporary path, sync the file, and rename it to `path`."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

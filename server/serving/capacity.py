@@ -7,28 +7,23 @@ take turns at random then says how many there may be before the slowest twentiet
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import random
 import statistics
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from agent.language_model import LanguageModel, RemoteRequest
 from chat.types import Message
-from model.hub.store import cache_folder, write_atomically
 from server.serving.machine_speed import machine_speed
+from server.serving.measurements import measured_once
 from voice.asr import Utterance
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.resampling import resample
 from voice.clauses import Clause, ClauseSplitter
 from voice.speech_models import SpeechModels
 from voice.turn_metrics import percentile
-
-_log = logging.getLogger("rejoinder.server")
 
 MAX_SLOWDOWN = 1.3
 """How much slower p95 may be than with one conversation."""
@@ -160,16 +155,11 @@ def measured_capacity(
         models: names of the models, with which the measurement is kept.
         device: of the language model: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
-    path, name = cache_folder() / "capacity.json", f"{machine_speed(device).machine}: {models}"
-    known = _read(path)
-    if name not in known:
-        known[name] = asyncio.run(measure(speech_models, new_language_model))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, lambda partial: _write(partial, known))
-        except OSError as error:
-            _log.warning("the capacity of this machine could not be saved (%s); it will be measured again", error)
-    return capacity(known[name])
+    name = f"{machine_speed(device).machine}: {models}"
+    costs = measured_once(
+        "capacity.json", _VERSION, TurnCosts, name, lambda: asyncio.run(measure(speech_models, new_language_model))
+    )
+    return capacity(costs)
 
 
 async def measure(speech_models: SpeechModels, new_language_model: Callable[[], LanguageModel]) -> TurnCosts:
@@ -211,26 +201,3 @@ async def _run_turn(
             first_audio_s = first_audio_s or time.perf_counter() - began
     total_s = time.perf_counter() - began
     return transcript_s, first_audio_s or total_s, total_s - (first_audio_s or total_s)
-
-
-def _read(path: Path) -> dict[str, TurnCosts]:
-    """Measurements by machine and models. Empty if the file is missing or damaged."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["version"] != _VERSION:
-            return {}
-        return {
-            name: TurnCosts(
-                {int(number): float(seconds) for number, seconds in entry["first_audio_s"].items()},
-                float(entry["rest_s"]),
-                float(entry["transcription_s"]),
-            )
-            for name, entry in stored["measured"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _write(path: Path, known: dict[str, TurnCosts]) -> None:
-    payload = {"version": _VERSION, "measured": {name: asdict(costs) for name, costs in known.items()}}
-    path.write_text(json.dumps(payload, indent=1) + "\n", encoding="utf-8")

@@ -6,28 +6,23 @@ synthesize the response.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from model.hub.store import cache_folder, write_atomically
 from model.nn.cpu.block_formats import FORMATS, packed_bytes
 from model.nn.cpu.linear import BlockLinear, Operands, PackedMatrix, QuantizedActivations
 from model.nn.cpu.team import aligned, available_cores, shared_team
 from server.processor import cpu_name
+from server.serving.measurements import measured_once
 
-_log = logging.getLogger("rejoinder.models")
-
-_VERSION = 2
-"""Of the measurement; a file with another version is measured again."""
+_VERSION = 3
+"""Of the measurement."""
 
 _FORMAT, _SHAPE = "Q4_K", (8960, 1536)
 """Quantization, outputs and inputs of the matrices that are multiplied: those of a small language model."""
@@ -72,33 +67,14 @@ def machine_speed(device: str = "auto", *, again: bool = False) -> MachineSpeed:
     """
     gpu = device != "cpu" and torch.cuda.is_available()
     name = _gpu_name(device) if gpu else _cpu_name()
-    path = cache_folder() / "machine.json"
-    known = {} if again else _read(path)
-    if name not in known:
-        speed = _measure_gpu(name, device) if gpu else _measure_cpu(name)
-        known = {**_read(path), name: speed}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, lambda partial: _write(partial, known))
-        except OSError as error:
-            _log.warning("the speed of this machine could not be saved (%s); it will be measured again", error)
-    return known[name]
-
-
-def _read(path: Path) -> dict[str, MachineSpeed]:
-    """Measurements by machine: a cache folder may be shared by several. Empty if the file is missing or damaged."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["version"] != _VERSION:
-            return {}
-        return {entry["machine"]: MachineSpeed(**entry) for entry in stored["machines"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _write(path: Path, speeds: dict[str, MachineSpeed]) -> None:
-    payload = {"version": _VERSION, "machines": [asdict(speed) for speed in speeds.values()]}
-    path.write_text(json.dumps(payload, indent=1) + "\n", encoding="utf-8")
+    return measured_once(
+        "machine.json",
+        _VERSION,
+        MachineSpeed,
+        name,
+        lambda: _measure_gpu(name, device) if gpu else _measure_cpu(name),
+        again=again,
+    )
 
 
 def _measure_cpu(name: str) -> MachineSpeed:
