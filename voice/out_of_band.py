@@ -79,7 +79,11 @@ class OutOfBandResponses:
         request: ResponseRequest,
         messages: Callable[[], Awaitable[list[Message]]],
     ) -> None:
-        prompt = await messages()
+        try:
+            prompt = await messages()
+        except RuntimeError as error:
+            response.fail(str(error))
+            return
         if not response.done:
             response.generate(language_model, prompt, request.settings.deadline)
 

@@ -137,6 +137,19 @@ def test_an_out_of_band_response_is_cancelled_by_its_id() -> None:
     assert statuses == ["cancelled", *["completed"] * MAX_OUT_OF_BAND]
 
 
+def test_an_out_of_band_response_fails_like_any_other_if_a_recording_cannot_be_transcribed() -> None:
+    async def scenario(client: Client) -> None:
+        client.recognizer.failing = True
+        item = user({"type": "input_audio", "audio": recording(2.0)})
+        await client.send("conversation.item.create", item=item)
+        await client.send("response.create", response={"conversation": "none"})
+        await asyncio.sleep(3)
+
+    client = hold_conversation(scenario)
+    check_against_openai(client.events)
+    assert client.last("response.done")["response"]["status"] == "failed"
+
+
 def test_a_reference_to_an_unknown_item_is_an_error() -> None:
     async def scenario(client: Client) -> None:
         await client.send("response.create", response={"input": [{"type": "item_reference", "id": "x"}]})
