@@ -23,8 +23,8 @@ def data_folder() -> Path:
 def open_database(path: Path, schema: str) -> sqlite3.Connection:
     """Open an SQLite file, creating it if it is missing. Committed transactions survive `kill -9`.
 
-    The connection may be used from any thread, but from one at a time. Statements take effect at once unless
-    the connection is used as a context manager.
+    The connection may be used from any thread, but from one at a time. Changes take effect at the end of a `with` block
+    over the connection, or at once where its `isolation_level` is None.
 
     Args:
         schema: statements that create what is missing.

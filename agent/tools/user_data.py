@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+
+from agent.storage import open_database
 
 MAX_ENTRIES = 200
 """Timers, reminders and notes of one owner."""
@@ -68,15 +69,8 @@ class UserData:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5)
-            path.chmod(0o600)
-            self._file.execute("pragma journal_mode=wal")
-            self._file.executescript(_SCHEMA)
-        except (sqlite3.Error, OSError) as error:
-            raise OSError(f"cannot keep timers and notes in {path} ({error}): choose another --data") from None
+        self._lock, self._file = threading.Lock(), open_database(path, _SCHEMA)
+        self._file.isolation_level = None
 
     def close(self) -> None:
         """Close the file."""
