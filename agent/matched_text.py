@@ -40,9 +40,9 @@ def for_patterns(text: str, limit: int = MAX_SAID, *, end: bool = False) -> str:
     return _cut(text, limit, end)
 
 
-def is_cut(text: str, limit: int = MAX_SAID) -> bool:
+def is_cut(text: str) -> bool:
     """Whether a result of `for_patterns` is not the whole text, or just as long as it may be."""
-    return len(text) >= limit
+    return len(text) >= MAX_SAID
 
 
 def _cut(text: str, limit: int, end: bool) -> str:

@@ -36,7 +36,7 @@ class KokoroSynthesizer:
 
     sample_rate = 24_000
 
-    def __init__(self, path: Path, threads: int, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
+    def __init__(self, path: Path, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
         if path.stem[:1] not in _ACCENTS:
             raise BadAudio(
                 f"the Kokoro voice {path.stem} does not speak English: names of American voices begin with a, of "
@@ -45,7 +45,7 @@ class KokoroSynthesizer:
         self._accent = _ACCENTS[path.stem[:1]]
         with voice_errors(path, f"a Kokoro voice is a .bin file with {MODEL_FILE} in the same folder"):
             self._styles = _read_styles(path)
-            self._session = open_session(path.with_name(MODEL_FILE), threads, device, loaded)
+            self._session = open_session(path.with_name(MODEL_FILE), device, loaded)
 
     def pronounce(self, text: str, speed: float) -> Samples:
         """[T] float32 at 24 kHz, with silence around it."""

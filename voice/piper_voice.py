@@ -23,10 +23,10 @@ class PiperSynthesizer:
         BadAudio: a file is missing or damaged.
     """
 
-    def __init__(self, path: Path, threads: int, device: SpeechDevice = CPU) -> None:
+    def __init__(self, path: Path, device: SpeechDevice = CPU) -> None:
         with voice_errors(path, "a Piper voice is an .onnx file and its .onnx.json"):
             config = PiperConfig.from_dict(json.loads(Path(f"{path}.json").read_text(encoding="utf-8")))
-            self._piper = PiperVoice(session=open_session(path, threads, device), config=config)
+            self._piper = PiperVoice(session=open_session(path, device), config=config)
         self.sample_rate: int = config.sample_rate
 
     def pronounce(self, text: str, speed: float) -> Samples:

@@ -48,7 +48,6 @@ class Voice:
 
     Args:
         path: a Piper voice's `.onnx` file or a Kokoro voice's `.bin` file.
-        threads: CPU threads for one clause.
         device: where it runs.
         loaded: models that other voices have loaded. Kokoro voices in one folder share theirs.
 
@@ -57,16 +56,14 @@ class Voice:
         SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(
-        self, path: Path, *, threads: int = 2, device: SpeechDevice = CPU, loaded: Sessions | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
         self._synthesizer: _Synthesizer
         if path.suffix == ".bin":
             from voice.kokoro_voice import KokoroSynthesizer  # most servers have no such voice
 
-            self._synthesizer = KokoroSynthesizer(path, threads, device, loaded)
+            self._synthesizer = KokoroSynthesizer(path, device, loaded)
         else:
-            self._synthesizer = PiperSynthesizer(path, threads, device)
+            self._synthesizer = PiperSynthesizer(path, device)
         self.name = path.stem
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:

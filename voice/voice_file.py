@@ -14,9 +14,12 @@ from voice.speech_device import CPU, SpeechDevice, SpeechDeviceUnavailable
 Sessions = dict[Path, onnxruntime.InferenceSession]
 """The ONNX models that are loaded, by their file: voices of one model share it."""
 
+_THREADS = 2
+"""Processor threads for one clause."""
+
 
 def open_session(
-    path: Path, threads: int, device: SpeechDevice = CPU, loaded: Sessions | None = None
+    path: Path, device: SpeechDevice = CPU, loaded: Sessions | None = None
 ) -> onnxruntime.InferenceSession:
     """Load an ONNX model.
 
@@ -33,7 +36,7 @@ def open_session(
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
     # Idle ONNX threads spin by default and would take cores from the language model.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=device.synthesis_providers())

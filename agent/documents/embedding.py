@@ -25,17 +25,16 @@ class Embedder:
 
     Args:
         folder: with `model.onnx` and `vocab.txt`.
-        threads: processor threads of one call.
     """
 
     name = EMBEDDING_MODEL
 
-    def __init__(self, folder: Path, threads: int = 1) -> None:
+    def __init__(self, folder: Path) -> None:
         self._tokenizer = BertWordPieceTokenizer(str(folder / "vocab.txt"))
         self._tokenizer.enable_truncation(_MAX_TOKENS)
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
             str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )

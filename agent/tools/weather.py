@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 
-import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
@@ -101,16 +100,12 @@ class _Forecast(_Answer):
 
 
 class Weather:
-    """The weather from one server.
+    """The weather from one server."""
 
-    Args:
-        transport: for tests.
-    """
-
-    def __init__(self, settings: WeatherSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: WeatherSettings) -> None:
         self._settings = settings
-        self._forecasts = WebService("the weather service", settings.url, transport)
-        self._places = WebService("the weather service", settings.geocoding_url, transport)
+        self._forecasts = WebService("the weather service", settings.url)
+        self._places = WebService("the weather service", settings.geocoding_url)
 
     def tool(self) -> ServerTool:
         """The tool. It is not declared read-only: the name of the place leaves the machine, and that only happens once

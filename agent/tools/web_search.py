@@ -11,7 +11,6 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.matched_text import MAX_BLOCK, for_patterns
@@ -57,14 +56,10 @@ class _Results(BaseModel):
 
 
 class WebSearch:
-    """A search on one SearXNG server.
+    """A search on one SearXNG server."""
 
-    Args:
-        transport: for tests.
-    """
-
-    def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._service = WebService("the web search", url, transport)
+    def __init__(self, url: str) -> None:
+        self._service = WebService("the web search", url)
 
     def tool(self) -> ServerTool:
         """The tool. It is not declared read-only: the question leaves the machine, and that only happens once the turn

@@ -32,17 +32,16 @@ class WebService:
     Args:
         name: for messages, such as "the weather service".
         url: its address; requests add their path.
-        transport: for tests.
     """
 
-    def __init__(self, name: str, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._name, self._url, self._transport = name, url.rstrip("/"), transport
+    def __init__(self, name: str, url: str) -> None:
+        self._name, self._url = name, url.rstrip("/")
         self._http: httpx.AsyncClient | None = None
 
     async def get(self, path: str, parameters: Mapping[str, str | int | float]) -> dict[str, Any]:
         """The JSON object that the service answers with. Raises ServiceFailed."""
         if self._http is None:
-            self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, transport=self._transport)
+            self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
         content = b""
         try:
             async with self._http.stream("GET", f"{self._url}{path}", params=dict(parameters)) as response:

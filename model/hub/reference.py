@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 DEFAULT_REVISION = "main"
 
-SYNTAX = "org/repo[@revision][:file or quantization]"
-
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _REFERENCE = re.compile(
     rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>[\w.][\w./-]*))?(?::(?P<selection>[\w.][\w./ +-]*))?", re.ASCII

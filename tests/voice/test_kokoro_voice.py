@@ -32,12 +32,12 @@ def test_a_voice_without_the_model_names_the_missing_file(tmp_path: Path) -> Non
     path = tmp_path / "af_heart.bin"
     path.write_bytes((BUNDLED / "af_heart.bin").read_bytes())
     with pytest.raises(BadAudio, match=r"lacks .*kokoro-v1\.0\.int8\.onnx: a Kokoro voice is a \.bin file with"):
-        KokoroSynthesizer(path, 1)
+        KokoroSynthesizer(path)
 
 
 def test_a_file_of_another_kind_or_language_is_rejected_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "af_other.bin").write_bytes(b"words")
     with pytest.raises(BadAudio, match="is not a Kokoro voice, which is 522240 bytes long"):
-        KokoroSynthesizer(tmp_path / "af_other.bin", 1)
+        KokoroSynthesizer(tmp_path / "af_other.bin")
     with pytest.raises(BadAudio, match="jf_alpha does not speak English"):
-        KokoroSynthesizer(tmp_path / "jf_alpha.bin", 1)
+        KokoroSynthesizer(tmp_path / "jf_alpha.bin")
