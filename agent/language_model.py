@@ -69,6 +69,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def denoised(self) -> str:
+        """The draft with a sign in place of each token that is still masked; empty if drafts are verified."""
+        ...
+
+    @property
     def step(self) -> int:
         """Denoising steps of this response so far."""
         ...
@@ -143,6 +148,7 @@ class SourcedProgress:
     draft_origin: str = ""
     drafts_shown: int = 0
     drafts_kept: int = 0
+    denoised: str = ""
     step: int = 0
     tokens: int = 0
     finished: str | None = None
@@ -162,6 +168,7 @@ class SourcedProgress:
             progress.draft_origin,
             progress.drafts_shown,
             progress.drafts_kept,
+            progress.denoised,
             progress.step,
             progress.tokens,
             progress.finished,

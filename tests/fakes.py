@@ -143,6 +143,7 @@ class FakeProgress:
     draft_origin: str = ""
     drafts_shown: int = 0
     drafts_kept: int = 0
+    denoised: str = ""
     prompt_tokens: int = 30
     cached_tokens: int = 20
     tool_calls: tuple[FakeToolCallDelta, ...] = ()

@@ -147,6 +147,7 @@ class ResponseDraft:
     Attributes:
         confidence: probability of each token of the draft, provided that those before it are right.
         origin: what drafted it.
+        denoised: the draft with a sign in place of each token that is still masked; empty if drafts are verified.
     """
 
     response_id: str
@@ -155,6 +156,7 @@ class ResponseDraft:
     draft: str = ""
     confidence: tuple[float, ...] = ()
     origin: str = ""
+    denoised: str = ""
 
 
 @dataclass(frozen=True)

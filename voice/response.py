@@ -329,8 +329,9 @@ class Response:
             self._stamp("first_committed")
             self._has_text = self._has_text or not committed.isspace()
         if self._released.is_set():
-            drafted = () if progress is None else (progress.draft, progress.confidence, progress.draft_origin)
-            self._emit(events.ResponseDraft(self.response_id, committed, self.metrics.steps, *drafted))
+            steps, p = self.metrics.steps, progress
+            drafted = () if p is None else (p.draft, p.confidence, p.draft_origin, p.denoised)
+            self._emit(events.ResponseDraft(self.response_id, committed, steps, *drafted))
         else:
             self._unreported_text += committed
         on_text(committed, progress)

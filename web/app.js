@@ -231,11 +231,12 @@ on("response.output_item.added", ({ response_id, item }) => {
   playbackDelayMs.delete(item.id);
 });
 on("rejoinder.sources", ({ item_id, sources }) => transcript.showSources(item_id, sources));
-on("rejoinder.draft", ({ response_id, committed, draft, origin }) => {
+on("rejoinder.draft", ({ response_id, committed, draft, denoised, origin, step }) => {
   const response = responses.get(response_id);
   if (!response) return;
   response.committed += committed;
   Object.assign(response, { draft, origin });
+  transcript.showStep(response.itemId, step, committed, denoised);
   showResponse(response);
 });
 on("response.output_audio_transcript.delta", ({ response_id, delta }) => {

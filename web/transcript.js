@@ -109,6 +109,32 @@ export class Transcript {
     element.firstChild.after(box);
   }
 
+  /** Show a step of block diffusion: the text that it made final, and the rest of its blocks, masks included. */
+  showStep(itemId, step, committed, denoised) {
+    const { element } = this.entry(itemId, "assistant");
+    let box = element.querySelector(".steps");
+    if (!box) {
+      if (!denoised) return; // drafts are verified
+      box = document.createElement("details");
+      const summary = document.createElement("summary");
+      box.className = "steps";
+      summary.textContent = "Denoising steps";
+      box.append(summary, document.createElement("ol"));
+      element.append(box);
+    }
+    const list = box.lastChild;
+    let line = list.lastChild;
+    if (line?.value !== step) {
+      line = document.createElement("li");
+      line.value = step;
+      line.append("", document.createElement("span"));
+      line.lastChild.className = "unstable";
+      list.append(line);
+    }
+    line.firstChild.data += committed;
+    line.lastChild.textContent = denoised;
+  }
+
   /** A response was interrupted: show the part that was heard. */
   truncate(itemId, heardText) {
     const entry = this.entries.get(itemId);

@@ -21,7 +21,7 @@ _COUNTED = 12
 _CLAUSE = re.compile(r".*?[.!?…,;:]\s+|.+", re.DOTALL)
 _COMPLETE = re.compile(r"[.!?…,;:]\s+$")
 
-_UNDRAFTED: dict[str, Any] = {"draft": "", "confidence": (), "draft_ends": (), "draft_origin": ""}
+_UNDRAFTED: dict[str, Any] = {"draft": "", "confidence": (), "draft_ends": (), "draft_origin": "", "denoised": ""}
 
 
 @dataclass(frozen=True)

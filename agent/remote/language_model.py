@@ -54,6 +54,7 @@ class RemoteProgress:
     draft_origin: str = ""
     drafts_shown: int = 0
     drafts_kept: int = 0
+    denoised: str = ""
     step: int = 0
     tokens: int = 0
     prompt_tokens: int = 0

@@ -62,7 +62,8 @@ class Block:
         """The tokens after the final ones, with predictions in place of masks."""
         pairs = zip(self.tokens, self.predictions.tokens or self.tokens, strict=True)
         tokens = tuple(predicted if token == MASK else token for token, predicted in pairs)
-        return Draft(tokens[self.num_final :], None, self.predictions.confidence[self.num_final :])
+        masked = tuple(token == MASK for token in self.tokens[self.num_final :])
+        return Draft(tokens[self.num_final :], None, self.predictions.confidence[self.num_final :], masked=masked)
 
 
 def new_block(size: int, final: tuple[int, ...] = ()) -> Block:

@@ -244,4 +244,5 @@ class DiffusionDecoder:
         """The tokens that may still change: those after the final part of each block."""
         drafts = [block.draft() for block in self._blocks if block.steps]
         tokens = tuple(token for draft in drafts for token in draft.tokens)
-        return Draft(tokens, None, tuple(c for draft in drafts for c in draft.confidence), "diffusion")
+        confidence = tuple(chance for draft in drafts for chance in draft.confidence)
+        return Draft(tokens, None, confidence, "diffusion", tuple(mask for draft in drafts for mask in draft.masked))

@@ -20,12 +20,14 @@ class Draft:
     Attributes:
         distributions: [tokens, vocabulary], what each token was drawn from; None if they were chosen greedily.
         confidence: probability of each token in its own distribution.
+        masked: whether each token is one that a mask will probably become; empty where nothing is masked.
     """
 
     tokens: tuple[int, ...] = ()
     distributions: Tensor | None = None
     confidence: tuple[float, ...] = ()
     origin: DraftOrigin = ""
+    masked: tuple[bool, ...] = ()
 
     def first(self, count: int) -> Draft:
         """Its first tokens."""

@@ -16,6 +16,9 @@ from model.decode.log_probabilities import TokenLogProbability
 _CHARACTER_TOKENS = 4
 """Most tokens of a character, of which the first may be committed and the others drafts."""
 
+MASK_CHARACTER = "▒"
+"""Stands for a masked token in `Progress.denoised`."""
+
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
 
@@ -64,6 +67,7 @@ class Progress:
         confidence: probability of each draft token, provided that those before it are right.
         draft_ends: where the text of each draft token ends in `draft`.
         draft_origin: what drafted it.
+        draft_masked: whether each draft token is still masked; empty where drafts are verified.
         drafts_shown, drafts_kept: draft tokens of this response that were reported so far, and that became final.
         tool_calls: pieces of tool calls that are now final.
         scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
@@ -80,17 +84,27 @@ class Progress:
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
     draft_origin: DraftOrigin = ""
+    draft_masked: tuple[bool, ...] = ()
     drafts_shown: int = 0
     drafts_kept: int = 0
     tool_calls: tuple[ToolCallDelta, ...] = ()
     scores: tuple[ScoredToken, ...] = ()
+
+    @property
+    def denoised(self) -> str:
+        """The draft with `MASK_CHARACTER` in place of each token that is still masked; empty if drafts are verified."""
+        spans = zip(self.draft_masked, (0, *self.draft_ends), self.draft_ends, strict=False)
+        return "".join(MASK_CHARACTER if masked else self.draft[start:end] for masked, start, end in spans)
 
     def with_draft_until(self, length: int) -> Progress:
         """The same with the draft's tokens that end within its first `length` characters."""
         ends = tuple(end for end in self.draft_ends if end <= length)
         draft = self.draft[: ends[-1]] if ends else ""
         origin = self.draft_origin if draft else ""
-        return replace(self, draft=draft, confidence=self.confidence[: len(ends)], draft_ends=ends, draft_origin=origin)
+        confidence, masked = self.confidence[: len(ends)], self.draft_masked[: len(ends)]
+        return replace(
+            self, draft=draft, confidence=confidence, draft_ends=ends, draft_origin=origin, draft_masked=masked
+        )
 
 
 class GenerationOutput:
@@ -169,7 +183,8 @@ class GenerationOutput:
             ends = tuple(len(text) - start for text in texts[1:])
             confidence = draft.confidence[: len(ends)]
             text = texts[-1][start:]
-            shown = replace(self._progress(), draft=text, confidence=confidence, draft_ends=ends)
+            masked = draft.masked[: len(ends)]
+            shown = replace(self._progress(), draft=text, confidence=confidence, draft_ends=ends, draft_masked=masked)
             self._on_progress(replace(shown, draft_origin=draft.origin if text else ""))
         self._is_reported = True
 

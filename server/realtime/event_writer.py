@@ -176,7 +176,7 @@ class EventWriter:
                 sent = {name: getattr(request, name) for name in names}
                 self._send(server_event("rejoinder.remote", response_id=event.response_id, **sent))
             case session_events.ResponseDraft() if self.includes("rejoinder.draft"):
-                fields = {name: getattr(event, name) for name in ("committed", "draft", "step", "origin")}
+                fields = {name: getattr(event, name) for name in ("committed", "draft", "denoised", "step", "origin")}
                 confidence = [round(chance, 3) for chance in event.confidence]
                 self._send(
                     server_event("rejoinder.draft", response_id=event.response_id, confidence=confidence, **fields)
