@@ -29,7 +29,8 @@ class DiffusionConfig:
         predicts_next_token: whether a row predicts the next token, as in autoregressive models, and not its own.
         first_token_from_prefix: whether the clean row before a block predicts the block's first token.
         aligned: whether blocks begin at multiples of their size, so that the end of a prompt is the start of the first
-            block.
+            block. With block attention and without this, they are counted from the end of the prompt, whose first block
+            may be shorter.
         verification: how drafts are made if the base model verifies them: `branches` (all outcomes in one forward
             pass) or `linear` (one forward pass drafts a whole block, another verifies it); None if it cannot verify.
         canvas: how many masks after the current block a bidirectional model expects.
@@ -45,6 +46,18 @@ class DiffusionConfig:
     verification: Literal["branches", "linear"] | None = None
     canvas: int = 0
 
+    @property
+    def masks_anywhere(self) -> bool:
+        """Whether it was trained on responses with masks anywhere. Then blocks may have any size, and one may begin
+        before the one in front of it is complete. Others have seen finished text in front of a block only."""
+        return self.text_attention == "bidirectional"
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it was trained to predict the tokens of a block that are not masked, too: a row that attends to the
+        token it predicts was not. Then an accepted token can be masked again or replaced."""
+        return self.block_attention == "causal"
+
 
 @dataclass(frozen=True)
 class Family:
@@ -54,10 +67,12 @@ class Family:
         backbone: the architecture that computes it: `llama`, `qwen2` (biases on q, k, v) or `qwen3` (normalized q and
             k).
         architectures: the values of `architectures[0]` in its configuration, or of `model_type` if that is missing.
+            Families that share one are told apart by the checkpoint's name.
         diffusion: how it denoises; None for an autoregressive family.
         tensor_names: our tensor names to the file's, with `{n}` for the layer. A tensor that is not listed has our
             name with `model.` in front.
         config_keys: our configuration keys to the file's, where they differ from Llama's.
+        end_of_turn: the token that ends a response, if not only those that the configuration names.
     """
 
     name: str
@@ -66,6 +81,7 @@ class Family:
     diffusion: DiffusionConfig | None = None
     tensor_names: Mapping[str, str] = field(default_factory=dict)
     config_keys: Mapping[str, str] = field(default_factory=dict)
+    end_of_turn: str | None = None
 
 
 _LLADA_NAMES = {
@@ -99,6 +115,23 @@ _NEMOTRON_NAMES = {
 }
 
 I_DLM = "i-dlm"
+
+MAX_BLOCK_SIZE = 256
+"""Most tokens of a block: the longest that any published model is denoised with."""
+
+
+def _a2d(backbone: Literal["qwen2", "qwen3"], mask_token: int) -> tuple[Family, Family]:
+    """dLLM's exports (`examples/a2d`), whose configuration does not say how they were trained. Its samplers do not
+    shift predictions, count blocks from the end of the prompt, and stop at `<|im_end|>` whatever the base model's end
+    token is."""
+    architectures = f"A2D{backbone.capitalize()}LMHeadModel", f"a2d-{backbone}"
+    mdlm = DiffusionConfig(mask_token, block_size=32, text_attention="bidirectional", canvas=128)
+    bd3lm = replace(mdlm, text_attention="block", canvas=0)
+    return (
+        Family("mdlm", backbone, architectures, mdlm, end_of_turn="<|im_end|>"),
+        Family("bd3lm", backbone, architectures, bd3lm, end_of_turn="<|im_end|>"),
+    )
+
 
 FAMILIES: tuple[Family, ...] = (
     Family("llama", "llama", ("LlamaForCausalLM", "llama")),
@@ -167,6 +200,8 @@ FAMILIES: tuple[Family, ...] = (
         ),
         tensor_names=_NEMOTRON_NAMES,
     ),
+    *_a2d("qwen3", mask_token=151669),
+    *_a2d("qwen2", mask_token=151665),
 )
 
 
@@ -175,27 +210,35 @@ def detect_family(config: Mapping[str, Any], path: object, requested: str | None
 
     `architectures[0]` decides if it is present. `model_type` is used only if it is not, because related models with a
     different computation (LLaDA-MoE, classifiers) share one. I-DLM is published under SDAR's architecture name: a
-    strictly causal configuration or the checkpoint's name identifies it, or `requested` if neither does.
+    strictly causal configuration or the checkpoint's name identifies it, or `requested` if neither does. dLLM's exports
+    are told apart by the checkpoint's name or by `requested`.
 
     Args:
         path: the checkpoint's file or folder, for its name and for error messages.
         requested: the family that the user asked for. It must have the same backbone, if the architecture is known.
 
     Raises:
-        BadModelFile: the family is unknown (the message lists the known ones), or `requested` does not fit.
+        BadModelFile: the family is unknown (the message lists the known ones) or ambiguous, or it is not `requested`.
     """
     names = [str(name) for name in (*(config.get("architectures") or ())[:1], config.get("model_type")) if name]
-    detected = next((family for family in FAMILIES if names and names[0] in family.architectures), None)
+    sharing = [family for family in FAMILIES if names and names[0] in family.architectures]
+    names_of_it = f"{checkpoint_name(path)} {config.get('_name_or_path')}".lower()
+    detected = next(iter(sharing), None)
     if requested is not None:
-        family = get_family(requested)
+        family = next((family for family in sharing if family.name == requested), get_family(requested))
         if detected is not None and detected.backbone != family.backbone:
             raise BadModelFile(f"{path} is a {detected.name} model, which cannot be computed as {requested}")
         return family
     if detected is None:
         raise BadModelFile(f"{path} is a {' / '.join(names) or 'nameless'} model; known families are {_known()}")
-    names_of_it = f"{checkpoint_name(path)} {config.get('_name_or_path')}"
-    if detected.name == "sdar" and (config.get("use_regular_causal") or "i-dlm" in names_of_it.lower()):
+    if detected.name == "sdar" and (config.get("use_regular_causal") or "i-dlm" in names_of_it):
         return get_family(I_DLM)
+    if len(sharing) > 1:
+        named = [family for family in sharing if family.name in names_of_it]
+        if len(named) != 1:
+            choices = " or ".join(f"--family {family.name}" for family in sharing)
+            raise BadModelFile(f"neither the configuration of {path} nor its name says how it denoises: add {choices}")
+        return named[0]
     return detected
 
 
@@ -219,7 +262,7 @@ def uses_sliding_window(family: Family, config: Mapping[str, Any]) -> bool:
 
 
 def _known() -> str:
-    return ", ".join(family.name for family in FAMILIES)
+    return ", ".join(dict.fromkeys(family.name for family in FAMILIES))
 
 
 def get_family(name: str) -> Family:
@@ -230,15 +273,22 @@ def get_family(name: str) -> Family:
     raise BadModelFile(f"there is no family {name!r}; known families are {_known()}")
 
 
-def diffusion_config(family: Family, config: Mapping[str, Any]) -> DiffusionConfig | None:
-    """The family's diffusion settings, with those that the checkpoint's `config.json` overrides."""
+def diffusion_config(
+    family: Family, config: Mapping[str, Any], tokenizer_mask: int | None = None
+) -> DiffusionConfig | None:
+    """The family's diffusion settings, with those that the checkpoint overrides.
+
+    Args:
+        tokenizer_mask: what the tokenizer calls its mask token. The id in `config.json` comes first.
+
+    Raises:
+        BadModelFile: its blocks are too large.
+    """
     default = family.diffusion
     if default is None:
         return None
-    mask = config.get("mask_token_id")
-    block = config.get("block_size") or config.get("bd_size")
-    return replace(
-        default,
-        mask_token=default.mask_token if mask is None else int(mask),
-        block_size=int(block or default.block_size),
-    )
+    mask = config.get("mask_token_id", tokenizer_mask)
+    block = int(config.get("block_size") or config.get("bd_size") or default.block_size)
+    if not 1 <= block <= MAX_BLOCK_SIZE:
+        raise BadModelFile(f"the blocks of this checkpoint have {block} tokens, and must have 1 to {MAX_BLOCK_SIZE}")
+    return replace(default, mask_token=default.mask_token if mask is None else int(mask), block_size=block)

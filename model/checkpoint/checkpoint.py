@@ -279,7 +279,7 @@ class SafetensorsCheckpoint:
             intermediate=int(required("intermediate_size")),
             context_length=int(required("max_position_embeddings")),
             norm_eps=float(required("rms_norm_eps")),
-            diffusion=diffusion_config(family, settings),
+            diffusion=diffusion_config(family, settings, self._id(self._special_tokens().get("mask_token"))),
         )
 
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
@@ -343,18 +343,27 @@ class SafetensorsCheckpoint:
         return template if isinstance(template, str) else None
 
     def template_tokens(self) -> dict[str, str]:
+        tokens = self._special_tokens()
+        return {name: tokens[name] for name in ("bos_token", "eos_token") if name in tokens}
+
+    def _special_tokens(self) -> dict[str, str]:
+        """The texts of the tokens that `tokenizer_config.json` names."""
         path = self.path / "tokenizer_config.json"
         config = self._json(path.name) if path.exists() else {}
         tokens = {}
-        for name in ("bos_token", "eos_token"):
+        for name in ("bos_token", "eos_token", "mask_token"):
             token = config.get(name)
             token = token.get("content") if isinstance(token, dict) else token  # transformers 4 wrote objects
             if isinstance(token, str):
                 tokens[name] = token
         return tokens
 
+    def _id(self, token: str | None) -> int | None:
+        return None if token is None else self.tokenizer().token_id(token)
+
     def stop_tokens(self) -> frozenset[int]:
-        ids: set[int] = set()
+        end_of_turn = self._id(self._family.end_of_turn)
+        ids: set[int] = set() if end_of_turn is None else {end_of_turn}
         for name in ("generation_config.json", "config.json"):
             if (self.path / name).exists():
                 eos = self._json(name).get("eos_token_id")

@@ -2,12 +2,13 @@
 
 If finished text cannot attend to later tokens (causal and block-causal families), its keys are exact. They are written
 once, in the forward pass that denoises the next block for the first time. If every token attends to every other (LLaDA,
-Dream), cached keys are an approximation that is kept for one block: the prompt and finished blocks are read again when
-the next block begins (Fast-dLLM, arXiv 2505.22618, prefix cache).
+Dream, MDLM), cached keys are an approximation that is kept for one block: the prompt and finished blocks are read again
+when the next block begins (Fast-dLLM, arXiv 2505.22618, prefix cache).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from model.decode.block import Block, denoise_step, new_block, truncate_after
 from model.decode.constraint import Constraint
 from model.decode.decoding import StepOutput
 from model.decode.draft import Draft
-from model.decode.effort import DenoisingSchedule
+from model.decode.effort import STEPS_TOKENS, DenoisingSchedule
 from model.decode.output import GenerationOutput
 from model.decode.sampling import Sampler
 from model.decode.step_budget import StepBudget
@@ -37,8 +38,8 @@ _NEXT_BLOCK_SHARE = 0.5
 
 def prefill_length(diffusion: DiffusionConfig, ids: Sequence[int]) -> int:
     """Number of prompt tokens to cache before the first block. The rest is run with the block, or begins it."""
-    if diffusion.text_attention == "bidirectional":
-        return 0
+    if diffusion.text_attention == "bidirectional" or (diffusion.text_attention == "block" and not diffusion.aligned):
+        return 0  # how a prompt is read depends on where it ends
     start = _first_block_start(diffusion, ids)
     uncached = diffusion.block_size if diffusion.text_attention == "block" else 1
     return max(0, start - uncached) if diffusion.predicts_next_token or diffusion.first_token_from_prefix else start
@@ -79,12 +80,14 @@ class DiffusionDecoder:
         self._constraint = constraint
         self._unreported = () if constraint is None else constraint.start()
         ids = [*ids, *self._unreported]
+        spans = math.ceil(diffusion.block_size / STEPS_TOKENS)
+        schedule = replace(schedule, max_steps=schedule.max_steps * spans)
         self._cache, self._diffusion, self._schedule = cache, diffusion, schedule
         self._sampler, self._output = sampler, output
         self._context, self._gated = context, gated
         self._step_budget = StepBudget(schedule, output, deadline, clock)
         self._keys_exact = diffusion.text_attention != "bidirectional"
-        start = _first_block_start(diffusion, ids)
+        start = self._prompt_length = _first_block_start(diffusion, ids)
         self._text = list(ids[:start])
         """Finished text, whether its keys are in the cache or not."""
         self._blocks = [new_block(min(diffusion.block_size, context - start), tuple(ids[start:]))]
@@ -111,15 +114,16 @@ class DiffusionDecoder:
             tokens += [MASK] * min(diffusion.canvas - self._canvas_used(), self._context - past - len(tokens))
         mask = torch.ones(len(tokens), len(tokens), dtype=torch.bool)
         if self._keys_exact:
-            text = text_mask(diffusion.text_attention, num_clean, past, diffusion.block_size)[:, past:]
+            size, first = diffusion.block_size, len(self._text) % diffusion.block_size
+            text = text_mask(diffusion.text_attention, num_clean, past, size, first)[:, past:]
             mask = denoising_mask(text, [len(block.tokens) for block in self._blocks], diffusion.block_attention)
         noise = [self._gated and n >= num_clean for n in range(len(tokens))]
         num_outputs = len(tokens) - num_clean + (num_clean > 0)
         return ForwardInput(self._cache, tokens, range(past, past + len(tokens)), mask, noise, num_outputs)
 
     def _canvas_used(self) -> int:
-        """Number of canvas tokens that the response so far and its blocks take up."""
-        generated = len(self._output.tokens) % self._diffusion.canvas
+        """Number of canvas tokens that finished blocks and those in flight take up."""
+        generated = (len(self._text) - self._prompt_length) % self._diffusion.canvas
         return min(self._diffusion.canvas, generated + sum(len(block.tokens) for block in self._blocks))
 
     def step(self, logits: Tensor) -> StepOutput:
@@ -128,7 +132,7 @@ class DiffusionDecoder:
         uncached = self._uncached
         if uncached:
             kept = uncached if self._keys_exact or not self._diffusion.predicts_next_token else uncached[:-1]
-            if self._keys_exact or len(uncached) > 1:
+            if kept:
                 self._cache.keep(range(len(kept)), kept)
             self._prefix_logits, logits = logits[0], logits[1:]
         self._set_first_token()
@@ -219,13 +223,13 @@ class DiffusionDecoder:
         return committed
 
     def _truncated(self, block: Block) -> Block:
-        """The first block, truncated at a stop token, or at punctuation if blocks may begin anywhere."""
+        """The first block, truncated at a stop token, or at punctuation if the next one may begin there."""
         if self._constraint is not None:  # what follows the final tokens has not been checked
             truncated = truncate_after(block, self._output.is_stop_token, max(0, block.num_final - 1))
         else:
             truncated = truncate_after(block, self._output.is_stop_token, self._num_committed[0])
         is_free = self._constraint is None or not self._constraint.active
-        if not self._diffusion.aligned and is_free:
+        if self._diffusion.text_attention != "block" and is_free:
             start = max(self._num_committed[0], _MIN_CLAUSE_TOKENS)
             truncated = truncate_after(truncated, self._output.ends_clause, start)
         if len(truncated.tokens) < len(block.tokens):

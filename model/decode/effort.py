@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from chat.types import Effort
+from model.checkpoint.architectures import FAMILIES, MAX_BLOCK_SIZE, DiffusionConfig
 
 UnmaskingRule = Literal["threshold", "factor", "entropy"]
 
@@ -20,6 +21,9 @@ with each other to be spoken."""
 
 MAX_STEPS = 8
 """Most steps of a block, unless `max_steps` sets another limit."""
+
+STEPS_TOKENS = 32
+"""Tokens that the steps of an effort are meant for: the most common size of a block."""
 
 _NEGLIGIBLE_ERRORS = 0.05
 """Expected wrong tokens of a block below which one step is enough."""
@@ -34,10 +38,12 @@ class DenoisingSchedule:
             (Fast-dLLM, arXiv 2505.22618). `factor`: the largest n with (n + 1)(1 - c₍ₙ₎) < bound (ibid.).
             `entropy`: in order of entropy, while their sum without the largest stays within `bound` (arXiv 2505.24857).
         bound: in the unit of the rule.
-        max_steps: most steps of a block; the last one unmasks everything.
+        max_steps: most steps of a block of up to `STEPS_TOKENS` tokens, and of each further that many; the last one
+            unmasks everything.
         remask: a token of the current block is masked again if its probability falls below this; None for never.
         edit: a token is replaced if another one's probability is above this (LLaDA2.1, arXiv 2602.08676, T2T).
         in_flight: number of blocks denoised at a time.
+        block_size: tokens of a block; None for the family's own.
         draft_steps: most steps of a block drafter. Its drafts are verified, so they change the speed only.
     """
 
@@ -47,6 +53,7 @@ class DenoisingSchedule:
     remask: float | None = None
     edit: float | None = None
     in_flight: int = 1
+    block_size: int | None = None
     draft_steps: int = 2
 
     @property
@@ -77,11 +84,12 @@ def schedule_for_effort(
     rule: UnmaskingRule = "threshold",
     in_flight: int = 1,
     edit: float | None = None,
+    block_size: int | None = None,
 ) -> DenoisingSchedule:
     """The schedule of an effort level.
 
     Raises:
-        ValueError: `max_steps`, `in_flight` or `edit` is out of range.
+        ValueError: `max_steps`, `in_flight`, `edit` or `block_size` is out of range.
     """
     if max_steps is not None and not 1 <= max_steps <= 64:
         raise ValueError(f"max_steps is {max_steps} and must be between 1 and 64")
@@ -89,6 +97,8 @@ def schedule_for_effort(
         raise ValueError(f"the number of blocks in flight is {in_flight} and must be between 1 and 8")
     if edit is not None and not 0 <= edit <= 1:
         raise ValueError(f"the edit threshold is {edit} and must be a probability between 0 and 1")
+    if block_size is not None and not 1 <= block_size <= MAX_BLOCK_SIZE:
+        raise ValueError(f"the block size is {block_size} and must be between 1 and {MAX_BLOCK_SIZE}")
     base = EFFORTS[effort]
     return replace(
         base,
@@ -98,7 +108,33 @@ def schedule_for_effort(
         draft_steps=max_steps or base.draft_steps,
         in_flight=in_flight,
         edit=edit,
+        block_size=block_size,
     )
+
+
+def fitted_blocks(diffusion: DiffusionConfig, schedule: DenoisingSchedule, name: str) -> DiffusionConfig:
+    """How a family called `name` denoises, with blocks of the size that a schedule asks for.
+
+    Raises:
+        ValueError: the family was not trained for what the schedule asks for.
+    """
+    families = [(family.name, family.diffusion) for family in FAMILIES if family.diffusion is not None]
+    if schedule.edit is not None and not diffusion.corrects:
+        trained = ", ".join(name for name, other in families if other.corrects)
+        raise ValueError(
+            f"{name} was not trained to correct tokens, only {trained} and converted models were: leave the edit "
+            "threshold out"
+        )
+    if diffusion.masks_anywhere:
+        size = schedule.block_size or diffusion.block_size
+        return replace(diffusion, block_size=size, canvas=max(size, diffusion.canvas))
+    trained = ", ".join(dict.fromkeys(name for name, other in families if other.masks_anywhere))
+    if schedule.in_flight > 1:
+        raise ValueError(f"{name} was trained on one block at a time: only {trained} can have several in flight")
+    if schedule.block_size not in (None, diffusion.block_size):
+        size = diffusion.block_size
+        raise ValueError(f"{name} was trained on blocks of {size} tokens: only {trained} can have other sizes")
+    return diffusion
 
 
 def steps_needed(confidence: list[float], schedule: DenoisingSchedule) -> int:

@@ -362,7 +362,7 @@ class Conversation:
         else:
             # A diffusion model's own adapter is for drafting, not for its denoising.
             gated = engine.model.adapter is not None and engine.model.decoder.config.diffusion is None
-            schedule = options.schedule
+            schedule = options.schedule if diffusion.corrects else replace(options.schedule, remask=None)
             if gated:
                 schedule = replace(schedule, max_steps=min(schedule.max_steps, _MAX_STEPS_WITH_ADAPTER))
             decoding = DiffusionDecoder(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from model.checkpoint.architectures import Attention, DiffusionConfig
 from model.decode.draft import Draft
-from model.decode.effort import DenoisingSchedule, schedule_for_effort
+from model.decode.effort import DenoisingSchedule, fitted_blocks, schedule_for_effort
 from model.decode.sampling import Sampling
 from model.decode.speculative import DraftSettings
 from model.decode.verify import VerificationResult
@@ -310,6 +310,8 @@ class Engine:
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device
         self.diffusion = _diffusion_config(model, self._requested_mode)
+        if self.diffusion is not None:
+            self.diffusion = fitted_blocks(self.diffusion, self.denoising_schedule, model.decoder.config.family)
         self.draft_length = warm_up(model, _max_drafts(model))
         family = model.decoder.config.diffusion
         linear = family is not None and family.verification == "linear"

@@ -21,19 +21,20 @@ def causal_mask(rows: int, past: int) -> Tensor:
     return torch.ones(rows, past + rows, dtype=torch.bool).tril_(past)
 
 
-def block_causal_mask(rows: int, past: int, size: int) -> Tensor:
+def block_causal_mask(rows: int, past: int, size: int, first: int = 0) -> Tensor:
     """Block-causal mask: a row attends to all of its own block and to earlier blocks. Blocks begin at multiples of
-    `size`. With `size` 1 this is `causal_mask`."""
-    block = torch.arange(past + rows) // size
+    `size`, counted from position `first`. With `size` 1 this is `causal_mask`."""
+    block = (torch.arange(past + rows) - first) // size
     return block <= block[past:, None]
 
 
-def text_mask(attention: Attention, rows: int, past: int, size: int) -> Tensor:
-    """Mask of plain text in a family with this kind of attention: [rows, past + rows] bool."""
+def text_mask(attention: Attention, rows: int, past: int, size: int, first: int = 0) -> Tensor:
+    """Mask of plain text in a family with this kind of attention: [rows, past + rows] bool. For `size` and `first` see
+    `block_causal_mask`."""
     if attention == "causal":
         return causal_mask(rows, past)
     if attention == "block":
-        return block_causal_mask(rows, past, size)
+        return block_causal_mask(rows, past, size, first)
     return torch.ones(rows, past + rows, dtype=torch.bool)
 
 

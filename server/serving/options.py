@@ -77,17 +77,28 @@ class DiffusionOptions(OptionGroup, title="Diffusion decoding (--decoding blocks
     """How blocks of text are denoised."""
 
     effort: Effort = option("medium", "Confidence that diffusion decoding requires of a token.")
-    max_steps: int | None = option(None, "Maximum diffusion steps per block.", ge=1, le=64)
+    max_steps: int | None = option(None, "Maximum diffusion steps for each 32 tokens of a block.", ge=1, le=64)
     rule: UnmaskingRule = option("threshold", "How diffusion decoding selects the tokens that a step accepts.")
-    blocks_in_flight: int = option(1, "Blocks that diffusion decoding works on at once.", ge=1, le=8)
+    block_size: int | None = option(
+        None, "Tokens of a block: LLaDA, Dream and MDLM only, others have the size they were trained on.", ge=1, le=256
+    )
+    blocks_in_flight: int = option(
+        1, "Blocks that diffusion decoding works on at once: LLaDA, Dream and MDLM only.", ge=1, le=8
+    )
     edit_threshold: float | None = option(
-        None, "Diffusion decoding replaces an accepted token when another one's probability exceeds this.", ge=0, le=1
+        None,
+        "Diffusion decoding replaces an accepted token when another one's probability exceeds this: I-DLM and "
+        "converted models only.",
+        ge=0,
+        le=1,
     )
 
     @property
     def schedule(self) -> DenoisingSchedule:
         """What these options make of the effort's schedule."""
-        return schedule_for_effort(self.effort, self.max_steps, self.rule, self.blocks_in_flight, self.edit_threshold)
+        return schedule_for_effort(
+            self.effort, self.max_steps, self.rule, self.blocks_in_flight, self.edit_threshold, self.block_size
+        )
 
 
 class ModelOptions(DiffusionOptions, title="Models"):

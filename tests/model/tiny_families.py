@@ -40,6 +40,8 @@ FAMILY_CONFIGS = {
             "block_size": 8,
         },
     ),
+    "mdlm": ("qwen3", {"architectures": ["A2DQwen3LMHeadModel"], "model_type": "a2d-qwen3"}),
+    "bd3lm": ("qwen2", {"architectures": ["A2DQwen2LMHeadModel"], "model_type": "a2d-qwen2"}),
 }
 
 
@@ -54,11 +56,14 @@ def save_tiny_family(folder: Path, tokenizer: Tokenizer, name: str) -> tuple[Pat
     """Save a tiny checkpoint of a family, and the same weights in transformers' layout; return both folders."""
     backbone, overrides = FAMILY_CONFIGS[name]
     tokenizer = add_mask_token(tokenizer)
-    theirs, ours = folder / "theirs", folder / "ours"
+    theirs, ours = folder / "theirs", folder / f"tiny-{name}"
     save_tiny_checkpoint(theirs, tokenizer, backbone)
     ours.mkdir()
     settings = json.loads((theirs / "config.json").read_text()) | overrides
-    settings["mask_token_id"] = tokenizer.token_to_id(MASK_TOKEN)
+    if name in ("mdlm", "bd3lm"):  # the tokenizer names it
+        (ours / "tokenizer_config.json").write_text(json.dumps({"mask_token": MASK_TOKEN}))
+    else:
+        settings["mask_token_id"] = tokenizer.token_to_id(MASK_TOKEN)
     tensors = load_file(theirs / "model.safetensors")
     if name == "llada":
         settings, tensors = _as_llada(settings, tensors)
@@ -150,7 +155,9 @@ def reference_mask(diffusion: DiffusionConfig, text: int, sizes: tuple[int, ...]
             if diffusion.text_attention == "bidirectional":
                 mask[q, k] = True
             elif q < text:
-                mask[q, k] = k <= q if diffusion.text_attention == "causal" else k // size <= q // size and k < text
+                first = text % size  # 0 where blocks begin at multiples of their size
+                in_block = (k - first) // size <= (q - first) // size
+                mask[q, k] = k <= q if diffusion.text_attention == "causal" else in_block and k < text
             elif block_of[q] == block_of[k]:
                 mask[q, k] = diffusion.block_attention == "bidirectional" or k <= q
             else:
@@ -195,7 +202,7 @@ def reference_denoise(
             unchanged = _denoise_step(block, block_logits.softmax(-1), fixed, steps_left, schedule)
             prefix = next((n for n, token in enumerate(block) if token is None), len(block))
             ends = [n for n in range(3, prefix) if block[n] in closing]
-            if ends and not diffusion.aligned:
+            if ends and diffusion.text_attention != "block":
                 block = block[: ends[0] + 1]
             if None not in block and (schedule.edit is None or unchanged or edits == 16):
                 break

@@ -38,7 +38,7 @@ DECODING_OPTIONS: dict[str, dict[str, Any]] = {
     "drafts": {},
     "CUDA graph steps": {"cuda_graphs": True},
     "blocks": {"decoding": "blocks", "denoising_schedule": schedule_for_effort("medium")},
-    "blocks in flight": {"decoding": "blocks", "denoising_schedule": schedule_for_effort("high", in_flight=3)},
+    "blocks with corrections": {"decoding": "blocks", "denoising_schedule": schedule_for_effort("high", edit=0.9)},
 }
 
 

@@ -275,7 +275,7 @@ async def test_random_schemas_give_valid_json(drafting: Engine) -> None:
 
 @pytest.mark.parametrize(
     ("name", "in_flight"),
-    [("sdar", 1), ("sdar", 3), ("i-dlm", 1), ("fast-dllm-v2", 3), ("llada", 1), ("dream", 3)],
+    [("sdar", 1), ("i-dlm", 1), ("fast-dllm-v2", 1), ("llada", 1), ("dream", 3), ("mdlm", 3), ("bd3lm", 1)],
 )
 async def test_block_denoising_follows_the_grammar(
     tmp_path: Path, tiny_tokenizer: Tokenizer, name: str, in_flight: int
