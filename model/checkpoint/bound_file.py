@@ -47,3 +47,12 @@ def load_bound_file(
             f"the {kind} {path.name} was made for weights with sha256 {file_base}, and these have {base}: {advice}"
         )
     return tensors, metadata
+
+
+def stated_base(path: Path) -> str | None:
+    """sha256 of the weights that a file says it belongs to; None if it cannot be read, which loading it explains."""
+    try:
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).get("base_sha256")
+    except (SafetensorError, OSError):
+        return None

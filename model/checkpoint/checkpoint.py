@@ -136,7 +136,8 @@ _GGUF_NAMES = {
 }
 
 
-def _gguf_name(name: str) -> str:
+def gguf_name(name: str) -> str:
+    """The name of a tensor in GGUF files."""
     stem, _, kind = name.rpartition(".")
     if stem.startswith("layers."):
         _, layer, part = stem.split(".", 2)
@@ -179,23 +180,32 @@ class GGUFCheckpoint:
         )
 
     def has_tensor(self, name: str) -> bool:
-        return _gguf_name(name) in self._file.tensor_names
+        return gguf_name(name) in self._file.tensor_names
+
+    def as_stored(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """A matrix as `tensor` returns it, with its rows in the order of the file."""
+        if self._has_paired_rows(name):
+            return _halves_to_pairs(values, self.config.head_dim)
+        return values
+
+    def _has_paired_rows(self, name: str) -> bool:
+        return self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
 
     def tensor(self, name: str) -> torch.Tensor:
         try:
-            values = self._file.tensor(_gguf_name(name))
+            values = self._file.tensor(gguf_name(name))
         except KeyError:
-            raise BadModelFile(f"{self.path} has no tensor {_gguf_name(name)}: it is not a complete model") from None
-        if self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            raise BadModelFile(f"{self.path} has no tensor {gguf_name(name)}: it is not a complete model") from None
+        if self._has_paired_rows(name):
             return _pairs_to_halves(values, self.config.head_dim)
         return values
 
     def blocks(self, name: str) -> StoredBlocks | None:
         try:
-            stored = self._file.blocks(_gguf_name(name))
+            stored = self._file.blocks(gguf_name(name))
         except KeyError:
-            raise BadModelFile(f"{self.path} has no tensor {_gguf_name(name)}: it is not a complete model") from None
-        if self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            raise BadModelFile(f"{self.path} has no tensor {gguf_name(name)}: it is not a complete model") from None
+        if self._has_paired_rows(name):
             rows = _pairs_to_halves(torch.from_numpy(stored.blocks.copy()), self.config.head_dim)
             return replace(stored, blocks=rows.numpy())
         return stored
@@ -239,6 +249,12 @@ def _pairs_to_halves(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
     the two halves of a head (convert_hf_to_gguf.py, LlamaModel.permute)."""
     rows, columns = weight.shape
     return weight.view(rows // head_dim, head_dim // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+def _halves_to_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """The inverse of `_pairs_to_halves`."""
+    rows, columns = weight.shape
+    return weight.view(rows // head_dim, 2, head_dim // 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 class SafetensorsCheckpoint:
@@ -303,10 +319,10 @@ class SafetensorsCheckpoint:
             raise BadModelFile(f"{path} is damaged ({error}): download it again") from None
 
     def has_tensor(self, name: str) -> bool:
-        return self._stored_name(name) in self._shards
+        return self.stored_name(name) in self._shards
 
     def tensor(self, name: str) -> torch.Tensor:
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         if stored not in self._shards:
             raise BadModelFile(f"{self.path} has no tensor {stored}: it is not a complete {self.config.family} model")
         try:
@@ -319,7 +335,7 @@ class SafetensorsCheckpoint:
     def blocks(self, name: str) -> StoredBlocks | None:
         return None
 
-    def _stored_name(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         """The name of a tensor in the files."""
         names = self._family.tensor_names
         if name in names:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from model.checkpoint.bound_file import stated_base
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile, split_parts
+from model.checkpoint.tuned import tuned_from
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
@@ -55,10 +57,25 @@ def _checksum(files: tuple[tuple[Path, int], ...]) -> str:
     return digest.hexdigest()
 
 
+def is_made_for(path: Path, sha256: str | None, size: int) -> bool:
+    """Whether a model has the weights of this checksum and size, or was tuned from them. The weights are read for their
+    checksum only if the size matches."""
+    if sha256 is not None and sha256 == tuned_from(path):
+        return True
+    return size == weights_size(path) and sha256 == weights_checksum(path)
+
+
+def required_checksum(path: Path, file: Path) -> str:
+    """The checksum that a file must state to be used with a model: that of its weights, or of those that it was tuned
+    from if the file was made for them."""
+    base = tuned_from(path)
+    return base if base is not None and stated_base(file) == base else weights_checksum(path)
+
+
 def bundled_adapter(path: Path, config: DecoderConfig, folder: Path = BUNDLED_ADAPTERS) -> Adapter | None:
     """The bundled adapter for these weights, or None."""
     file = _file_for(path, folder)
-    return None if file is None else load_adapter(file, config, weights_checksum(path))
+    return None if file is None else load_adapter(file, config, required_checksum(path, file))
 
 
 def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS) -> DraftHeadWeights | None:
@@ -66,7 +83,7 @@ def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAF
     file = _file_for(path, folder)
     if file is None:
         return None
-    return load_draft_head(file, decoder.config, decoder.num_features, weights_checksum(path))
+    return load_draft_head(file, decoder.config, decoder.num_features, required_checksum(path, file))
 
 
 def bundled_block_drafter(
@@ -76,7 +93,7 @@ def bundled_block_drafter(
     file = _file_for(path, folder)
     if file is None or drafts_of(file) != "diffusion":
         return None
-    return load_block_drafter(file, decoder.config, decoder.num_features, weights_checksum(path))
+    return load_block_drafter(file, decoder.config, decoder.num_features, required_checksum(path, file))
 
 
 def bundled_turn_completion_classifier(
@@ -84,7 +101,7 @@ def bundled_turn_completion_classifier(
 ) -> TurnCompletionClassifier | None:
     """The bundled turn-completion classifier for these weights, or None."""
     file = _file_for(path, folder)
-    return None if file is None else load_turn_completion_classifier(file, config, weights_checksum(path))
+    return None if file is None else load_turn_completion_classifier(file, config, required_checksum(path, file))
 
 
 def bundled_request_classifier(
@@ -92,23 +109,18 @@ def bundled_request_classifier(
 ) -> RequestClassifier | None:
     """The bundled request classifier for these weights, or None."""
     file = _file_for(path, folder)
-    return None if file is None else load_request_classifier(file, config, weights_checksum(path))
+    return None if file is None else load_request_classifier(file, config, required_checksum(path, file))
 
 
 def _file_for(path: Path, folder: Path) -> Path | None:
-    """The file in `folder` that was made for these weights.
-
-    The weights are read for their checksum only if some file was made for weights of the same size.
-    """
+    """The file in `folder` that was made for these weights."""
     for candidate in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(candidate, "pt") as file:
                 metadata = file.metadata() or {}
         except (SafetensorError, OSError) as error:
             raise BadModelFile(f"{candidate} cannot be read ({error}): install rejoinder again") from None
-        if metadata.get("base_bytes") != str(weights_size(path)):
-            continue
-        if metadata.get("base_sha256") == weights_checksum(path):
+        if is_made_for(path, metadata.get("base_sha256"), int(metadata.get("base_bytes") or -1)):
             return candidate
     return None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model.decode.call_decision import CallThresholds
-from model.engine.bundled import weights_checksum, weights_size
+from model.engine.bundled import is_made_for
 from model.hub.catalog import QWEN_05B, QWEN_15B
 
 _CALIBRATED = (
@@ -19,6 +19,6 @@ def call_thresholds(path: Path) -> CallThresholds:
     """The thresholds for a checkpoint."""
     for entry, thresholds in _CALIBRATED:
         [file] = entry.files
-        if file.size == weights_size(path) and file.sha256 == weights_checksum(path):
+        if is_made_for(path, file.sha256, file.size):
             return thresholds
     return CallThresholds()

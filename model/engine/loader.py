@@ -28,7 +28,7 @@ from model.engine.bundled import (
     bundled_draft_head,
     bundled_request_classifier,
     bundled_turn_completion_classifier,
-    weights_checksum,
+    required_checksum,
 )
 from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
@@ -182,7 +182,7 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
     lora_folder = path / LINEAR_SPEC_FOLDER
     adapter: Adapter | None
     if isinstance(choice, Path):
-        adapter = load_adapter(choice, decoder.config, weights_checksum(path))
+        adapter = load_adapter(choice, decoder.config, required_checksum(path, choice))
     elif lora_folder.is_dir() and decoder.mask_token is not None:
         mask_embedding = decoder.embedding(torch.tensor([decoder.mask_token], device=decoder.device))[0]
         adapter = load_lora_adapter(lora_folder, decoder.config, mask_embedding)
@@ -203,7 +203,7 @@ def _draft_head(
     weights: DraftHeadWeights | BlockDrafterWeights | None
     if isinstance(file, Path):
         load = load_block_drafter if drafts == "diffusion" else load_draft_head
-        weights = load(file, decoder.config, decoder.num_features, weights_checksum(path))
+        weights = load(file, decoder.config, decoder.num_features, required_checksum(path, file))
     else:
         weights = None if drafts == "recurrent" else bundled_block_drafter(path, decoder)
         if weights is None and drafts == "diffusion":
@@ -241,7 +241,7 @@ def _turn_completion_classifier(
     if choice == "none":
         return None
     if isinstance(choice, Path):
-        return load_turn_completion_classifier(choice, decoder.config, weights_checksum(path))
+        return load_turn_completion_classifier(choice, decoder.config, required_checksum(path, choice))
     return bundled_turn_completion_classifier(path, decoder.config)
 
 
@@ -251,7 +251,7 @@ def _request_classifier(
     if choice == "none":
         return None
     if isinstance(choice, Path):
-        return load_request_classifier(choice, decoder.config, weights_checksum(path))
+        return load_request_classifier(choice, decoder.config, required_checksum(path, choice))
     return bundled_request_classifier(path, decoder.config)
 
 

@@ -6,16 +6,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.gguf import BadModelFile
+from model.checkpoint.tuned import write_tuned
 from model.engine.bundled import (
     bundled_draft_head,
     bundled_request_classifier,
     bundled_turn_completion_classifier,
+    is_made_for,
     weights_checksum,
     weights_size,
 )
+from model.engine.loader import load_model
 from model.engine.request_classifier import KINDS, RequestClassifier
 from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.store import verified_checksum
@@ -70,3 +75,34 @@ def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> N
     path.write_bytes(b"other weights")
     assert verified_checksum(path) is None
     assert weights_checksum(path) not in (computed, "noted")
+
+
+def test_a_tuned_model_takes_what_was_made_for_its_base_or_for_itself(tiny_qwen2: Path, tmp_path: Path) -> None:
+    base = weights_checksum(tiny_qwen2)
+    name = "layers.0.mlp.up_proj.weight"
+    rows, columns = open_checkpoint(tiny_qwen2).tensor(name).shape
+    tuned = write_tuned(
+        open_checkpoint(tiny_qwen2), {name: (torch.ones(rows, 1), torch.ones(1, columns))}, base, tmp_path / "out"
+    )
+    decoder = Decoder(open_checkpoint(tuned), torch.device("cpu"), "int8")
+    config, bundled = decoder.config, tmp_path / "bundled"
+    bundled.mkdir()
+    size = {"base_bytes": str(weights_size(tiny_qwen2))}
+    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, base)
+    replace(head, metadata=size).save(bundled / "head.safetensors")
+    assert bundled_draft_head(tuned, decoder, bundled) is not None
+    assert bundled_draft_head(tiny_qwen2, decoder, bundled) is not None
+
+    def load(file: Path) -> None:
+        assert load_model(tuned, device="cpu", adapter=file).draft_head is not None
+
+    load(bundled / "head.safetensors")
+    again = tmp_path / "again.safetensors"
+    replace(head, base=weights_checksum(tuned)).save(again)
+    load(again)
+    with pytest.raises(BadModelFile, match="was made for weights with sha256"):
+        load_model(tiny_qwen2, device="cpu", adapter=again)
+    replace(head, base="0" * 64).save(again)
+    with pytest.raises(BadModelFile, match="was made for weights with sha256"):
+        load(again)
+    assert not is_made_for(tiny_qwen2, weights_checksum(tuned), weights_size(tuned))
