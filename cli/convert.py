@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,8 +17,10 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from agent.tools.server_tools import ServerTools, ToolSettings
+from cli.convert_tune import tune_command
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
+from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
@@ -30,7 +29,7 @@ from model.convert.generate_states import StateShard, generate_shard, invent_que
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
-from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, HeadTrainingProgress
+from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
 from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
@@ -45,10 +44,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 _out = Console()
 _err = Console(stderr=True)
 
-StopAfterOption = Annotated[
-    float | None,
-    typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
-]
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
 ]
@@ -78,7 +73,7 @@ def data(
 ) -> None:
     """Generate training text with the model itself. If interrupted, run the command again to resume."""
     with user_errors():
-        is_over = _over_after(stop_after)
+        is_over = over_after(stop_after)
         loaded, path = _load(model, device)
         batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
         config = CorpusConfig(
@@ -101,7 +96,7 @@ def data(
                     is_over=is_over,
                 )
         except GenerationStopped:
-            _print_stopped(stop_after)
+            print_stopped(stop_after)
             return
         corpus.save(folder / "text.safetensors")
         (folder / _PARTIAL_TEXT).unlink(missing_ok=True)
@@ -129,7 +124,7 @@ def train_command(
     if minutes is not None and steps is not None:
         raise typer.BadParameter("give either --minutes or --steps")
     with user_errors():
-        is_over = _over_after(stop_after)
+        is_over = over_after(stop_after)
         loaded, path = _load(model, device)
         corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
         budget = None if steps else minutes or 90.0
@@ -153,9 +148,12 @@ def train_command(
                 loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report, is_over=is_over
             )  # fmt: skip
     if is_over() and done < 1:
-        _print_stopped(stop_after)
+        print_stopped(stop_after)
         return
     _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+
+
+app.command("tune")(tune_command)
 
 
 @app.command("head")
@@ -178,7 +176,7 @@ def head_command(
             loaded.decoder.config.vocab_size,
             HeadTrainingConfig(epochs, seed, size),
         )
-        training.run(_training_reporter(progress), probe_every=500)
+        training.run(training_reporter(progress), probe_every=500)
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
@@ -236,7 +234,7 @@ def drafter_command(
             BlockTrainingConfig(steps, seed, rows, layers),
             folder / "drafter.state",
         )
-        training.run(_training_reporter(progress), probe_every=100)
+        training.run(training_reporter(progress), probe_every=100)
         trained = training.weights()
         trained.save(folder / "drafter.safetensors")
     accepted = "; ".join(
@@ -285,17 +283,6 @@ def _write_responses(
             )  # fmt: skip
         show(before, _SHARD_TOKENS)
     return [load_shard(file, base) for file in files]
-
-
-def _training_reporter(progress: Progress) -> Callable[[HeadTrainingProgress], None]:
-    """Shows how a training goes on."""
-    task = progress.add_task("training", total=None)
-
-    def report(state: HeadTrainingProgress) -> None:
-        description = f"training, loss {state.loss:.2f}"
-        progress.update(task, completed=state.step, total=state.steps, description=description)
-
-    return report
 
 
 def _words(text: str) -> str:
@@ -433,16 +420,6 @@ def _results_table(results: dict[str, KindMetrics]) -> Table:
             f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
         )  # fmt: skip
     return table
-
-
-def _over_after(minutes: float | None) -> Callable[[], bool]:
-    """Whether this much time has passed since the call; never for None."""
-    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    return lambda: time.monotonic() >= end
-
-
-def _print_stopped(minutes: float | None) -> None:
-    _out.print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
 
 
 def _load(model: str, device: str) -> tuple[LoadedModel, Path]:

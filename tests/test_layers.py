@@ -217,6 +217,7 @@ class Absent:
             raise ImportError(name)
 sys.meta_path.insert(0, Absent())
 import model.engine.engine, model.convert.generate_data, model.convert.train_adapter, model.convert.evaluate
+import model.convert.tune, model.convert.tuning_evaluation, model.checkpoint.tuned
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

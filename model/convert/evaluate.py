@@ -118,11 +118,7 @@ def evaluate(
     Returns:
         Metrics by kind, and those of all prompts as `all`.
     """
-    num_drafts = model.adapter.num_drafts if model.adapter else 0
-    always = DraftSettings(num_drafts)
-    if model.draft_head is not None:
-        num_drafts = _HEAD_DRAFTS
-        always = DraftSettings(worth_drafting=lambda confidence, others: len(confidence) < num_drafts)
+    always, num_drafts = all_drafts(model)
     results: list[tuple[EvaluationPrompt, tuple[Generation, ...]]] = []
     for prompt in prompts:
         system_prompt = "You are a helpful assistant." if prompt.kind == "json" else instructions
@@ -134,6 +130,14 @@ def evaluate(
     kinds = sorted({prompt.kind for prompt in prompts})
     metrics = {kind: _metrics([g for prompt, g in results if prompt.kind == kind], num_drafts) for kind in kinds}
     return {**metrics, "all": _metrics([generations for _, generations in results], num_drafts)}
+
+
+def all_drafts(model: LoadedModel) -> tuple[DraftSettings, int]:
+    """Always as many drafts as the adapter was trained for, or four of a draft head; and their number."""
+    if model.draft_head is not None:
+        return DraftSettings(worth_drafting=lambda confidence, others: len(confidence) < _HEAD_DRAFTS), _HEAD_DRAFTS
+    num_drafts = model.adapter.num_drafts if model.adapter else 0
+    return DraftSettings(num_drafts), num_drafts
 
 
 class _AcceptanceRecorder:

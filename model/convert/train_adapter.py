@@ -239,7 +239,7 @@ class _Training:
         torch.autograd.backward([student], [gradient])
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * group["scale"] * _rate_factor(done)
+            group["lr"] = config.rate * group["scale"] * rate_factor(done)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
@@ -394,7 +394,7 @@ def _to_device(blocks: NoiseBlocks, device: torch.device) -> NoiseBlocks:
     return NoiseBlocks(blocks.size, blocks.starts.to(device), blocks.tokens.to(device), blocks.valid.to(device))
 
 
-def _rate_factor(done: float) -> float:
+def rate_factor(done: float) -> float:
     """Warm-up over 2 % of the budget, then cosine decay to a tenth."""
     if done < 0.02:
         return max(done / 0.02, 0.02)

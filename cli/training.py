@@ -1,0 +1,41 @@
+"""What the commands that train share: `--stop-after`, and how they show their progress."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from model.convert.train_draft_head import HeadTrainingProgress
+
+StopAfterOption = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
+]
+
+
+def over_after(minutes: float | None) -> Callable[[], bool]:
+    """Whether this much time has passed since the call; never for None."""
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    return lambda: time.monotonic() >= end
+
+
+def print_stopped(minutes: float | None) -> None:
+    """Say that the command stopped, and how to continue."""
+    Console().print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
+
+
+def training_reporter(progress: Progress) -> Callable[[HeadTrainingProgress], None]:
+    """Shows how a training goes on."""
+    task = progress.add_task("training", total=None)
+
+    def report(state: HeadTrainingProgress) -> None:
+        description = f"training, loss {state.loss:.2f}"
+        progress.update(task, completed=state.step, total=state.steps, description=description)
+
+    return report
