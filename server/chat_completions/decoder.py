@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from server.chat_completions.decoder_process import LENGTH, NO_AUDIO, OUT_OF_MEMORY, READY, UNREADABLE
+from server.chat_completions.decoder_process import LENGTH, NO_AUDIO, OUT_OF_MEMORY, READY, TAKEN, UNREADABLE
 from server.chat_completions.errors import APIError
 from voice.audio.codec import PCM16
 
@@ -83,7 +83,10 @@ class RecordingDecoder:
         process = await self._take()
         try:
             async with asyncio.timeout(self._limits.wall_s):
-                pcm = await self._exchange(process, data, max_seconds)
+                if not await self._send(process, data) and await process.wait() == -signal.SIGKILL:
+                    process = await self._start()  # the other one was killed while it waited
+                    await self._send(process, data)
+                pcm = await self._receive(process, max_seconds)
                 status = await process.wait()
         except TimeoutError:
             message = f"decoding the recording took longer than {self._limits.wall_s:g} s: try again later"
@@ -96,12 +99,17 @@ class RecordingDecoder:
             raise self._error(status)
         return np.frombuffer(pcm, "<i2")
 
-    async def _exchange(self, process: Process, data: bytes, max_seconds: float) -> bytearray:
+    async def _send(self, process: Process, data: bytes) -> bool:
+        """Whether the process has read a recording. If it has ended instead, its status says why."""
         assert process.stdin is not None and process.stdout is not None
-        with suppress(ConnectionError):  # the process has ended; its status says why
+        with suppress(ConnectionError):
             process.stdin.write(LENGTH.pack(len(data)))
             process.stdin.write(data)
             await process.stdin.drain()
+        return await process.stdout.read(len(TAKEN)) == TAKEN
+
+    async def _receive(self, process: Process, max_seconds: float) -> bytearray:
+        assert process.stdout is not None
         pcm = bytearray()
         while part := await process.stdout.read(_READ_BYTES):
             pcm += part

@@ -12,8 +12,8 @@ import threading
 from io import BytesIO
 from typing import IO, Any
 
-READY = b"\n"
-"""Written when the process can decode."""
+READY, TAKEN = b"\n", b"\r"
+"""Written when the process can decode, and when it has read the file."""
 
 UNREADABLE, NO_AUDIO, OUT_OF_MEMORY = 3, 4, 5
 """Exit statuses."""
@@ -60,6 +60,8 @@ def main(packages: str, rate: int, memory_bytes: int, cpu_s: int) -> int:
     if len(header) < LENGTH.size:
         return 0  # the server has ended
     data = sys.stdin.buffer.read(LENGTH.unpack(header)[0])
+    output.write(TAKEN)
+    output.flush()
     threading.Thread(target=_end_with_server, daemon=True).start()
     _set_limits(memory_bytes, cpu_s)
     status = decode(data, rate, output)
