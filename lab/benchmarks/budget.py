@@ -74,11 +74,15 @@ class Budget:
 
 
 def measure(model: str) -> Budget:
-    """Start a server with default options, and ask it the questions."""
+    """Start a server with default options, and ask it the questions.
+
+    Only the number of conversations is given: the first start on a machine measures it, later ones do not.
+    """
     recordings = record(QUESTIONS)
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "modules"
         command = [sys.executable, "-c", _PROGRAM, str(listing), "--model", model, "--port", "0", "--data", folder]
+        command += ["--max-conversations", "2"]
         began = time.perf_counter()
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
