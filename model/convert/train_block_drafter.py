@@ -16,7 +16,16 @@ from torch import Tensor
 
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
-from model.convert.train_draft_head import HeadTrainingProgress, Samples, Timer, rate_factor, rates, split
+from model.convert.train_draft_head import (
+    HeadTrainingProgress,
+    Samples,
+    Timer,
+    most_likely,
+    rate_factor,
+    rates_by_kind,
+    split,
+)
+from model.hub.store import write_atomically
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, BlockDrafterWeights, denoise, shapes
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
@@ -113,7 +122,7 @@ class BlockTraining:
         self._matrices = {name: matrix.clone().requires_grad_() for name, matrix in head.matrices.items()}
         trained = torch.isin(head.vocabulary, self._samples.tokens)
         self._trained_rows = head_rows[trained]
-        self._targets = self._most_likely(self._trained_rows.bfloat16())
+        self._targets = most_likely(self._samples, self._trained_rows, config.targets)
         self.tensors = self._initial_tensors()
         self._parameters = {**self.tensors, **{f"head.{name}": matrix for name, matrix in self._matrices.items()}}
         self._optimizer = torch.optim.AdamW(
@@ -170,8 +179,7 @@ class BlockTraining:
                 of_kind = samples.kinds[at] == kind
                 hits[kind] += right[of_kind].sum(0)
                 tried[kind] += blocks.valid[of_kind].sum(0)
-        result = {name: rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
-        return {**result, "all": rates(hits.sum(0), tried.sum(0))}
+        return rates_by_kind(hits, tried)
 
     def _drafts(self, read: Tensor, steps: int) -> Tensor:
         """What is drafted while all drafts are right, as `cpu/block_drafter.py` does: [n, rows].
@@ -272,22 +280,6 @@ class BlockTraining:
             yield (each * weight).sum() / weight.sum()
 
     @torch.no_grad()
-    def _most_likely(self, head: Tensor) -> tuple[Tensor, Tensor]:
-        """The base model's most likely tokens, as indices of the trained ones, and their probabilities: [n, targets]
-        each.
-
-        Args:
-            head: [n, hidden] bfloat16, the output head's rows for the trained tokens.
-        """
-        tokens, values = list[Tensor](), list[Tensor]()
-        for at in _chunks(len(self._samples.features)):
-            states = self._samples.features[at, -head.shape[1] :].bfloat16()
-            best = (states @ head.T).float().topk(min(self._config.targets, len(head)))
-            tokens.append(best.indices)
-            values.append(best.values.softmax(-1))
-        return torch.cat(tokens), torch.cat(values)
-
-    @torch.no_grad()
     def _initial_tensors(self) -> dict[str, Tensor]:
         """A mask starts as the best linear prediction of what the head would compute for its row with the true token
         and fresh features (ridge regression), and goes through the head's own SwiGLU. Attention has no effect yet."""
@@ -328,9 +320,7 @@ class BlockTraining:
                 "config": asdict(self._config), "tensors": self._parameters, "optimizer": self._optimizer.state_dict(),
                 "step": self._step, "seconds": self._timer.seconds,
             }  # fmt: skip
-            partial = self._state_file.with_suffix(".part")
-            torch.save(state, partial)
-            partial.replace(self._state_file)
+            write_atomically(self._state_file, lambda partial: torch.save(state, partial))
 
     def _resume(self) -> None:
         if self._state_file is None or not self._state_file.exists():

@@ -137,7 +137,7 @@ class HeadTraining:
         self._head_rows = head_rows(self.vocabulary)
         trained = torch.isin(self.vocabulary, self._samples.tokens)
         self._trained_rows = self._head_rows[trained]
-        self._targets = self._most_likely()
+        self._targets = most_likely(self._samples, self._trained_rows, config.targets)
         self.matrices = initial_matrices(self._samples, embedding, self._head_rows.shape[1], config)
         self._optimizer = torch.optim.AdamW(
             list(self.matrices.values()), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
@@ -188,8 +188,7 @@ class HeadTraining:
                     of_kind = (samples.kinds[at] == kind) & valid
                     hits[kind, n] += (right & of_kind).sum()
                     tried[kind, n] += of_kind.sum()
-        result = {name: rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
-        return {**result, "all": rates(hits.sum(0), tried.sum(0))}
+        return rates_by_kind(hits, tried)
 
     def _context(self, features: Tensor) -> Tensor:
         return normalize(features) @ self.matrices["features"].T
@@ -238,19 +237,6 @@ class HeadTraining:
         tokens, probabilities = (part[following] for part in self._targets)
         each = -(probabilities * logits.float().log_softmax(-1).gather(1, tokens)).sum(-1)
         return (each * valid).sum() / valid.sum().clamp(min=1)
-
-    @torch.no_grad()
-    def _most_likely(self) -> tuple[Tensor, Tensor]:
-        """The base model's most likely tokens, as indices of the trained ones, and their probabilities: [n, targets]
-        each. The probabilities sum to 1."""
-        features, hidden = self._samples.features, self._head_rows.shape[1]
-        head, tokens, values = self._trained_rows.bfloat16(), [], []
-        for start in range(0, len(features), _CHUNK):
-            part = features[start : start + _CHUNK, -hidden:].bfloat16()
-            best = (part @ head.T).float().topk(min(self._config.targets, len(head)))
-            tokens.append(best.indices)
-            values.append(best.values.softmax(-1))
-        return torch.cat(tokens), torch.cat(values)
 
 
 class Timer:
@@ -318,7 +304,34 @@ def initial_matrices(
     return matrices
 
 
-def rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
+@torch.no_grad()
+def most_likely(samples: Samples, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The base model's most likely tokens, as indices of `rows`, and their probabilities, which sum to 1: [n, count]
+    each.
+
+    Args:
+        rows: [tokens, hidden], the output head's rows for the tokens that are trained.
+    """
+    head, tokens, values = rows.bfloat16(), list[Tensor](), list[Tensor]()
+    for start in range(0, len(samples.features), _CHUNK):
+        part = samples.features[start : start + _CHUNK, -rows.shape[1] :].bfloat16()
+        best = (part @ head.T).float().topk(min(count, len(head)))
+        tokens.append(best.indices)
+        values.append(best.values.softmax(-1))
+    return torch.cat(tokens), torch.cat(values)
+
+
+def rates_by_kind(hits: Tensor, tried: Tensor) -> dict[str, tuple[float, ...]]:
+    """The share of hits, by kind and in `all`.
+
+    Args:
+        hits, tried: [kinds, drafts], in the order of `KINDS`.
+    """
+    result = {name: _rates(hits[kind], tried[kind]) for kind, name in enumerate(KINDS) if float(tried[kind, 0]) > 0}
+    return {**result, "all": _rates(hits.sum(0), tried.sum(0))}
+
+
+def _rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
     return tuple(round(float(part), 4) for part in hits / tried.clamp(min=1))
 
 
