@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, TypeAlias
 
 from chat.types import Effort, Message, OfferedTools, Tool, ToolCallDelta, ToolChoice, Truncation
@@ -159,23 +159,12 @@ class SourcedProgress:
     @staticmethod
     def of(progress: Progress, committed: str) -> SourcedProgress:
         """The same progress with other text."""
-        return SourcedProgress(
-            committed,
-            (),
-            progress.draft,
-            progress.confidence,
-            progress.draft_ends,
-            progress.draft_origin,
-            progress.drafts_shown,
-            progress.drafts_kept,
-            progress.denoised,
-            progress.step,
-            progress.tokens,
-            progress.finished,
-            progress.prompt_tokens,
-            progress.cached_tokens,
-            progress.tool_calls,
-        )
+        kept = {one.name: getattr(progress, one.name) for one in fields(SourcedProgress) if one.name not in _OWN}
+        return SourcedProgress(committed, **kept)
+
+
+_OWN = ("committed", "sources")
+"""What `SourcedProgress.of` does not take from the other progress."""
 
 
 class LanguageModel(Protocol):

@@ -32,10 +32,14 @@ from model.convert.draft_loss import (
     sample_blocks,
 )
 from model.convert.padded_batch import PaddedBatch, SystemPromptCache, pad_sequences
+from model.convert.train_draft_head import rate_factor
 from model.engine.loader import LoadedModel
 from model.hub.store import write_atomically
 from model.nn.adapter import Adapter, LowRank, random_adapter
 from model.nn.decoder import Decoder
+
+RATE_DECAY = 0.02, 0.1
+"""Of the learning rate of low-rank updates: `warm_up` and `least` of `rate_factor`."""
 
 _SAVE_EVERY_S = 120.0
 """Seconds between two checkpoints: the most that a crash may cost."""
@@ -239,7 +243,7 @@ class _Training:
         torch.autograd.backward([student], [gradient])
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * group["scale"] * rate_factor(done)
+            group["lr"] = config.rate * group["scale"] * rate_factor(done, *RATE_DECAY)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
@@ -392,13 +396,6 @@ def _states_at(states: Tensor, positions: Tensor) -> Tensor:
 
 def _to_device(blocks: NoiseBlocks, device: torch.device) -> NoiseBlocks:
     return NoiseBlocks(blocks.size, blocks.starts.to(device), blocks.tokens.to(device), blocks.valid.to(device))
-
-
-def rate_factor(done: float) -> float:
-    """Warm-up over 2 % of the budget, then cosine decay to a tenth."""
-    if done < 0.02:
-        return max(done / 0.02, 0.02)
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, (done - 0.02) / 0.98)))
 
 
 def _device_name(device: torch.device) -> str:

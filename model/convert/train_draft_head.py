@@ -335,8 +335,8 @@ def _rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
     return tuple(round(float(part), 4) for part in hits / tried.clamp(min=1))
 
 
-def rate_factor(done: float) -> float:
-    """Warm-up over 3 % of the steps, then cosine decay to a twentieth."""
-    if done < 0.03:
-        return max(done / 0.03, 0.03)
-    return 0.05 + 0.475 * (1 + math.cos(math.pi * min(1.0, (done - 0.03) / 0.97)))
+def rate_factor(done: float, warm_up: float = 0.03, least: float = 0.05) -> float:
+    """Warm-up over a share of the steps, then cosine decay to the least share of the learning rate."""
+    if done < warm_up:
+        return max(done / warm_up, warm_up)
+    return least + (1 - least) / 2 * (1 + math.cos(math.pi * min(1.0, (done - warm_up) / (1 - warm_up))))

@@ -20,8 +20,8 @@ from torch.nn.functional import cross_entropy, linear
 
 from model.checkpoint.gguf import BadModelFile
 from model.convert.corpus import TrainingText
-from model.convert.train_adapter import rate_factor
-from model.convert.train_draft_head import HeadTrainingProgress
+from model.convert.train_adapter import RATE_DECAY
+from model.convert.train_draft_head import HeadTrainingProgress, rate_factor
 from model.hub.store import write_atomically
 from model.nn.adapter import PROJECTIONS, Adapter, random_adapter
 from model.nn.attention import additive_mask, attend
@@ -136,7 +136,7 @@ class Tuning:
             parameter.grad /= num_tokens
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group in self._optimizer.param_groups:
-            group["lr"] = self._config.rate * rate_factor(self._step / self._steps)
+            group["lr"] = self._config.rate * rate_factor(self._step / self._steps, *RATE_DECAY)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1

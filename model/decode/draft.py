@@ -34,7 +34,8 @@ class Draft:
         if count >= len(self.tokens):
             return self
         distributions = None if self.distributions is None else self.distributions[:count]
-        return Draft(self.tokens[:count], distributions, self.confidence[:count], self.origin)
+        confidence, masked = self.confidence[:count], self.masked[:count]
+        return Draft(self.tokens[:count], distributions, confidence, self.origin, masked)
 
 
 NO_DRAFT = Draft()
