@@ -15,7 +15,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
@@ -148,15 +147,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         results = Results(options.out, settings)
         if missing := [item for item in _interleaved(samples) if item.id not in results.of]:
-            with suppress(KeyboardInterrupt):
+            try:
                 asyncio.run(_run(missing, results, ["--model", options.model, *options.server_options]))
+            except (KeyboardInterrupt, httpx.HTTPError) as error:
+                print(f"broken off by {error!r}", file=sys.stderr)
     except (QuestionsUnavailable, ModelUnavailable, ServerUnavailable) as error:
         sys.exit(str(error))
-    except httpx.HTTPError as error:
-        sys.exit(f"The server did not answer a question ({error!r}): run the same command again to continue.")
     Console(width=110).print(tabulate(samples, results.of))
     if options.show:
         print("\n\n".join(mistakes(samples, results.of)))
+    if unasked := sum(item.id not in results.of for item in _interleaved(samples)):
+        sys.exit(f"{unasked} questions were not asked: run the same command again to continue.")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from lab.benchmarks.bfcl import __main__ as bfcl
 from lab.benchmarks.bfcl import items
 from lab.benchmarks.bfcl.__main__ import main, mistakes, tabulate, verdict
 from lab.benchmarks.bfcl.grading import Call, mistake, parse_call
@@ -290,6 +292,27 @@ def test_only_wrong_answers_are_shown() -> None:
     (shown,) = mistakes({"multiple": [QUESTION], "irrelevance": [IRRELEVANT]}, results)
     assert shown.startswith("irrelevance_3: a call where no function fits\n  user: Book it.")
     assert "made: room_book({})" in shown
+
+
+def test_a_run_that_is_broken_off_reports_what_there_is_and_says_how_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first, second = [item for item in numbered("irrelevance", 4) if item.number % 2]
+
+    async def answer_one(missing: Sequence[Item], results: Results, server_options: Sequence[str]) -> None:
+        results.add(result(missing[0]))
+        raise httpx.ReadError("gone")
+
+    monkeypatch.setattr(bfcl, "read_items", lambda kind: [first, second])
+    monkeypatch.setattr(bfcl, "questions_version", lambda: "1")
+    monkeypatch.setattr(bfcl, "_checksum", lambda model: model)
+    monkeypatch.setattr(bfcl, "_run", answer_one)
+    command = ["--ids", "odd", "--kinds", "irrelevance", "--out", str(tmp_path / "results.jsonl")]
+    with pytest.raises(SystemExit, match="1 questions were not asked: run the same command again"):
+        main(command)
+    assert "irrelevance │ 1 │ 100%" in capsys.readouterr().out
+    main(command)
+    assert "irrelevance │ 2 │ 100%" in capsys.readouterr().out
 
 
 def test_nobody_looks_at_even_ids() -> None:
