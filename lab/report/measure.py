@@ -106,6 +106,7 @@ class Measurement:
         late_ms: how far the microphone fell behind its schedule; above about 20 ms this machine was too busy.
         voice: the synthesized voice that spoke; empty for a recording and for a real user.
         sessions: conversations that the client held at the same time.
+        corpus: what the turn is a part of.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Measurement:
     late_ms: float = 0.0
     voice: str = ""
     sessions: int = 1
+    corpus: str = ""
 
     @classmethod
     def from_json(cls, payload: dict[str, Any]) -> Measurement:
@@ -233,6 +235,7 @@ def measure(observation: TurnObservation) -> Measurement:
         response_text=observation.response_text,
         late_ms=round(1000 * observation.max_lateness_s, 1),
         voice=turn.voice,
+        corpus=turn.corpus,
     )
 
 
