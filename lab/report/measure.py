@@ -79,7 +79,7 @@ class Measurement:
     Attributes:
         expected: `answer` or `none`.
         latency_ms: from the last sample of speech to the first audible sample of the response; None if the turn was cut
-            off or missed.
+            off or missed, or no response was expected.
         first_audio_ms: from the last sample of speech to the arrival of the first audio, audible or not.
         cut_off: the response started before the user's last sample.
         early_commit: the server declared the end of the turn before the user's last sample, but sent no audio by then.
@@ -200,9 +200,9 @@ def measure(observation: TurnObservation) -> Measurement:
     """The measurements of a turn."""
     turn, player = observation.turn, observation.player
     first = player.chunks[0] if player.chunks else None
-    cut_off = first is not None and first.arrived < observation.speech_end
-    audible = None if cut_off else player.first_audible(observation.speech_end)
     response_expected = turn.expected == "answer"
+    cut_off = response_expected and first is not None and first.arrived < observation.speech_end
+    audible = None if cut_off or not response_expected else player.first_audible(observation.speech_end)
     response_id = None if first is None or cut_off else first.response_id
     event = observation.turn_events.get(response_id or "", {})
     underruns = _underruns(observation)
@@ -216,7 +216,9 @@ def measure(observation: TurnObservation) -> Measurement:
         turn.text,
         turn.expected,
         latency_ms=_ms(audible, observation.speech_end),
-        first_audio_ms=_ms(None if cut_off or first is None else first.arrived, observation.speech_end),
+        first_audio_ms=_ms(
+            None if cut_off or first is None or not response_expected else first.arrived, observation.speech_end
+        ),
         cut_off=cut_off,
         early_commit=not cut_off and any(moment < observation.speech_end for moment in observation.committed_at),
         missed=response_expected and not cut_off and audible is None,
