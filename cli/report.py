@@ -20,7 +20,7 @@ from cli.call import CarrierName
 from cli.errors import UserError, user_errors
 from cli.options import as_arguments, with_options
 from lab.report.chromium import find_browser
-from lab.report.corpus import SpokenTurn, built_in, from_folder, select_turns
+from lab.report.corpus import SpokenTurn, built_in, select_turns
 from lab.report.corpus_voices import ALL_VOICES, default_voices
 from lab.report.html import write_page
 from lab.report.limits import Limit, exceeded_limits, parse_limit
@@ -30,6 +30,7 @@ from lab.report.own_server import own_server
 from lab.report.page_client import connect_page
 from lab.report.phone_client import TURNS_PER_CALL, connect_phone
 from lab.report.realtime_client import TURNS_PER_CONNECTION, RealtimeClient, connect_realtime, speak_turns
+from lab.report.recordings import HELD_OUT, from_folder
 from lab.report.run import Run, read_run
 from lab.report.terminal import print_report
 from lab.simulator.errors import ServerUnavailable
@@ -40,6 +41,9 @@ from server.serving.runtime import TRANSCRIPTION_MODEL, locate_model
 from voice.tts import Voice
 
 app = typer.Typer(add_completion=False)
+
+_BUILT_IN, _HELD_OUT = "built-in", "held-out"
+"""What `--corpus` may name instead of a folder."""
 
 _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
@@ -54,6 +58,7 @@ class ReportSettings:
 
     Attributes:
         url: of a running server; None starts one.
+        corpora: `_BUILT_IN`, `_HELD_OUT` or folders, spoken one after another.
         options: model options for the server that is started.
         phone: the carrier whose protocol is used, or None for the Realtime protocol.
         eagerness: requested from the server; None for its default.
@@ -65,7 +70,7 @@ class ReportSettings:
 
     url: str | None
     api_key: str | None
-    corpus: Path | None
+    corpora: tuple[str, ...]
     turns: int | None
     kinds: list[str]
     seed: int
@@ -96,10 +101,8 @@ def report(
         str | None, typer.Option(envvar="REJOINDER_API_KEY", help="API key of the server, if it requires one.")
     ] = None,
     corpus: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder of WAV files, each with a .txt file of the same name; default: the built-in corpus."
-        ),
+        list[str] | None,
+        typer.Option(help="`built-in` (the default), `held-out`, or a folder of recordings; repeatable."),
     ] = None,
     voices: Annotated[
         str | None,
@@ -108,7 +111,9 @@ def report(
             "four with the kokoro extra, else one."
         ),
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Number of turns; default: the whole corpus.")] = None,
+    turns: Annotated[
+        int | None, typer.Option(min=1, help="Number of turns of each corpus; default: the whole corpus.")
+    ] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only turns of this kind; repeatable.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write metrics and turns to this JSON file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page to this file.")] = None,
@@ -161,7 +166,8 @@ def report(
                 logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
             )
         else:
-            _reject_contradictions(phone, page, browser, eagerness, corpus, voices)
+            corpora = tuple(dict.fromkeys(corpus or [_BUILT_IN]))
+            _reject_contradictions(phone, page, browser, eagerness, corpora, voices)
             browser_path = find_browser(browser) if page else None
             own_server_options: list[str] = []
             if url is None:
@@ -170,7 +176,7 @@ def report(
             settings = ReportSettings(
                 url,
                 api_key,
-                corpus,
+                corpora,
                 turns,
                 kind or [],
                 seed,
@@ -196,7 +202,7 @@ def _reject_contradictions(
     page: bool,
     browser: Path | None,
     eagerness: Eagerness | None,
-    corpus: Path | None,
+    corpora: tuple[str, ...],
     voices: str | None,
 ) -> None:
     if phone is not None and eagerness is not None:
@@ -207,12 +213,14 @@ def _reject_contradictions(
         raise UserError("--page and --phone are two ways to the server: omit one of the two")
     if browser is not None and not page:
         raise UserError("--browser is the browser of --page: add --page, or omit it")
-    if corpus is not None and voices is not None:
+    if _BUILT_IN not in corpora and voices is not None:
         raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
 
 
 def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
-    turns = select_turns(_corpus(settings), settings.kinds, settings.turns, settings.seed)
+    corpora = [(corpus, _corpus(corpus, settings)) for corpus in settings.corpora]
+    named = [replace(turn, corpus=_corpus_name(corpus)) for corpus, turns in corpora for turn in turns]
+    turns = select_turns(named, settings.kinds, settings.turns, settings.seed)
     try:
         measurements = asyncio.run(_measure_turns(settings, turns))
     except ServerUnavailable as error:
@@ -221,19 +229,29 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
     if settings.url is None:
         voice = model_options.voice[0]
         models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
-    name = "the built-in corpus" if settings.corpus is None else settings.corpus.name
+    names = " and ".join(map(_corpus_name, settings.corpora))
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
     server += f" over {settings.phone}" if settings.phone else ""
     server += " through the page" if settings.page else ""
     server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
     numbers = ", ".join(map(str, settings.sessions))
     server += f", {numbers} conversations at the same time" if settings.sessions != (1,) else ""
-    return Run.now(measurements, server=server, corpus=name, models=models, seed=settings.seed)
+    return Run.now(measurements, server=server, corpus=names, models=models, seed=settings.seed)
 
 
-def _corpus(settings: ReportSettings) -> list[SpokenTurn]:
-    if settings.corpus is not None:
-        return from_folder(settings.corpus)
+def _corpus_name(corpus: str) -> str:
+    return f"the {corpus} corpus" if corpus in (_BUILT_IN, _HELD_OUT) else Path(corpus).absolute().name
+
+
+def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
+    if corpus == _HELD_OUT:
+        if not HELD_OUT.is_dir():
+            raise UserError(
+                "the held-out corpus is not part of the package: run the report in a clone of the repository"
+            )
+        return from_folder(HELD_OUT)
+    if corpus != _BUILT_IN:
+        return from_folder(Path(corpus))
 
     voices = settings.voices or default_voices(ModelStore())
     if not settings.voices and voices != ALL_VOICES:
@@ -297,7 +315,11 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
 
 
 def _check_limits(limits: list[Limit], run: Run) -> None:
-    messages = exceeded_limits(limits, run.metrics)
+    messages = [
+        f"{part.corpus}: {message}" if part is not run else message
+        for part in run.parts
+        for message in exceeded_limits(limits, part.metrics)
+    ]
     for message in messages:
         _err.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
     if messages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import resample
@@ -23,7 +24,7 @@ def pink(seed: int) -> Samples:
     frequencies = np.fft.rfftfreq(count, 1 / OUTPUT_RATE)
     spectrum = rng.normal(size=len(frequencies)) + 1j * rng.normal(size=len(frequencies))
     spectrum *= np.where(frequencies < _LOWEST_HZ, 0.0, 1 / np.sqrt(np.maximum(frequencies, _LOWEST_HZ)))
-    return _normalized(np.fft.irfft(spectrum, count))
+    return normalized(np.fft.irfft(spectrum, count))
 
 
 def babble(voices: Sequence[Samples], seed: int) -> Samples:
@@ -35,7 +36,7 @@ def babble(voices: Sequence[Samples], seed: int) -> Samples:
         pitched = resample(voice, int(OUTPUT_RATE * (0.82 + 0.09 * (n % 5))), OUTPUT_RATE)
         looped = np.resize(pitched, count)
         mixed += np.roll(looped, int(rng.integers(count))) * rng.uniform(0.5, 1.0)
-    return _normalized(mixed)
+    return normalized(mixed)
 
 
 def at_snr(background: Samples, speech: Samples, snr_db: float) -> Samples:
@@ -50,7 +51,8 @@ def at_snr(background: Samples, speech: Samples, snr_db: float) -> Samples:
     return scaled
 
 
-def _normalized(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Samples:
-    level = float(np.sqrt(np.mean(np.square(samples))))
+def normalized(samples: NDArray[np.floating]) -> Samples:
+    """[T] at RMS 1."""
+    level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
     out: Samples = (samples / max(level, 1e-9)).astype(np.float32)
     return out

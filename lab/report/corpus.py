@@ -1,4 +1,5 @@
-"""Spoken turns with labels from the waveform: the built-in corpus, synthesized once, and folders of recordings."""
+"""Spoken turns with labels from the waveform, and the built-in corpus, synthesized once. What comes from folders of
+recordings is in `recordings.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,6 @@ from lab.report.corpus_lines import BABBLE, LINES, Expected, Line
 from lab.report.corpus_voices import assign_voices
 from model.hub.store import write_atomically
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, from_pcm16, to_pcm16
-from voice.audio.wav import read_wav
 from voice.clauses import Clause
 
 _VERSION = 2
@@ -71,7 +71,8 @@ class SpokenTurn:
         expected: whether the assistant should respond.
         background: a loop at its final level, mixed in from before the turn until after the response; or None.
         overlap: what the user says over the response, or None.
-        voice: the name of the voice that was synthesized; empty for a recording.
+        voice: who speaks, such as the name of the voice that was synthesized; may be empty for a recording.
+        corpus: what the turn is a part of.
     """
 
     name: str
@@ -84,6 +85,7 @@ class SpokenTurn:
     background: Samples | None = None
     overlap: Overlap | None = None
     voice: str = ""
+    corpus: str = ""
 
 
 def bounds_ms(samples: Samples) -> tuple[float, float]:
@@ -118,56 +120,34 @@ def built_in(load_voice: Callable[[str], Synthesizer], folder: Path, voices: Seq
     return _read(path, voices)
 
 
-def from_folder(folder: Path) -> list[SpokenTurn]:
-    """Turns from WAV files with a text file of the same name; an empty text means that no response is expected. Speech
-    ends where a recording last exceeds -40 dB of its peak, so recordings should be clean.
-
-    Raises:
-        BadAudio: the folder contains no such turns, or a recording cannot be read.
-    """
-    if not folder.is_dir():
-        raise BadAudio(f"there is no folder {folder}: --corpus needs a folder with WAV files, each with a .txt file")
-    recordings = sorted(folder.glob("*.wav"))
-    if not recordings:
-        raise BadAudio(
-            f"{folder} contains no .wav file: --corpus needs WAV files, each with a .txt file of the same name"
-        )
-    turns = []
-    for path in recordings:
-        try:
-            text = path.with_suffix(".txt").read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            raise BadAudio(f"{path.name} has no transcript: add {path.stem}.txt to the same folder") from None
-        except UnicodeDecodeError:
-            raise BadAudio(f"{path.stem}.txt is not UTF-8 text: save it as UTF-8") from None
-        audio = read_wav(path, OUTPUT_RATE)
-        try:
-            start, end = bounds_ms(audio)
-        except BadAudio:
-            raise BadAudio(f"{path} is silent") from None
-        turns.append(SpokenTurn(path.stem, "recording", text, audio, start, end, "answer" if text else "none"))
-    return turns
-
-
 def select_turns(turns: Sequence[SpokenTurn], kinds: Sequence[str], count: int | None, seed: int) -> list[SpokenTurn]:
-    """Select `count` turns (all if None) in an order that depends on `seed`. Kinds alternate, so that a short report
-    includes each, and so do voices, every `TURNS_PER_SPEAKER` turns. If `count` exceeds the size of the corpus, turns
-    repeat.
+    """Select `count` turns of each corpus (all if None) in an order that depends on `seed`. Kinds alternate, so that a
+    short report includes each, and so do voices, every `TURNS_PER_SPEAKER` turns. If `count` exceeds the size of the
+    corpus, turns repeat.
 
     Raises:
-        ValueError: the corpus has no turns of one of the kinds.
+        ValueError: there are no turns of one of the kinds.
     """
     available = list(dict.fromkeys(turn.kind for turn in turns))
     for kind in kinds:
         if kind not in available:
-            raise ValueError(f"this corpus has no turns of kind {kind!r}: it has {', '.join(available)}")
+            raise ValueError(f"there are no turns of kind {kind!r}: the kinds are {', '.join(available)}")
     rng = np.random.default_rng(seed)
-    by_kind = {kind: [turn for turn in turns if turn.kind == kind] for kind in kinds or available}
+    corpora: dict[str, list[SpokenTurn]] = {}
+    for turn in turns:
+        corpora.setdefault(turn.corpus, []).append(turn)
+    return [turn for corpus in corpora.values() for turn in _select(corpus, kinds or available, count, rng)]
+
+
+def _select(
+    turns: Sequence[SpokenTurn], kinds: Sequence[str], count: int | None, rng: np.random.Generator
+) -> list[SpokenTurn]:
+    by_kind = {kind: [turn for turn in turns if turn.kind == kind] for kind in kinds}
     for group in by_kind.values():
         rng.shuffle(group)
     longest = max(len(group) for group in by_kind.values())
     order = [group[row] for row in range(longest) for group in by_kind.values() if row < len(group)]
-    selected = [order[n % len(order)] for n in range(len(order) if count is None else count)]
+    selected = [order[n % len(order)] for n in range(len(order) if count is None or not order else count)]
     by_voice: dict[str, list[SpokenTurn]] = {}
     for turn in selected:
         by_voice.setdefault(turn.voice, []).append(turn)

@@ -146,6 +146,11 @@ def metrics_by_voice(measurements: Sequence[Measurement], seed: int = 0) -> dict
     return _metrics_by(spoken, lambda turn: turn.voice, seed)
 
 
+def metrics_by_corpus(measurements: Sequence[Measurement], seed: int = 0) -> dict[str, ReportMetrics]:
+    """The metrics of the turns of each corpus, in order of first appearance."""
+    return _metrics_by(measurements, lambda turn: turn.corpus, seed)
+
+
 def metrics_by_sessions(measurements: Sequence[Measurement], seed: int = 0) -> dict[int, ReportMetrics]:
     """The metrics of each number of conversations that took place at the same time, in ascending order."""
     return _metrics_by(sorted(measurements, key=lambda turn: turn.sessions), lambda turn: turn.sessions, seed)

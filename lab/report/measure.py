@@ -79,7 +79,7 @@ class Measurement:
     Attributes:
         expected: `answer` or `none`.
         latency_ms: from the last sample of speech to the first audible sample of the response; None if the turn was cut
-            off or missed.
+            off or missed, or no response was expected.
         first_audio_ms: from the last sample of speech to the arrival of the first audio, audible or not.
         cut_off: the response started before the user's last sample.
         early_commit: the server declared the end of the turn before the user's last sample, but sent no audio by then.
@@ -106,6 +106,7 @@ class Measurement:
         late_ms: how far the microphone fell behind its schedule; above about 20 ms this machine was too busy.
         voice: the synthesized voice that spoke; empty for a recording and for a real user.
         sessions: conversations that the client held at the same time.
+        corpus: what the turn is a part of.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Measurement:
     late_ms: float = 0.0
     voice: str = ""
     sessions: int = 1
+    corpus: str = ""
 
     @classmethod
     def from_json(cls, payload: dict[str, Any]) -> Measurement:
@@ -198,9 +200,9 @@ def measure(observation: TurnObservation) -> Measurement:
     """The measurements of a turn."""
     turn, player = observation.turn, observation.player
     first = player.chunks[0] if player.chunks else None
-    cut_off = first is not None and first.arrived < observation.speech_end
-    audible = None if cut_off else player.first_audible(observation.speech_end)
     response_expected = turn.expected == "answer"
+    cut_off = response_expected and first is not None and first.arrived < observation.speech_end
+    audible = None if cut_off or not response_expected else player.first_audible(observation.speech_end)
     response_id = None if first is None or cut_off else first.response_id
     event = observation.turn_events.get(response_id or "", {})
     underruns = _underruns(observation)
@@ -214,7 +216,9 @@ def measure(observation: TurnObservation) -> Measurement:
         turn.text,
         turn.expected,
         latency_ms=_ms(audible, observation.speech_end),
-        first_audio_ms=_ms(None if cut_off or first is None else first.arrived, observation.speech_end),
+        first_audio_ms=_ms(
+            None if cut_off or first is None or not response_expected else first.arrived, observation.speech_end
+        ),
         cut_off=cut_off,
         early_commit=not cut_off and any(moment < observation.speech_end for moment in observation.committed_at),
         missed=response_expected and not cut_off and audible is None,
@@ -233,6 +237,7 @@ def measure(observation: TurnObservation) -> Measurement:
         response_text=observation.response_text,
         late_ms=round(1000 * observation.max_lateness_s, 1),
         voice=turn.voice,
+        corpus=turn.corpus,
     )
 
 

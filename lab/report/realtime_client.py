@@ -89,7 +89,7 @@ async def speak_turns(
                     break
                 measurements.append(measure(await client.speak_turn(turn)))
                 on_turn(measurements[-1])
-                if measurements[-1].missed or measurements[-1].cut_off:
+                if measurements[-1].missed or measurements[-1].cut_off or measurements[-1].unasked:
                     break  # a late response must not reach into the next turn
     return measurements
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from lab.report.figures import (
     ReportMetrics,
     compute_metrics,
+    metrics_by_corpus,
     metrics_by_kind,
     metrics_by_sessions,
     metrics_by_voice,
@@ -56,6 +57,22 @@ class Run:
         return compute_metrics(self.measurements, self.seed)
 
     @property
+    def parts(self) -> list[Run]:
+        """A run for each corpus."""
+        corpora = dict.fromkeys(turn.corpus for turn in self.measurements)
+        if len(corpora) < 2:
+            return [self]
+        return [
+            replace(self, corpus=corpus, measurements=[turn for turn in self.measurements if turn.corpus == corpus])
+            for corpus in corpora
+        ]
+
+    @property
+    def metrics_by_corpus(self) -> dict[str, ReportMetrics]:
+        """The metrics of the turns of each corpus."""
+        return metrics_by_corpus(self.measurements, self.seed)
+
+    @property
     def metrics_by_kind(self) -> dict[str, ReportMetrics]:
         """The metrics of each kind of turn."""
         return metrics_by_kind(self.measurements, self.seed)
@@ -82,6 +99,7 @@ class Run:
         """Write the JSON file. Raises OSError."""
         payload = {
             **metrics_json(self.metrics),
+            "by_corpus": {corpus: metrics_json(metrics) for corpus, metrics in self.metrics_by_corpus.items()},
             "by_kind": {kind: metrics_json(metrics) for kind, metrics in self.metrics_by_kind.items()},
             "by_voice": {voice: metrics_json(metrics) for voice, metrics in self.metrics_by_voice.items()},
             "by_sessions": self._by_sessions_json(),

@@ -111,17 +111,26 @@ def rows(run: Run, previous: Run | None) -> list[list[str]]:
 
 def print_report(run: Run, out: Console, previous: Run | None = None) -> None:
     """Print the metrics, compared with those of `previous`, and the metrics of each kind of turn and of each voice. Of
-    a run with several numbers of conversations at the same time, print what that number changes instead."""
-    if len(by_sessions := run.metrics_by_sessions) > 1:
-        out.print(_sessions_table(f"{run.corpus} → {run.server}", by_sessions))
-    else:
-        _print_metrics(run, out, previous)
+    a run with several numbers of conversations at the same time, print what that number changes instead. Corpora are
+    printed one after another."""
+    for part in run.parts:
+        if len(by_sessions := part.metrics_by_sessions) > 1:
+            out.print(_sessions_table(f"{part.corpus} → {part.server}", by_sessions))
+        else:
+            _print_metrics(part, out, _counterpart(part, run, previous))
     late_ms = max((turn.late_ms for turn in run.measurements), default=0.0)
     if late_ms > _MAX_LATENESS_MS:
         out.print(
             f"Audio was sent up to {late_ms:.0f} ms late: this machine was too busy for accurate measurements.",
             style="yellow",
         )
+
+
+def _counterpart(part: Run, run: Run, previous: Run | None) -> Run | None:
+    """What a part of `run` is compared with: the same corpus, or whatever there is if both runs have only one."""
+    if previous is None or (part is run and len(previous.parts) == 1):
+        return previous
+    return next((other for other in previous.parts if other.corpus == part.corpus), None)
 
 
 def _sessions_table(title: str, by_sessions: Mapping[int, ReportMetrics]) -> Table:

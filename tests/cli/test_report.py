@@ -11,7 +11,7 @@ from cli import report as report_module
 from cli.main import app
 from lab.report.corpus import SpokenTurn, built_in
 from lab.report.measure import Measurement
-from tests.lab.report.samples import MEASUREMENTS, FakeSynthesizer
+from tests.lab.report.samples import MEASUREMENTS, FakeSynthesizer, answered
 
 
 def report(*arguments: str) -> tuple[int, str]:
@@ -24,7 +24,7 @@ def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
         return MEASUREMENTS
 
-    def corpus(settings: report_module.ReportSettings) -> list[SpokenTurn]:
+    def corpus(name: str, settings: report_module.ReportSettings) -> list[SpokenTurn]:
         return built_in(lambda name: FakeSynthesizer(), tmp_path, settings.voices or ("fake",))
 
     monkeypatch.setattr(report_module, "_corpus", corpus)
@@ -40,6 +40,25 @@ def test_an_exceeded_limit_exits_with_3_after_all_files_are_written(tmp_path: Pa
     assert "above the limit of 100 ms" in output and "missed turns is 1" in output
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     assert report("--compare", str(tmp_path / "r.json"))[0] == 0
+
+
+@pytest.mark.usefixtures("_instant_measurements")
+def test_each_corpus_must_meet_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
+        assert {turn.corpus for turn in turns} == {"the built-in corpus", "the held-out corpus"}
+        return [answered(300, corpus="the built-in corpus"), answered(900, corpus="the held-out corpus")]
+
+    monkeypatch.setattr(report_module, "_measure_turns", measure_turns)
+    code, output = report("--corpus", "built-in", "--corpus", "held-out", "--limit", "p50=700")
+    assert code == 3
+    assert "the held-out corpus: turn latency p50 is 900 ms" in output
+    assert "the built-in corpus: turn latency" not in output
+
+
+def test_the_held_out_corpus_needs_a_clone_of_the_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(report_module, "HELD_OUT", tmp_path / "nowhere")
+    code, output = report("--corpus", "held-out", "--url", "ws://127.0.0.1:9/v1/realtime")
+    assert (code, "in a clone of the repository" in output) == (1, True)
 
 
 def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The built-in corpus with a fake voice, and folders of recordings."""
+"""The built-in corpus with a fake voice, and the selection of turns."""
 
 from __future__ import annotations
 
-import wave
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -12,11 +11,10 @@ import numpy as np
 import pytest
 
 from lab.report import corpus as corpus_module
-from lab.report.corpus import SpokenTurn, bounds_ms, built_in, from_folder, select_turns
+from lab.report.corpus import SpokenTurn, bounds_ms, built_in, select_turns
 from lab.report.corpus_lines import KINDS
 from tests.lab.report.samples import FakeSynthesizer, tone
-from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, to_pcm16
-from voice.clauses import Clause
+from voice.audio.codec import OUTPUT_RATE, BadAudio
 
 
 @pytest.fixture(scope="module")
@@ -108,35 +106,11 @@ def test_a_short_report_has_turns_of_many_kinds_and_is_reproducible(turns: list[
         select_turns(turns, ("shouted",), None, seed=3)
 
 
-def record(path: Path, samples: Samples, rate: int = OUTPUT_RATE) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(to_pcm16(samples))
-
-
-def test_a_folder_of_recordings_is_a_corpus(tmp_path: Path) -> None:
-    record(tmp_path / "a.wav", FakeSynthesizer().synthesize(Clause("one two three", True)))
-    (tmp_path / "a.txt").write_text("One, two, three?\n")
-    record(tmp_path / "b.wav", FakeSynthesizer().synthesize(Clause("mhm", True)))
-    (tmp_path / "b.txt").write_text("")
-    first, second = from_folder(tmp_path)
-    assert (first.name, first.text, first.expected, second.expected) == ("a", "One, two, three?", "answer", "none")
-    assert first.speech_end_ms == pytest.approx(500 / 24 + 180, abs=1)
-
-
-def test_an_unusable_folder_is_rejected_with_a_message(tmp_path: Path) -> None:
-    with pytest.raises(BadAudio, match="there is no folder"):
-        from_folder(tmp_path / "nowhere")
-    with pytest.raises(BadAudio, match=r"contains no \.wav file"):
-        from_folder(tmp_path)
-    record(tmp_path / "a.wav", np.zeros(2400, np.float32))
-    with pytest.raises(BadAudio, match=r"add a\.txt to the same folder"):
-        from_folder(tmp_path)
-    (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(BadAudio, match="is silent"):
-        from_folder(tmp_path)
+def test_each_corpus_is_selected_from_apart_and_may_lack_a_kind(turns: list[SpokenTurn]) -> None:
+    mine = [replace(turn, corpus="mine", kind="shouted") for turn in turns if turn.kind == "short"]
+    selected = select_turns([*turns, *mine], ("short", "shouted"), 3, seed=3)
+    assert [(turn.corpus, turn.kind) for turn in selected] == [("", "short")] * 3 + [("mine", "shouted")] * 3
+    assert selected[:3] == select_turns(turns, ("short",), 3, seed=3)
 
 
 def test_speech_bounds_come_from_the_waveform() -> None:

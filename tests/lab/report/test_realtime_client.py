@@ -224,6 +224,12 @@ def test_an_unexpected_response_is_counted() -> None:
     answered = measure_turn(FakeServer(after_s=0.1), spoken_turn(expected="none"))
     quiet = measure_turn(FakeServer(after_s=None), spoken_turn(expected="none"))
     assert (answered.unasked, quiet.unasked, quiet.missed) == (True, False, False)
+    assert (answered.latency_ms, answered.first_audio_ms) == (None, None)
+
+
+def test_an_unexpected_response_that_comes_early_is_no_cut_off() -> None:
+    turn = measure_turn(FakeServer(starts_at=3), spoken_turn(0.2, expected="none"))
+    assert (turn.unasked, turn.cut_off, turn.latency_ms) == (True, False, None)
 
 
 def test_an_underrun_is_counted() -> None:

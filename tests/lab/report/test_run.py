@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def test_the_file_of_a_run_has_the_figures_of_each_voice(tmp_path: Path) -> None
         "en_US-joe-medium": 3,
         "kokoro:bf_emma": 3,
     }
+
+
+def test_the_file_of_a_run_has_the_figures_of_each_corpus(tmp_path: Path) -> None:
+    run = run_of([replace(turn, corpus="held-out" if n else "built-in") for n, turn in enumerate(MEASUREMENTS)])
+    run.write(tmp_path / "run.json")
+    assert read_run(tmp_path / "run.json") == run
+    by_corpus = json.loads((tmp_path / "run.json").read_text())["by_corpus"]
+    assert {corpus: metrics["turns"] for corpus, metrics in by_corpus.items()} == {"built-in": 1, "held-out": 5}
 
 
 def test_a_file_that_is_not_a_report_is_rejected(tmp_path: Path) -> None:

@@ -48,6 +48,16 @@ def test_each_voice_has_a_row_and_recordings_have_none() -> None:
     assert "voice turns" not in " ".join(printed(run_of(MEASUREMENTS)).split())
 
 
+def test_corpora_are_reported_apart_and_compared_by_name() -> None:
+    named = [replace(turn, corpus="held-out" if n else "built-in") for n, turn in enumerate(MEASUREMENTS)]
+    earlier = [replace(turn, latency_ms=turn.latency_ms and turn.latency_ms + 100) for turn in named]
+    text = " ".join(printed(run_of(named), run_of(earlier)).split())
+    first, second = text.partition("held-out → ws://server")[::2]
+    assert "built-in → ws://server" in first and "turn latency p50 │ 400 ms │ 500 ms │ -100" in first
+    assert "turn latency p50 │ 800 ms │ 900 ms │ -100" in second
+    assert "turns │ 1 │ 1 │" in first and "turns │ 5 │ 5 │" in second
+
+
 def test_p95_is_shown_against_the_number_of_conversations() -> None:
     one = [answered(latency_ms) for latency_ms in (400, 500)]
     two = [replace(turn, latency_ms=1.2 * (turn.latency_ms or 0), sessions=2) for turn in one]
