@@ -25,14 +25,12 @@ class Message:
         content: the text; of a `tool` message, what the function returned.
         tool_calls: the calls that an assistant message ends with.
         tool_call_id: which call a `tool` message belongs to.
-        whole: all that the user said, where `content` is only the part of it that is asked for now.
     """
 
     role: str
     content: str
     tool_calls: Sequence[ToolCall] = ()
     tool_call_id: str | None = None
-    whole: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,20 +51,6 @@ class NamedTool:
 
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
 """Whether a response may, must not or must call functions."""
-
-
-@dataclass(frozen=True)
-class OfferedTools:
-    """The functions that one response may call, of those that the prompt declares.
-
-    Attributes:
-        expected: whether a call is likely, by what the user said.
-        acts: whether one of them does more than look something up.
-    """
-
-    names: tuple[str, ...]
-    expected: bool = False
-    acts: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,3 +96,55 @@ class Opening:
     call."""
 
     options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lark:
+    """Text that a context-free grammar in llguidance's variant of Lark's syntax describes. The rule `start` is the
+    first."""
+
+    source: str
+
+
+def lark_string(text: str) -> str:
+    """Text as a string literal of a Lark grammar."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request to a language model: to respond to a conversation.
+
+    Attributes:
+        messages: the conversation, instructions first.
+        tools: functions that the prompt declares.
+        tool_choice: whether the response is a call of one; `auto` lets the language model decide.
+        parallel_tool_calls: whether the response may make more than one call.
+        grammar: what its text must follow, in the language model's own terms; None for any text.
+        max_tokens: maximum length of the response; what the context leaves if None.
+        deadline: when the first speakable clause is needed, on `time.monotonic`.
+        effort: how much work to put into it; the language model's own measure if None.
+        max_steps: maximum denoising steps of a block, in place of the effort's own.
+        sampling: how tokens are chosen, in the language model's own terms; its own if None.
+        top_log_probabilities: report the log probability of each token, and those of this many most likely ones.
+        stop: nothing is drafted after any of these texts. Whoever asks leaves the iterator there.
+        spoken: the text is said aloud, so it begins with a word.
+        may_be_task: end at once, with no text and `finished` = `task`, if the language model recognizes that what the
+            user said is for the assistant's functions.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = False
+    grammar: Any = None
+    max_tokens: int | None = None
+    deadline: float | None = None
+    effort: Effort | None = None
+    max_steps: int | None = None
+    sampling: Any = None
+    top_log_probabilities: int | None = None
+    stop: Sequence[str] = ()
+    spoken: bool = False
+    may_be_task: bool = False

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chat.types import Lark as Lark
 from chat.types import Opening
+from chat.types import lark_string as lark_string
 
 
 class InvalidGrammar(ValueError):
@@ -60,14 +62,6 @@ class Choice:
     options: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Lark:
-    """Text that a context-free grammar in llguidance's variant of Lark's syntax describes. The rule `start` is the
-    first."""
-
-    source: str
-
-
 Grammar = JSONSchema | JSONObject | Regex | Choice | Opening | Lark
 """What a response may consist of."""
 
@@ -95,12 +89,6 @@ def xml(root: str, children: Sequence[str], max_records: int = 1) -> Lark:
         f"start: {lark_string(f'<{root}>')} {body} {lark_string(f'</{root}>')}\n"
         "TEXT: /([^<>&\\x00-\\x08\\x0b-\\x1f]|&(amp|lt|gt|quot|apos);){0,500}/\n"
     )
-
-
-def lark_string(text: str) -> str:
-    """Text as a string literal of a Lark grammar."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
 def _csv_field(text: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
+from chat.types import Ask, Message, Tool, ToolChoice, Truncation
 from model.checkpoint.chat_template import with_noted_outputs
 from model.decode.constraint import Constraint
 from model.decode.decoding import DecodingStrategy, generate
@@ -89,45 +89,16 @@ class Conversation:
         self._encoded_instructions: tuple[Sequence[Message], Sequence[Mapping[str, Any]], list[int]] = ([], [], [])
         self._turn_completion = TurnCompletionReader(engine)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice = "auto",
-        offered: OfferedTools | None = None,
-        parallel_tool_calls: bool = False,
-        grammar: Grammar | None = None,
-        max_tokens: int | None = None,
-        sampling: Sampling | None = None,
-        deadline: float | None = None,
-        effort: Effort | None = None,
-        max_steps: int | None = None,
-        top_log_probabilities: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> AsyncIterator[Progress]:
+    async def reply(self, ask: Ask) -> AsyncIterator[Progress]:
         """Respond to the conversation so far. Yields progress after every step.
 
         Leaving the iterator early cancels the response. When the conversation has outgrown the context, its oldest
-        messages are dropped, unless all are to be kept; the instructions and the newest message never are.
+        messages are dropped, unless all are to be kept; the instructions and the newest message never are. A deadline
+        gives blocks fewer steps until a clause is ready, and effort says how confident their tokens must be; neither
+        has an effect where drafts are verified: the text is always as good as the model's.
 
         Args:
-            messages: the conversation, instructions first.
-            tools: functions that may be called.
-            offered: those that may be called this time; None for all. The prompt declares all of them.
-            tool_choice: whether the response is a call: `auto` decides by the likelihood of its first token.
-            parallel_tool_calls: whether a response may contain several calls.
-            grammar: what the response must follow, if it is not a call.
-            max_tokens: maximum length of the response; what the context leaves when not given.
-            sampling: the engine's own when not given.
-            deadline: when a speakable clause is needed, on `time.monotonic`. Blocks get fewer steps until one is ready.
-                Has no effect when drafts are verified.
-            effort: how confident a token must be in block denoising; the engine's own when neither it nor `max_steps`
-                is given. With verified drafts the output is always as good as the model's.
-            max_steps: maximum steps of a block, in place of the effort's own.
-            top_log_probabilities: report the log probability of each token (`Progress.scores`), and those of this many
-                most likely ones.
-            stop: nothing is drafted after any of these texts. The caller leaves the iterator there.
+            ask: with tools and the choice `auto`, the likelihood of its first token decides whether it is a call.
 
         Raises:
             InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
@@ -136,36 +107,34 @@ class Conversation:
                 that denoises blocks is asked for log probabilities.
             RuntimeError: the request failed, or the engine was closed.
         """
-        if top_log_probabilities is not None and self._engine.diffusion is not None:
+        messages, tools = ask.messages, ask.tools
+        if ask.top_log_probabilities is not None and self._engine.diffusion is not None:
             raise ValueError("a model that denoises blocks has no log probabilities of tokens: ask without logprobs")
-        if max_tokens is not None and max_tokens < 1:
-            raise ValueError(f"max_tokens is {max_tokens} and must be 1 or more")
+        if ask.max_tokens is not None and ask.max_tokens < 1:
+            raise ValueError(f"max_tokens is {ask.max_tokens} and must be 1 or more")
         schedule = default = self._engine.denoising_schedule
-        if effort is not None or max_steps is not None:
-            schedule = schedule_for_effort(effort or "medium", max_steps, default.rule, default.in_flight, default.edit)
-        form = ResponseForm()
-        if tools or grammar is not None or tool_choice not in ("auto", "none"):
-            after_output = bool(messages) and messages[-1].role == "tool"
-            form = await asyncio.to_thread(
-                response_form,
-                self._engine.model,
-                grammar,
-                tools,
-                tool_choice,
-                parallel=parallel_tool_calls,
-                after_output=after_output,
-                answers_question=_answers_question(messages),
-                offered=offered,
+        if ask.effort is not None or ask.max_steps is not None:
+            schedule = schedule_for_effort(
+                ask.effort or "medium", ask.max_steps, default.rule, default.in_flight, default.edit
             )
-        if grammar is None and tool_choice in ("auto", "none") and self._engine.diffusion is None:
-            form = with_opening(self._engine.model, form, messages, tools, offered)
-        options = _Options(max_tokens, deadline, schedule, form, frozenset(), top_log_probabilities, tuple(stop))
-        declarations = self._declarations(messages, tools, tool_choice)
+        form = ResponseForm()
+        if tools or ask.grammar is not None or ask.tool_choice not in ("auto", "none"):
+            form = await asyncio.to_thread(
+                response_form, self._engine.model, ask, answers_question=_answers_question(messages)
+            )
+        if ask.tool_choice in ("auto", "none") and self._engine.diffusion is None:
+            form = with_opening(self._engine.model, form, ask)
+        options = _Options(
+            ask.max_tokens, ask.deadline, schedule, form, frozenset(), ask.top_log_probabilities, tuple(ask.stop)
+        )
+        declarations = self._declarations(messages, tools, ask.tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
             await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
         )
-        responding = self._respond(list(messages), declarations, encoded, options, sampling or self._engine.sampling)
+        responding = self._respond(
+            list(messages), declarations, encoded, options, ask.sampling or self._engine.sampling
+        )
         async with aclosing(responding):  # type: ignore[type-var]
             async for progress in responding:
                 yield progress
@@ -216,15 +185,13 @@ class Conversation:
         """
         self._engine.model.grammars.compile(grammar)
 
-    def prepare(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
-    ) -> None:
-        """Read `messages` while the user is still speaking, so that `reply` and `turn_completion` need not. Returns at
+    def prepare(self, ask: Ask) -> None:
+        """Read the prompt while the user is still speaking, so that `reply` and `turn_completion` need not. Returns at
         once. Tools are part of the prompt, so they must be the ones that `reply` gets.
 
         If the conversation does not fit, or the template refuses it, `reply` reports that later.
         """
-        declarations = self._declarations(messages, tools, tool_choice)
+        messages, declarations = ask.messages, self._declarations(ask.messages, ask.tools, ask.tool_choice)
 
         def steps() -> RequestSteps:
             ids, _ = self._encode(list(messages), declarations, False)
@@ -247,6 +214,11 @@ class Conversation:
         call replaced this one.
         """
         return await self._turn_completion.probability(text)
+
+    @property
+    def recognizes_tasks(self) -> bool:
+        """Whether `Ask.may_be_task` has an effect: a request classifier was trained for these weights."""
+        return self._engine.diffusion is None and self._engine.model.request_classifier is not None
 
     def pause(self, seconds: float) -> None:
         """Pause the active request for this long; 0 resumes it at once."""

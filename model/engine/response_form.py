@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from chat.types import OfferedTools, Opening, Tool, ToolChoice
+from chat.types import Ask, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
-from model.decode.grammar import Grammar, InvalidGrammar, JSONSchema
+from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
@@ -30,14 +30,18 @@ class ResponseForm:
         constraint: what decoding is held to, if anything.
         parser: separates text and calls; None without tools.
         calls_allowed: whether calls that the model makes count.
+        is_task: whether the response has ended because the request is a task (`Ask.may_be_task`).
     """
 
     constraint: Constraint | None = None
     parser: ToolCallParser | None = None
     calls_allowed: bool = True
+    is_task: Callable[[], bool] = lambda: False
 
     def read(self, progress: Progress) -> Progress:
         """Progress with its tool calls separated from its text. Calls have no draft."""
+        if progress.finished == "stop" and self.is_task():
+            return replace(progress, committed="", finished="task")
         if self.parser is None:
             return progress
         enforced = self.constraint is not None and self.constraint.in_call
@@ -60,28 +64,18 @@ class ResponseForm:
         )
 
 
-def response_form(
-    model: LoadedModel,
-    grammar: Grammar | None,
-    tools: Sequence[Tool],
-    tool_choice: ToolChoice,
-    *,
-    parallel: bool = False,
-    after_output: bool = False,
-    answers_question: bool = False,
-    offered: OfferedTools | None = None,
-) -> ResponseForm:
+def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = False) -> ResponseForm:
     """The form of a response. Takes about a millisecond, the first time in a process about a second.
 
     Args:
-        after_output: whether the response follows the output of a tool.
         answers_question: whether the user's newest message answers a question.
-        offered: the tools that may be called; None for all.
 
     Raises:
         InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
         ValueError: the choice is not possible with these tools.
     """
+    grammar, tools, tool_choice = ask.grammar, ask.tools, ask.tool_choice
+    after_output = bool(ask.messages) and ask.messages[-1].role == "tool"
     if isinstance(grammar, Opening):
         return ResponseForm(OpeningConstraint(model.grammars.compile(grammar)))
     text = None if grammar is None else model.grammars.compile(grammar)
@@ -91,12 +85,9 @@ def response_form(
         return ResponseForm(None if text is None else GrammarConstraint(text))
     named = None if isinstance(tool_choice, str) else tool_choice.name
     callable_tools = [tool for tool in tools if named in (None, tool.name)]
-    if tool_choice == "auto" and offered is not None:
-        suitable = [tool for tool in tools if tool.name in offered.names]
-        tool_choice, callable_tools = ("auto", suitable) if suitable else ("none", callable_tools[:1])
     if not callable_tools:
         raise ValueError(f"tool_choice names {named!r}, and the tools are {', '.join(tool.name for tool in tools)}")
-    matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=parallel)
+    matcher = call_matcher(model.grammars, model.tokenizer, callable_tools, parallel=ask.parallel_tool_calls)
     start_token = None if tool_choice == "none" else model.tokenizer.token_id(CALL_START)
     decision = None
     if tool_choice == "auto":
@@ -105,7 +96,7 @@ def response_form(
             model.call_thresholds,
             [tool.name for tool in callable_tools],
             matcher,
-            expected=answers_question or (offered is not None and offered.expected),
+            expected=answers_question,
             after_output=after_output,
         )
     constraint = ToolCallConstraint(
@@ -113,7 +104,7 @@ def response_form(
         decision,
         start_token,
         text,
-        _text_start(model, after_output=after_output, code=offered is None),
+        _text_start(model, after_output=after_output, code=not ask.spoken),
         required=tool_choice not in ("auto", "none"),
         margins=model.call_margins,
         habit=model.call_habit,
