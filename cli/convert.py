@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from agent.tools.server_tools import ServerTools, ToolSettings
 from cli.convert_tune import tune_command
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
@@ -331,16 +329,15 @@ def request_classifier_command(
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Train a classifier that recognizes requests which the assistant must decline or ask about; takes minutes."""
+    """Train a classifier of requests which need a tool, or which the assistant must decline; takes minutes."""
     with user_errors():
         path = locate_model(model, _err)
         loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
-        with tempfile.TemporaryDirectory() as data, Progress(console=_err, transient=True) as progress:
+        with Progress(console=_err, transient=True) as progress:
             task = progress.add_task("reading", total=1.0)
             classifier, metrics = train_request_classifier(
                 loaded,
                 INSTRUCTIONS,
-                [tool.declaration for tool in ServerTools(ToolSettings(data=Path(data))).registry],
                 weights_checksum(path),
                 weights_size(path),
                 seed=seed,
@@ -352,7 +349,8 @@ def request_classifier_command(
     recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
     _out.print(
         f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
-        f"{metrics.false_positive_rate:.1%} of the answerable ones for them; use it with `--request-classifier {file}`",
+        f"{metrics.false_positive_rate:.1%} of the answerable ones for one that cannot be fulfilled and "
+        f"{metrics.false_task_rate:.1%} for a task; use it with `--request-classifier {file}`",
         soft_wrap=True,
     )
 

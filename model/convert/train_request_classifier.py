@@ -1,8 +1,8 @@
 """Trains a request classifier (`engine/request_classifier.py`): the model reads the prompts of labelled requests, and a
-logistic regression on its states in their last row learns which of them cannot be fulfilled.
+logistic regression on its states in their last row learns which of them cannot be fulfilled, and which need a tool.
 
-The threshold is chosen, and all figures are measured, on requests whose whole topic was left out of training: each fold
-is classified by weights that were trained on the other ones.
+The thresholds are chosen, and all figures are measured, on requests whose whole topic was left out of training: each
+fold is classified by weights that were trained on the other ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from chat.types import Message, Tool
+from chat.types import Message
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, RequestClassifier, classified_states, instructions_checksum
+from model.engine.request_classifier import (
+    KINDS,
+    RequestClassifier,
+    classified_states,
+    instructions_checksum,
+    verdict_odds,
+)
 from model.nn.forward_batch import ForwardInput, prefill, text_input
 from model.nn.kv_cache import KeyValueCache
 
@@ -35,6 +41,9 @@ _FALSE_POSITIVE_RATE = 0.005
 """Share of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer."""
 
+_FALSE_TASK_RATE = 0.05
+"""Share of the held-out answerable requests that may count as tasks. The program for one mostly finds that out."""
+
 
 @dataclass(frozen=True)
 class RequestMetrics:
@@ -43,20 +52,19 @@ class RequestMetrics:
     Attributes:
         requests: their number.
         false_positive_rate: share of the answerable ones that counted as another kind.
-        recall: share of each other kind that was recognized.
-        kind_accuracy: share of these that got the right kind.
+        recall: share of each kind that was recognized as one that cannot be fulfilled, or as a task.
+        false_task_rate: share of the answerable ones that counted as a task.
     """
 
     requests: int
     false_positive_rate: float
     recall: dict[str, float]
-    kind_accuracy: float
+    false_task_rate: float
 
 
 def train_request_classifier(
     model: LoadedModel,
     instructions: str,
-    builtin_tools: Sequence[Tool],
     base: str,
     base_bytes: int,
     *,
@@ -66,24 +74,23 @@ def train_request_classifier(
     """Train a classifier for a model with some instructions, and measure it.
 
     Args:
-        builtin_tools: the tools that sessions have by default.
         base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
         on_progress: called with the share of the prompts that were read.
     """
-    requests = labelled_requests(builtin_tools, seed)
+    requests = labelled_requests(seed)
     states = request_states(model, instructions, requests, on_progress)
     kinds = torch.tensor([KINDS.index(request.kind) for request in requests])
     scores = held_out_scores(states, kinds, [request.origin for request in requests], seed)
-    threshold = choose_threshold(scores[kinds == 0])
-    metrics = measure(scores, kinds, threshold)
+    own = torch.tensor([not (request.tools or request.instructions) for request in requests])
+    thresholds = choose_thresholds(scores, kinds, own)
+    metrics = measure(scores, kinds, own, *thresholds)
     metadata = {
         "base_bytes": str(base_bytes),
         "trained_on": f"{len(requests)} requests, seed {seed}",
         "held_out": json.dumps(asdict(metrics)),
     }
     weight, bias = fit(states, kinds)
-    names, checksum = frozenset(tool.name for tool in builtin_tools), instructions_checksum(instructions)
-    return RequestClassifier(weight, bias, threshold, checksum, names, base, metadata), metrics
+    return RequestClassifier(weight, bias, *thresholds, instructions_checksum(instructions), base, metadata), metrics
 
 
 def request_states(
@@ -96,7 +103,7 @@ def request_states(
     `requests`."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for n, request in enumerate(requests):
-        groups.setdefault(tuple(tool.name for tool in request.tools), []).append(n)
+        groups.setdefault((request.instructions, *(tool.name for tool in request.tools)), []).append(n)
     states: dict[int, Tensor] = {}
     for group in groups.values():
         for n, row in _read(model, {n: _prompt(model, instructions, requests[n]) for n in group}):
@@ -106,7 +113,7 @@ def request_states(
 
 
 def _prompt(model: LoadedModel, instructions: str, request: LabelledRequest) -> list[int]:
-    messages = [Message("system", instructions), *request.messages]
+    messages = [Message("system", request.instructions or instructions), *request.messages]
     declarations = [declaration(tool) for tool in request.tools]
     return model.template.encode(messages, tools=declarations, add_generation_prompt=True)
 
@@ -193,23 +200,40 @@ def held_out_scores(states: Tensor, kinds: Tensor, origins: Sequence[str], seed:
     scores = torch.zeros(len(states), len(KINDS) - 1)
     for fold in range(min(_FOLDS, len(names))):
         held_out = folds == fold
-        classifier = RequestClassifier(*fit(states[~held_out], kinds[~held_out]), 0.0, "", frozenset(), "", {})
+        classifier = RequestClassifier(*fit(states[~held_out], kinds[~held_out]), 0.0, 0.0, "", "", {})
         scores[held_out] = classifier.scores(states[held_out])
     return scores
 
 
-def choose_threshold(answerable: Tensor) -> float:
-    """The threshold for `_FALSE_POSITIVE_RATE`, from the scores [n, kinds - 1] of held-out answerable requests."""
-    highest = answerable.amax(1).sort(descending=True).values
-    return max(0.0, float(highest[int(len(highest) * _FALSE_POSITIVE_RATE)]))
+def choose_thresholds(scores: Tensor, kinds: Tensor, own: Tensor) -> tuple[float, float]:
+    """The thresholds for `_FALSE_POSITIVE_RATE` and `_FALSE_TASK_RATE`.
+
+    Args:
+        scores: [n, kinds - 1] of held-out requests.
+        kinds: [n] int64, positions in `KINDS`.
+        own: [n] bool: in conversations with the assistant's instructions and no functions of others.
+    """
+    refusals = verdict_odds(scores[own & (kinds == 0)], may_be_task=False)[1].amax(1)
+    tasks = verdict_odds(scores[kinds == 0], may_be_task=True)[1][:, -1]
+    return _highest(refusals, _FALSE_POSITIVE_RATE), _highest(tasks, _FALSE_TASK_RATE)
 
 
-def measure(scores: Tensor, kinds: Tensor, threshold: float) -> RequestMetrics:
-    """The quality of held-out scores [n, kinds - 1] at a threshold."""
-    highest, best = scores.max(1)
-    taken = highest > threshold
-    recall: dict[str, float] = {
-        kind: float(taken[kinds == number].float().mean()) for number, kind in enumerate(KINDS) if number
-    }
-    right = (best + 1 == kinds)[taken & (kinds > 0)]
-    return RequestMetrics(len(kinds), float(taken[kinds == 0].float().mean()), recall, float(right.float().mean()))
+def _highest(odds: Tensor, share: float) -> float:
+    """The odds [n] that this share of them exceed."""
+    ordered = odds.sort(descending=True).values
+    return max(0.0, float(ordered[int(len(ordered) * share)]))
+
+
+def measure(scores: Tensor, kinds: Tensor, own: Tensor, threshold: float, task_threshold: float) -> RequestMetrics:
+    """The quality of held-out scores [n, kinds - 1] at these thresholds; the other arguments are as before."""
+    alone = verdict_odds(scores, may_be_task=False)[1].amax(1) > threshold
+    odds = verdict_odds(scores, may_be_task=True)[1]
+    task = odds[:, -1] > task_threshold
+    recall: dict[str, float] = {}
+    for number, kind in enumerate(KINDS[1:], 1):
+        taken = task if kind in ("action", "sum") else alone
+        recall[kind] = float(taken[kinds == number].float().mean())
+    answerable = kinds == 0
+    return RequestMetrics(
+        len(kinds), float(alone[own & answerable].float().mean()), recall, float(task[answerable].float().mean())
+    )

@@ -17,6 +17,7 @@ from model.convert.requests import LabelledRequest
 from model.convert.train_request_classifier import request_states
 from model.convert.train_turn_completion import hidden_states_of, labelled_texts, measure
 from model.engine.loader import LoadedModel
+from model.engine.request_classifier import verdict_odds
 from model.nn.forward_batch import PREFILL_CHUNK, prefill, text_input
 
 _RESPONSES = 20
@@ -120,7 +121,7 @@ def _declined(model: LoadedModel, conversations: Sequence[Conversation], instruc
         for n, message in enumerate(one.messages)
         if message.role == "user"
     ]
-    if classifier is None or not requests or not classifier.is_valid_for(instructions, []):
+    if classifier is None or not requests or not classifier.is_valid_for(instructions):
         return None
     scores = classifier.scores(request_states(model, instructions, requests))
-    return float((scores.amax(1) > classifier.threshold).float().mean())
+    return float((verdict_odds(scores, may_be_task=False)[1].amax(1) > classifier.threshold).float().mean())

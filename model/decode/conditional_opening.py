@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from model.decode.constraint import Constraint, mask_logits
@@ -66,7 +65,8 @@ class ConditionalOpening:
             self._is_open = False
             if self._features is not None and not self._constraint.in_call:
                 self._opening = tuple(self._choose(self._features))
-        if self._opening and bool(torch.isfinite(logits[0, self._opening[0]])):
+        if self._opening:
+            logits[0, self._opening[0]] = 0.0  # whatever the constraint says of it
             mask_logits(logits[0], self._opening[0])
 
     def accepted_length(self, tokens: Sequence[int]) -> int:

@@ -3,13 +3,12 @@ back, goes on to do so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from torch import Tensor
 
-from chat.types import Message, OfferedTools, Tool
+from chat.types import Ask
 from model.decode.conditional_opening import ConditionalOpening
 from model.decode.constraint import GrammarConstraint
 from model.engine.loader import LoadedModel
@@ -26,29 +25,36 @@ OPENINGS: Mapping[RequestKind, str] = {
 """The beginning of a response to each kind of request. Chosen by the tuning half of `rejoinder bench answers`."""
 
 
-def with_opening(
-    model: LoadedModel,
-    form: ResponseForm,
-    messages: Sequence[Message],
-    tools: Sequence[Tool],
-    offered: OfferedTools | None,
-) -> ResponseForm:
-    """The form of a response to `messages`, with an opening if the model's request classifier demands one and no tool
-    is called.
+def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseForm:
+    """The form of a response, with what the model's request classifier demands if no tool is called: that it ends at
+    once, if what the user said is a task for others (`Ask.may_be_task`), or that it begins with an opening.
 
-    Nothing changes without a classifier, with other instructions or tools than it was trained with, where the user's
-    words suit a tool, and for a response to anything but a user's message.
+    Nothing changes without a classifier, and for a response to anything but a user's message. Openings are for the
+    instructions that the classifier was trained with, where no tools are declared.
     """
-    classifier = model.request_classifier
-    if classifier is None or (offered is not None and offered.expected):
+    classifier, messages = model.request_classifier, ask.messages
+    if classifier is None or not messages or messages[-1].role != "user":
         return form
-    if not messages or messages[0].role != "system" or messages[-1].role != "user":
+    knows = messages[0].role == "system" and classifier.is_valid_for(messages[0].content) and not ask.tools
+    opens = knows and ask.grammar is None
+    if not (opens or ask.may_be_task):
         return form
-    if not classifier.is_valid_for(messages[0].content, [tool.name for tool in tools]):
-        return form
-    choose = partial(_opening, model, classifier)
-    return replace(form, constraint=ConditionalOpening(form.constraint or GrammarConstraint(), choose))
+    opening = _Opening(model, classifier, may_be_task=ask.may_be_task, opens=opens)
+    constraint = ConditionalOpening(form.constraint or GrammarConstraint(), opening.choose)
+    return replace(form, constraint=constraint, is_task=lambda: opening.is_task)
 
 
-def _opening(model: LoadedModel, classifier: RequestClassifier, features: Tensor) -> list[int]:
-    return model.tokenizer.encode(OPENINGS[classifier.classify(features)])
+class _Opening:
+    """The opening of one response. `is_task` is set once it is chosen."""
+
+    def __init__(self, model: LoadedModel, classifier: RequestClassifier, *, may_be_task: bool, opens: bool) -> None:
+        self._model, self._classifier, self._may_be_task, self._opens = model, classifier, may_be_task, opens
+        self.is_task = False
+
+    def choose(self, features: Tensor) -> list[int]:
+        """The tokens that the response begins with; its end, if the request is a task."""
+        kind = self._classifier.classify(features, may_be_task=self._may_be_task)
+        if kind == "task":
+            self.is_task = True
+            return [min(self._model.stop_tokens)]
+        return self._model.tokenizer.encode(OPENINGS[kind]) if self._opens else []

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from safetensors.torch import load_file, save_file
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.decode.output import Progress
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -26,7 +26,7 @@ HELLO = Message("user", "hello to you")
 
 async def collect_progress(conversation: Conversation, *messages: Message, **options: object) -> list[Progress]:
     """Run a reply to its end and return every progress."""
-    return [progress async for progress in conversation.reply(messages, **options)]  # type: ignore[arg-type]
+    return [progress async for progress in conversation.reply(Ask(messages, **options))]  # type: ignore[arg-type]
 
 
 def committed_text(progresses: list[Progress]) -> str:

@@ -14,25 +14,31 @@ from model.convert import train_request_classifier as training
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, classified_states
+from model.engine.request_classifier import KINDS, classified_states, verdict_odds
 from model.nn.forward_batch import text_input
 
 INSTRUCTIONS = "hello to you"
 TIMER = Tool("set_timer", parameters={})
 
 
-def test_labels_depend_on_what_was_said_before_and_on_the_tools() -> None:
-    requests = labelled_requests([TIMER], seed=1)
-    kinds: dict[tuple[str, int], set[str]] = {}
+def test_labels_depend_on_what_was_said_before() -> None:
+    requests = labelled_requests(seed=1)
+    kinds: dict[str, set[str]] = {}
     for request in requests:
-        said = request.messages[-1].content.lower().rstrip(".?!")
-        kinds.setdefault((said, len(request.tools)), set()).add(request.kind)
+        kinds.setdefault(request.messages[-1].content.lower().rstrip(".?!"), set()).add(request.kind)
     assert {"unclear", "answerable"} in kinds.values(), "a reference is only clear after what it refers to"
     timers = [request for request in requests if request.origin == "timers and alarms"]
-    assert {request.kind for request in timers if not request.tools} == {"answerable", "unable"}
-    assert {request.kind for request in timers if request.tools} == {"answerable"}
+    assert {request.kind for request in timers} == {"answerable", "action"}
     assert {request.kind for request in requests} == set(KINDS)
     assert all(request.messages[-1].role == "user" and request.messages[-1].content for request in requests)
+
+
+def test_tasks_are_also_asked_in_conversations_of_other_kinds() -> None:
+    requests = labelled_requests(seed=1)
+    elsewhere = [request for request in requests if request.tools or request.instructions]
+    assert {request.kind for request in elsewhere} == {"answerable", "action", "sum"}
+    assert any(request.tools for request in elsewhere) and any(request.instructions for request in elsewhere)
+    assert any("quotations" in request.messages[-2].content for request in requests if len(request.messages) > 1)
 
 
 def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedModel) -> None:
@@ -55,23 +61,24 @@ def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedMo
 def test_a_rule_is_learned_and_measured_on_held_out_topics(
     model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a random model and the rule that `Paris` says what cannot be done, and `France` what is unclear."""
+    """With a random model and the rule that `Paris` says what cannot be done, and `France` what a tool does."""
     draw, requests = random.Random(2), []
     for number in range(240):
-        kind, last = draw.choice((("answerable", "you"), ("unable", "Paris"), ("unclear", "France")))
+        kind, last = draw.choice((("answerable", "you"), ("unable", "Paris"), ("action", "France")))
         words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
         requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
-    monkeypatch.setattr(training, "labelled_requests", lambda tools, seed: requests)
+    monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
     classifier, metrics = training.train_request_classifier(
-        model, INSTRUCTIONS, [TIMER], weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
+        model, INSTRUCTIONS, weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
     )
-    assert metrics.recall["unable"] > 0.9 and metrics.recall["unclear"] > 0.9
-    assert metrics.kind_accuracy > 0.95 and metrics.false_positive_rate <= 0.01
-    assert classifier.is_valid_for(INSTRUCTIONS, ["set_timer"])
-    states = training.request_states(model, INSTRUCTIONS, requests)
-    best = classifier.scores(states).max(1)
+    assert metrics.recall["unable"] > 0.9 and metrics.recall["action"] > 0.9
+    assert metrics.false_task_rate <= 0.03 and metrics.false_positive_rate <= 0.01
+    assert classifier.is_valid_for(INSTRUCTIONS)
+    scores = classifier.scores(training.request_states(model, INSTRUCTIONS, requests))
+    verdicts, odds = verdict_odds(scores, may_be_task=True)
+    wanted = {"answerable": None, "unable": "unable", "action": "task"}
     right = [
-        (KINDS[1 + int(kind)] if score > classifier.threshold else "answerable") == request.kind
-        for score, kind, request in zip(*best, requests, strict=True)
+        (verdicts[int(best)] if float(highest) > 0 else None) == wanted[request.kind]
+        for highest, best, request in zip(*odds.max(1), requests, strict=True)
     ]
     assert sum(right) / len(right) > 0.9

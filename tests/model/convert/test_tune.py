@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import write_tuned
@@ -137,7 +137,7 @@ async def test_a_tuned_model_says_what_it_was_taught(
         engine = Engine(lambda path=path: load_model(path, device="cpu"))
         try:
             text = ""
-            async for progress in Conversation(engine).reply(question, max_tokens=8):
+            async for progress in Conversation(engine).reply(Ask(question, max_tokens=8)):
                 text += progress.committed
             said.append(text)
         finally:

@@ -48,7 +48,7 @@ def test_what_nothing_drafts_or_classifies_for_is_not_measured(model: LoadedMode
 def test_drafts_and_classifiers_are_measured(model: LoadedModel) -> None:
     hidden = model.decoder.config.hidden
     weight, bias = torch.zeros(len(KINDS) - 1, hidden), torch.full((len(KINDS) - 1,), 2.0)
-    requests = RequestClassifier(weight, bias, 1.0, instructions_checksum(INSTRUCTIONS), frozenset(), "", {})
+    requests = RequestClassifier(weight, bias, 1.0, 1.0, instructions_checksum(INSTRUCTIONS), "", {})
     weight = torch.randn(hidden, generator=torch.Generator().manual_seed(1))
     full = replace(
         model,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode import decoding
@@ -136,7 +136,7 @@ def test_a_denoising_step_uses_the_attention_mask_of_the_family(
 async def reply(engine: Engine, text: str, budget: int = 24) -> list[Progress]:
     conversation = Conversation(engine)
     messages = [Message("user", text)]
-    return [progress async for progress in conversation.reply(messages, max_tokens=budget, effort="low")]
+    return [progress async for progress in conversation.reply(Ask(messages, max_tokens=budget, effort="low"))]
 
 
 def test_an_engine_responds_with_each_family(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from model.decode.call_decision import CallDecision
 from model.decode.grammar import Choice, InvalidGrammar
 from model.decode.option_tree import OptionTree
@@ -182,7 +182,7 @@ async def test_tools_that_cannot_be_enforced_are_refused(drafting: Engine) -> No
 async def test_the_tools_are_read_ahead(drafting: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(monkeypatch, calls=False)
     conversation = Conversation(drafting)
-    conversation.prepare([SYSTEM, HELLO], tools=[WEATHER])
+    conversation.prepare(Ask([SYSTEM, HELLO], tools=[WEATHER]))
     declarations = [declaration(WEATHER)]
     prompt = drafting.model.template.encode([SYSTEM, HELLO], tools=declarations, add_generation_prompt=False)
     while conversation.cached_tokens < len(prompt):  # noqa: ASYNC110 - no event tells that prefill is done

@@ -44,7 +44,7 @@ def test_a_bundled_request_classifier_is_found_only_for_its_own_weights(tiny_qwe
     config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "requests.safetensors"
     weight, bias = torch.ones(len(KINDS) - 1, config.hidden), torch.zeros(len(KINDS) - 1)
     metadata = {"base_bytes": str(weights_size(tiny_qwen2))}
-    classifier = RequestClassifier(weight, bias, 1.0, "", frozenset(), weights_checksum(tiny_qwen2), metadata)
+    classifier = RequestClassifier(weight, bias, 1.0, 1.0, "", weights_checksum(tiny_qwen2), metadata)
     classifier.save(path)
     bundled = bundled_request_classifier(tiny_qwen2, config, tmp_path)
     assert bundled is not None and torch.equal(bundled.weight, classifier.weight)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from chat.types import Effort, Message
+from chat.types import Ask, Effort, Message
 from model.decode.draft_length import DraftLengthController
 from model.decode.effort import schedule_for_effort
 from model.decode.sampling import Sampling, probabilities
@@ -99,7 +99,7 @@ async def test_the_next_turn_reads_only_new_tokens(engine: Engine) -> None:
 
 async def test_a_prepared_conversation_has_nothing_left_to_read(engine: Engine) -> None:
     conversation = Conversation(engine)
-    conversation.prepare([SYSTEM, HELLO])
+    conversation.prepare(Ask([SYSTEM, HELLO]))
     num_tokens = len(engine.model.template.encode([SYSTEM, HELLO], add_generation_prompt=False))
     while conversation.cached_tokens < num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)
@@ -120,7 +120,7 @@ async def test_preparing_again_reads_only_new_tokens(engine: Engine, monkeypatch
     monkeypatch.setattr(engine.model.decoder, "run", count_rows)
     for transcript in (words, f"{words} to you", f"{words} to you and Paris"):
         messages = [SYSTEM, Message("user", transcript)]
-        conversation.prepare(messages)
+        conversation.prepare(Ask(messages))
         num_tokens = len(engine.model.template.encode(messages, add_generation_prompt=False))
         while conversation.cached_tokens != num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
             await asyncio.sleep(0.005)
@@ -129,7 +129,7 @@ async def test_preparing_again_reads_only_new_tokens(engine: Engine, monkeypatch
 
 async def test_leaving_a_reply_stops_it_and_keeps_the_cache_valid(engine: Engine) -> None:
     conversation = Conversation(engine)
-    async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=200):
+    async for progress in conversation.reply(Ask([SYSTEM, HELLO], max_tokens=200)):
         if progress.step == 3:
             break
     again = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=20)
@@ -139,7 +139,7 @@ async def test_leaving_a_reply_stops_it_and_keeps_the_cache_valid(engine: Engine
 
 async def test_cancelling_takes_effect_between_steps_and_keeps_the_cache_valid(drafting_engine: Engine) -> None:
     conversation = Conversation(drafting_engine)
-    async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=400):
+    async for progress in conversation.reply(Ask([SYSTEM, HELLO], max_tokens=400)):
         if progress.step == 3:
             conversation.cancel()
     assert progress.finished is None
@@ -324,7 +324,7 @@ async def test_a_deadline_gives_a_block_fewer_steps(varied_qwen2: Path) -> None:
         steps_per_block = []
         for deadline in (None, time.monotonic()):
             conversation, steps = Conversation(engine), 0
-            async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=64, deadline=deadline):
+            async for progress in conversation.reply(Ask([SYSTEM, HELLO], max_tokens=64, deadline=deadline)):
                 steps += 1
                 if progress.tokens >= 16:
                     break

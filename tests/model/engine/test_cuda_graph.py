@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import NO_DRAFT, Draft
 from model.decode.ngram import NgramLookup
@@ -155,7 +155,7 @@ async def test_conversations_that_come_and_go_get_the_text_that_they_get_alone(c
 
     async def ask(conversation: Conversation, word: str, length: int, leaves_after: int | None) -> str:
         text = ""
-        async for progress in conversation.reply([SYSTEM, Message("user", word)], max_tokens=length):
+        async for progress in conversation.reply(Ask([SYSTEM, Message("user", word)], max_tokens=length)):
             text += progress.committed
             if progress.step == leaves_after:
                 break
@@ -295,7 +295,7 @@ async def test_a_fork_of_an_attached_conversation_reads_the_tokens_that_only_the
         for words, step in itertools.product(("hello to you", "the capital of France", "Paris is hello"), (2, 5, 9)):
             question, text = Message("user", words), ""
             conversation = Conversation(engine)
-            async for progress in conversation.reply([SYSTEM, question], max_tokens=40):
+            async for progress in conversation.reply(Ask([SYSTEM, question], max_tokens=40)):
                 text += progress.committed
                 if progress.step == step:
                     messages = [SYSTEM, question, Message("assistant", text), Message("user", "to you")]

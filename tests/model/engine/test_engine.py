@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.gguf import BadModelFile
 from model.decode.sampling import Sampling
@@ -219,7 +219,7 @@ async def test_a_closed_engine_fails_active_and_new_requests(varied_qwen2: Path)
     conversation = Conversation(engine)
 
     async def close_after_two_steps() -> None:
-        async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=400, sampling=Sampling(2.0, seed=1)):
+        async for progress in conversation.reply(Ask([SYSTEM, HELLO], max_tokens=400, sampling=Sampling(2.0, seed=1))):
             if progress.step == 2:
                 await asyncio.to_thread(engine.close)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.checkpoint import DecoderConfig
 from model.engine.conversation import Conversation
@@ -45,7 +45,7 @@ async def test_conversations_share_their_instructions(engine: Engine) -> None:
 
 async def test_instructions_that_were_prefilled_are_copied_by_the_next_conversation(engine: Engine) -> None:
     first = Conversation(engine)
-    first.prepare([INSTRUCTIONS])
+    first.prepare(Ask([INSTRUCTIONS]))
     num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
     while first.cached_tokens < num_shared:  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)

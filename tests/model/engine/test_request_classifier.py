@@ -13,7 +13,7 @@ from model.checkpoint.gguf import BadModelFile
 from model.engine.request_classifier import (
     KINDS,
     RequestClassifier,
-    RequestKind,
+    Verdict,
     instructions_checksum,
     load_request_classifier,
 )
@@ -22,34 +22,40 @@ from model.engine.request_classifier import (
 @pytest.fixture
 def classifier() -> RequestClassifier:
     """Each number of the state speaks for a kind."""
-    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, 0.0])
-    tools = frozenset(["get_time", "set_timer"])
-    return RequestClassifier(weight, bias, 2.0, instructions_checksum("Be brief."), tools, "base", {"seed": "1"})
+    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, 0.0, 0.0, 0.0])
+    return RequestClassifier(weight, bias, 2.0, 3.0, instructions_checksum("Be brief."), "base", {"seed": "1"})
 
 
 @pytest.mark.parametrize(
-    ("state", "kind"),
+    ("state", "with_tools", "without"),
     [
-        ([0.0, 0.0, 0.0, 0.0], "answerable"),
-        ([1.9, 1.0, 0.0, 0.0], "answerable"),
-        ([2.1, 1.0, 0.0, 0.0], "unable"),
-        ([2.1, 2.2, 0.0, 0.0], "unclear"),
-        ([2.5, 0.0, 3.4, 0.0], "unable"),
-        ([2.5, 0.0, 3.6, 0.0], "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([1.9, 1.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([2.1, 1.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.1, 2.2, 0.0, 0.0, -9.0, -9.0], "unclear", "unclear"),
+        ([2.5, 0.0, 3.4, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.5, 0.0, 3.6, 0.0, -9.0, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 2.5, -9.0], "answerable", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, -9.0, 3.5], "task", "answerable"),
+        ([0.0, 0.0, 0.0, 0.0, 2.5, 2.5], "task", "unable"),
+        ([4.5, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 6.0, 0.0, 3.5, -9.0], "unsafe", "unsafe"),
     ],
 )
-def test_a_request_counts_as_another_kind_above_the_threshold(
-    classifier: RequestClassifier, state: list[float], kind: RequestKind
+def test_a_request_counts_as_something_else_above_a_threshold(
+    classifier: RequestClassifier, state: list[float], with_tools: Verdict, without: Verdict
 ) -> None:
-    last_layer = torch.full((4,), 9.0)
-    assert classifier.classify(torch.cat((torch.tensor(state), last_layer))) == kind
+    features = torch.cat((torch.tensor(state), torch.full((len(state),), 9.0)))  # the last layer's come last
+    assert classifier.classify(features, may_be_task=True) == with_tools
+    assert classifier.classify(features, may_be_task=False) == without
 
 
-def test_it_is_valid_for_the_instructions_and_tools_that_it_was_trained_with(classifier: RequestClassifier) -> None:
-    assert classifier.is_valid_for("Be brief.", ())
-    assert classifier.is_valid_for("Be brief.", ["set_timer"])
-    assert not classifier.is_valid_for("Be brief!", ())
-    assert not classifier.is_valid_for("Be brief.", ["set_timer", "call_taxi"])
+def test_what_cannot_be_fulfilled_is_known_for_the_instructions_that_it_was_trained_with(
+    classifier: RequestClassifier,
+) -> None:
+    assert classifier.is_valid_for("Be brief.")
+    assert not classifier.is_valid_for("Be brief!")
 
 
 def test_a_classifier_is_saved_and_refused_for_other_weights(
@@ -57,15 +63,15 @@ def test_a_classifier_is_saved_and_refused_for_other_weights(
 ) -> None:
     path = tmp_path / "requests.safetensors"
     classifier.save(path)
-    config = replace(open_checkpoint(tiny_qwen2).config, hidden=4)
+    config = replace(open_checkpoint(tiny_qwen2).config, hidden=len(KINDS) - 1)
     loaded = load_request_classifier(path, config, "base")
     assert torch.equal(loaded.weight, classifier.weight) and torch.equal(loaded.bias, classifier.bias)
-    assert (loaded.threshold, loaded.tools) == (2.0, classifier.tools)
-    assert loaded.is_valid_for("Be brief.", ["get_time"]) and loaded.metadata["seed"] == "1"
+    assert (loaded.threshold, loaded.task_threshold) == (2.0, 3.0)
+    assert loaded.is_valid_for("Be brief.") and loaded.metadata["seed"] == "1"
     with pytest.raises(BadModelFile, match="was made for weights with sha256"):
         load_request_classifier(path, config, "other")
     with pytest.raises(BadModelFile, match="another shape"):
-        load_request_classifier(path, replace(config, hidden=5), "base")
+        load_request_classifier(path, replace(config, hidden=len(KINDS)), "base")
     path.write_bytes(b"no")
     with pytest.raises(BadModelFile, match="cannot be read"):
         load_request_classifier(path, config, "base")

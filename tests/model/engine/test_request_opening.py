@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chat.types import Message, OfferedTools, Tool
+from chat.types import Message, Opening, Tool
 from model.decode.call_decision import CallThresholds
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice
@@ -23,8 +23,8 @@ from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
 OTHER = Message("user", "the capital of Paris")
-TOOL, UNKNOWN_TOOL = Tool("hang_up"), Tool("call_taxi")
-UNABLE = KINDS.index("unable") - 1
+TOOL = Tool("hang_up")
+UNABLE, ACTION = (KINDS.index(kind) - 1 for kind in ("unable", "action"))
 
 
 def state_of(model: LoadedModel, question: Message) -> Tensor:
@@ -33,19 +33,19 @@ def state_of(model: LoadedModel, question: Message) -> Tensor:
     return classified_states(received[0][0], model.decoder.config.hidden)
 
 
-def telling_apart(model: LoadedModel) -> RequestClassifier:
+def telling_apart(model: LoadedModel, kind: int = UNABLE) -> RequestClassifier:
     """HELLO is answerable, and OTHER is not."""
     answerable, unable = state_of(model, HELLO), state_of(model, OTHER)
     weight = torch.zeros(len(KINDS) - 1, len(answerable))
-    weight[UNABLE] = unable - answerable
+    weight[kind] = unable - answerable
     bias = -(weight @ (answerable + unable) / 2)
-    bias[UNABLE + 1 :] = -1e3
+    bias[[other for other in range(len(bias)) if other != kind]] = -1e3
     return classifier(weight, bias)
 
 
 def classifier(weight: Tensor, bias: Tensor) -> RequestClassifier:
     checksum = instructions_checksum(SYSTEM.content)
-    return RequestClassifier(weight, bias, 0.0, checksum, frozenset([TOOL.name]), "base", {})
+    return RequestClassifier(weight, bias, 0.0, 0.0, checksum, "base", {})
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,7 @@ async def test_the_opening_is_committed_in_the_first_step(engines: tuple[Engine,
         ([SYSTEM, OTHER, Message("assistant", "hello")], {}),
         ([SYSTEM, OTHER], {"grammar": Choice(("hello to you", "Paris"))}),
         ([SYSTEM, OTHER], {"tools": [TOOL], "tool_choice": "required"}),
-        ([SYSTEM, OTHER], {"tools": [TOOL, UNKNOWN_TOOL]}),
-        ([SYSTEM, OTHER], {"tools": [TOOL], "offered": OfferedTools((TOOL.name,), expected=True)}),
+        ([SYSTEM, OTHER], {"tools": [TOOL]}),
     ],
     ids=[
         "instructions",
@@ -100,7 +99,6 @@ async def test_the_opening_is_committed_in_the_first_step(engines: tuple[Engine,
         "a grammar",
         "a required call",
         "a tool",
-        "a tool that suits",
     ],
 )
 async def test_other_responses_are_left_alone(
@@ -110,13 +108,47 @@ async def test_other_responses_are_left_alone(
     assert await respond(engine, *messages, **options) == await respond(without, *messages, **options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tools": [TOOL]}, {"grammar": Opening(("hello to you",))}],
+    ids=["alone", "functions of others", "an opening"],
+)
+@pytest.mark.parametrize("instructions", [SYSTEM, replace(SYSTEM, content="hello to you")])
+async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
+    model: LoadedModel, instructions: Message, options: dict[str, Any]
+) -> None:
+    """Whatever the instructions are, and the functions that are declared."""
+    state = {message: state_of(model, message) for message in (HELLO, OTHER)}
+    weight = torch.zeros(len(KINDS) - 1, len(state[HELLO]))
+    bias = torch.full((len(KINDS) - 1,), -1e3)
+    bias[ACTION] = 9.0
+    never = CallThresholds(call=1e4)
+    engine = Engine(lambda: replace(model, request_classifier=classifier(weight, bias), call_thresholds=never))
+    conversation = Conversation(engine)
+    assert conversation.recognizes_tasks
+    progress = await collect_progress(conversation, instructions, OTHER, may_be_task=True, max_tokens=40, **options)
+    assert [step.finished for step in progress] == ["task"] and not committed_text(progress)
+    progress = await collect_progress(conversation, instructions, OTHER, max_tokens=12, **options)
+    assert progress[-1].finished != "task" and committed_text(progress)
+    engine.close()
+
+
+async def test_without_tools_an_action_is_something_that_cannot_be_done(model: LoadedModel) -> None:
+    engine = Engine(lambda: replace(model, request_classifier=telling_apart(model, ACTION)))
+    assert (await respond(engine, SYSTEM, OTHER)).startswith(OPENINGS["unable"])
+    assert not (await respond(engine, SYSTEM, HELLO)).startswith(OPENINGS["unable"])
+    engine.close()
+
+
 @pytest.mark.parametrize("calls", [True, False])
-async def test_a_call_of_a_tool_on_offer_comes_first(model: LoadedModel, calls: bool) -> None:
-    """Where the model decides against a call, the response begins with the opening."""
-    unable = classifier(torch.zeros(len(KINDS) - 1, model.decoder.config.hidden), torch.tensor([9.0, 0.0, 0.0, 0.0]))
+async def test_a_call_of_a_function_on_offer_comes_first(model: LoadedModel, calls: bool) -> None:
+    """Where the model decides against a call, the task ends the response."""
+    weight, bias = torch.zeros(len(KINDS) - 1, model.decoder.config.hidden), torch.zeros(len(KINDS) - 1)
+    bias[ACTION] = 9.0
     thresholds = CallThresholds(call=-1e4 if calls else 1e4)
-    engine = Engine(lambda: replace(model, request_classifier=unable, call_thresholds=thresholds))
-    progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, tools=[TOOL], max_tokens=40)
+    engine = Engine(lambda: replace(model, request_classifier=classifier(weight, bias), call_thresholds=thresholds))
+    conversation = Conversation(engine)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[TOOL], may_be_task=True, max_tokens=40)
     engine.close()
     assert any(step.tool_calls for step in progress) == calls
-    assert committed_text(progress).startswith(OPENINGS["unable"]) != calls
+    assert (progress[-1].finished == "task") != calls

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.checkpoint import DecoderConfig
 from model.decode.draft_length import DraftLengthController
 from model.engine.conversation import Conversation
@@ -113,7 +113,7 @@ async def test_new_prompts_do_not_keep_a_generating_request_out_of_any_forward_p
 
     monkeypatch.setattr(engine.model.decoder, "run", spy)
     tasks: list[asyncio.Task[object]] = []
-    async for progress in generating.reply([SYSTEM, HELLO], max_tokens=120):
+    async for progress in generating.reply(Ask([SYSTEM, HELLO], max_tokens=120)):
         if progress.step == 3:
             start = len(batches)
             questions = [Message("user", f"{n} " + "hello to you " * 12) for n in range(12)]
@@ -149,7 +149,7 @@ async def test_a_long_prompt_does_not_keep_a_generating_request_out_of_any_forwa
     long_question = Message("user", "hello to you " * 90)
     try:
         task: asyncio.Task[object] | None = None
-        async for progress in generating.reply([SYSTEM, HELLO], max_tokens=60):
+        async for progress in generating.reply(Ask([SYSTEM, HELLO], max_tokens=60)):
             if progress.step == 3:
                 task = asyncio.create_task(collect_progress(reading, SYSTEM, long_question, max_tokens=2))
         assert task is not None
@@ -238,7 +238,7 @@ async def test_a_speaker_interrupts_a_forward_pass_of_the_background(
 ) -> None:
     """The pass is abandoned between two layers and run again later, and both texts are what they would be alone."""
     alone = [
-        [progress.committed async for progress in Conversation(engine).reply([SYSTEM, message], max_tokens=20)]
+        [progress.committed async for progress in Conversation(engine).reply(Ask([SYSTEM, message], max_tokens=20))]
         for message in (HELLO, Message("user", "Paris"))
     ]
     run, outcomes = engine.model.decoder.run, list[str]()
@@ -265,11 +265,11 @@ async def test_a_speaker_interrupts_a_forward_pass_of_the_background(
 
     async def speak() -> list[str]:
         await spoken.wait()
-        return [progress.committed async for progress in speaker.reply([SYSTEM, HELLO], max_tokens=20)]
+        return [progress.committed async for progress in speaker.reply(Ask([SYSTEM, HELLO], max_tokens=20))]
 
     speaking = asyncio.create_task(speak())
     other = Message("user", "Paris")
-    texts = [progress.committed async for progress in reader.reply([SYSTEM, other], max_tokens=20)]
+    texts = [progress.committed async for progress in reader.reply(Ask([SYSTEM, other], max_tokens=20))]
     assert ["".join(await speaking), "".join(texts)] == ["".join(text) for text in alone]
     first = outcomes.index("interrupted")
     last_spoken = len(outcomes) - 1 - outcomes[::-1].index("spoken")

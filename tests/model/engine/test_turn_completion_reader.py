@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.chat_template import CHATML, ChatTemplate
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -82,7 +82,7 @@ async def test_only_new_words_are_read(model: LoadedModel, monkeypatch: pytest.M
 
 async def test_what_was_prepared_is_not_read_again(engine: Engine) -> None:
     conversation, text = Conversation(engine), "hello to you is the capital of France hello to Paris"
-    conversation.prepare([SYSTEM, Message("user", text)])
+    conversation.prepare(Ask([SYSTEM, Message("user", text)]))
     reader = conversation._turn_completion
     ids = user_turn_prefix(engine.model.template) + engine.model.tokenizer.encode(text.lower())
     await wait_until(lambda: len(reader._cache.tokens) == len(ids))
@@ -103,7 +103,7 @@ async def test_what_was_prepared_is_not_read_again(engine: Engine) -> None:
 async def test_an_estimate_does_not_disturb_an_active_response(engine: Engine) -> None:
     async def respond(estimate: bool) -> str:
         conversation, text = Conversation(engine), ""
-        async for progress in conversation.reply([SYSTEM, HELLO], max_tokens=30):
+        async for progress in conversation.reply(Ask([SYSTEM, HELLO], max_tokens=30)):
             text += progress.committed
             if estimate:
                 said = f"hello to you {progress.step}"

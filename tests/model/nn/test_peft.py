@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.gguf import BadModelFile
 from model.decode.output import Progress
 from model.decode.verify import VerificationStep
@@ -30,7 +30,7 @@ from tests.model.tiny_families import (
 async def reply(engine: Engine, text: str, budget: int = 24) -> list[Progress]:
     conversation = Conversation(engine)
     messages = [Message("user", text)]
-    return [progress async for progress in conversation.reply(messages, max_tokens=budget, effort="low")]
+    return [progress async for progress in conversation.reply(Ask(messages, max_tokens=budget, effort="low"))]
 
 
 def save_lora(folder: Path, model: Decoder, targets: tuple[str, ...] = ("o",)) -> dict[str, torch.Tensor]:
