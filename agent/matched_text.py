@@ -14,6 +14,9 @@ MAX_HEARD = 50_000
 """Characters of a conversation in which an argument is looked for: more than the context of the bundled models. The
 patterns over it take linear time."""
 
+MAX_COUNTED = 5000
+"""Characters in which numbers in words are looked for."""
+
 MAX_DESCRIPTION = 4000
 """Characters of a tool's description, which clients and MCP servers write."""
 

@@ -25,7 +25,6 @@ _ANY_LITERAL = "a"
 
 
 PUT_TOGETHER = {
-    ("agent/tools/protocol.py", "self.said"): "the patterns of tools, which are collected where each tool is declared",
     ("lab/bench/grading.py", "'|'.join(alternatives)"): "phrases of the question files of our own benchmarks",
 }
 """The expressions that may be known only when they run, and what they are."""
@@ -36,7 +35,7 @@ class Use:
     """A pattern, and how it is used.
 
     Attributes:
-        module: where it is defined, as `agent.tools.when`.
+        module: where it is defined, as `agent.closed_forms`.
         where: module and line, or module and name.
         operations: methods of `re.Pattern`. Without a known use: `finditer` and `fullmatch`.
     """
@@ -90,32 +89,29 @@ def collect() -> Collection:
                     f"{place}: {ast.unparse(call)[:80]} is known only when it runs ({error}): make it a constant."
                 )
                 continue
-            used = frozenset({"finditer", "fullmatch"} if operation in ("compile", "said") else {operation})
+            used = frozenset({"finditer", "fullmatch"} if operation == "compile" else {operation})
             uses.append(Use(name, f"{name}:{call.lineno}", pattern, used))
     return Collection(tuple(uses), tuple(unreadable))
 
 
 def _pattern_calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
-    """Calls that take a pattern: of the module `re`, and the decorator of tools, which takes one as `said`."""
+    """Calls of the module `re` that take a pattern."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         match node.func:
             case ast.Attribute(value=ast.Name(id="re"), attr=operation) if operation in {*_OPERATIONS, "compile"}:
                 yield node, operation
-            case ast.Name(id="tool") if any(keyword.arg == "said" for keyword in node.keywords):
-                yield node, "said"
 
 
 def _evaluated(call: ast.Call, operation: str, names: dict[str, Any]) -> re.Pattern[Any]:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    source = keywords["said"] if operation == "said" else call.args[0]
     position = {"compile": 1, "split": 3, "sub": 4, "subn": 4}.get(operation, 2)
     flags = keywords.get("flags") or (call.args[position] if len(call.args) > position else ast.Constant(0))
-    pattern = _value(_without_escapes(source), names)
+    pattern = _value(_without_escapes(call.args[0]), names)
     if isinstance(pattern, re.Pattern):
         return pattern
-    return re.compile(pattern, re.IGNORECASE if operation == "said" else _value(flags, names))
+    return re.compile(pattern, _value(flags, names))
 
 
 def _value(node: ast.expr, names: dict[str, Any]) -> Any:

@@ -24,10 +24,12 @@ LENGTHS = {
     "server.observability.": matched_text.MAX_LOG_MESSAGE,
     "agent.tools.web_search:": matched_text.MAX_BLOCK,
     "agent.tools.words:": matched_text.MAX_DESCRIPTION,
-    "agent.capture.numbers._DIGIT_WORD": matched_text.MAX_HEARD,
+    "agent.program.": 2000,
+    "agent.spoken_numbers": matched_text.MAX_COUNTED,
 }
-"""Characters that reach the patterns of a module or of a line; `MAX_SAID` for all others. Prompts and responses, which
-the model's patterns read, have no limit but the context: its patterns take linear time."""
+"""Characters that reach the patterns of a module or of a line; `MAX_SAID` for all others. Programs have at most 2000.
+Prompts and responses, which the model's patterns read, have no limit but the context: its patterns take linear time, as
+those of spoken numbers do over a whole conversation."""
 
 _SHORT = (24, 32, 40, 60, 150)
 """Lengths that are tried first: there a pattern that takes exponential time ends a test soon."""
@@ -46,7 +48,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_every_pattern_can_be_read_before_it_is_used() -> None:
     assert not collection().unreadable, "\n".join(collection().unreadable)
-    assert len(collection().uses) > 300
+    assert len(collection().uses) > 250
+    modules = {use.module for use in collection().uses}
+    programs = {"check", "dates", "evaluator", "places", "prompt", "units", "words"}
+    assert {"agent.closed_forms", *(f"agent.program.{name}" for name in programs)} <= modules
 
 
 def test_repetitions_of_a_pattern_do_not_overlap(use: Use) -> None:

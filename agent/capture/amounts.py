@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
-from agent.capture.numbers import cardinal, tokens
+from agent.spoken_numbers import cardinal, tokens
 
 _UNITS = frozenset("dollar dollars euro euros pound pounds".split())
 _MINOR = frozenset("cent cents penny pennies pence p".split())

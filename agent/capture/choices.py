@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
-from agent.capture.numbers import cardinal, ordinal, tokens
+from agent.spoken_numbers import cardinal, ordinal, tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from agent.capture.numbers import cardinal, ordinal, tokens
+from agent.spoken_numbers import cardinal, ordinal, tokens
 
 Parse = Callable[[str], str]
 """The characters that a text spells or dictates; empty if it does neither."""

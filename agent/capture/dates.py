@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
-from agent.capture.numbers import cardinal, ordinal, tokens
+from agent.spoken_numbers import cardinal, ordinal, tokens
 
 WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
-from agent.capture.numbers import say_digits, spoken_digits
+from agent.spoken_numbers import say_digits, spoken_digits
 
 _LONG_NUMBER = 8
 """A number of so many digits that lacks one or two has probably lost them on the way."""

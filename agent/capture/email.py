@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
 from agent.capture.letters import say_letters, spelled_letters
-from agent.capture.numbers import spoken_digits, with_numerals
+from agent.spoken_numbers import spoken_digits, with_numerals
 
 _CARRIER = re.compile(
     r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*+)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|"

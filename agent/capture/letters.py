@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent.capture.numbers import spoken_digits
+from agent.spoken_numbers import spoken_digits
 
 RADIO_ALPHABET = dict(
     zip(

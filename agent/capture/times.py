@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
-from agent.capture.numbers import cardinal, tokens
+from agent.spoken_numbers import cardinal, tokens
 
 _MORNING = re.compile(r"\b(?:a\.? ?m\b|in the morning|morning)")
 _AFTERNOON = re.compile(r"\b(?:p\.? ?m\b|in the (?:afternoon|evening)|afternoon|evening|at night|tonight)")

@@ -1,22 +1,24 @@
-"""The built-in tools for timers and reminders, and their announcement when they are due."""
+"""The built-in tools for timers, alarms and reminders, and their announcement when they are due."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated
 
+from pydantic import Field
+
+from agent.program.dates import WEEKDAYS
+from agent.program.evaluator import read_clock
+from agent.program.speech import spoken_date, spoken_duration, spoken_time
+from agent.spoken_numbers import digits_for_words
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from agent.tools.protocol import Announcement
+from agent.tools.recurrence import CLOCK_PATTERN, REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
 from agent.tools.user_data import Alarm, UserData
-from agent.tools.when import UnknownTime, parse_duration, parse_time, spoken_duration
-from agent.tools.world_clock import spoken_date, spoken_time
-
-T = TypeVar("T")
 
 _LATE_S = 60.0
 """An announcement that comes later than this says how late it is."""
@@ -24,41 +26,24 @@ _LATE_S = 60.0
 _RECHECK_S = 3600.0
 """The clock of the machine may be set, so nothing is waited for longer at once."""
 
-_ALARM = r"\b(timers?|alarms?|remind\w*)\b"
-_AMOUNT = r"(\d|\b(an?|one|two|three|four|five|six|seven|eight|nine|half|quarter) )"
-_STARTS = r"\b((set|start|create|make) (me )?(an?|another|the|\d+|one|two)|remind me)\b"
-_TELLS = r"(i|i'll|i'm|i've|we|we'll|we're|it|it's|he|she|they|there|my|our)\b(?!.*\b(timers?|alarms?|count ?down)\b)"
-"""How a sentence begins that tells something: "I'll be there in five minutes"."""
+_ALL = frozenset("all every everything both timers alarms reminders".split())
+"""What means more than one of them."""
 
-_SET_TIMER = (
-    rf"^(?!{_TELLS})(?!.*\b(cancel|stop|left|remain\w*|how (many|long|much))\b)(?=.*({_AMOUNT}|{_STARTS}))"
-    r".*\b(timers?|alarms?|count ?down|minutes?|seconds?|hours?)\b"
-)
-_QUESTION = r"[, ]*(how|what|who|whose|where|why|which|whether)"
-_SET_REMINDER = (
-    r"^(?!.*\b(cancel|stop|delete|remove|clear)\b)"
-    rf".*\b(remind me(?!{_QUESTION})|reminder|alarm|wake me|forget to)\b"
-)
-_LIST = rf"^(?!.*({_STARTS}|\b(cancel|stop|delete|remove)\b)).*{_ALARM}|\bhow (long|much time)\b.*\b(left|remain\w*)\b"
-_CANCEL = rf"^(?=.*\b(cancel|stop|delete|remove|clear|forget|off|end)\b).*{_ALARM}"
-"""What people say who want each of the tools."""
+_KINDS = {"timer": "timer", "timers": "timer", "alarm": "alarm", "alarms": "alarm", "reminder": "reminder",
+          "reminders": "reminder"}  # fmt: skip
+_NO_NAME = _ALL | _KINDS.keys() | frozenset("the my for about of a an to at o'clock minutes minute hours hour".split())
 
-_WAKE = re.compile(
-    r"(?i)(?:please |can you |could you |would you |will you )*(?:wake me(?: up)?|set an alarm(?: for me)?) "
-    r"(?:for|at|in|tomorrow|on|this|by)\b[^.?!]*[.?!]*"
-)
-"""A request for an alarm that has a time and nothing else."""
-
-_NO_NAME = re.compile(r"(?i)(an?|the|my|another|this|that|hours?|minutes?|seconds?|countdown|new|set|start)")
-"""Words before "timer" that are not its name."""
+ClockText = Annotated[str, Field(pattern=f"^({CLOCK_PATTERN})$")]
+Repeat = Annotated[str, Field(pattern=f"^({REPEAT_PATTERN})$")]
+Amount = Annotated[float, Field(ge=0, le=10_000)]
 
 Announce = Callable[[Announcement], None]
 """Says a text to an owner."""
 
 
 class Alarms:
-    """The timers and reminders of all owners. Those that are due are announced to their owner if connected, otherwise
-    when they connect next.
+    """The timers, alarms and reminders of all owners. Those that are due are announced to their owner if connected,
+    otherwise when they connect next.
 
     Args:
         now: the time here, with its zone.
@@ -70,7 +55,7 @@ class Alarms:
 
     def connect(self, owner: str, announce: Announce) -> Callable[[], None]:
         """An owner is connected. Returns what to call when they no longer are."""
-        announcer = _Announcer(self._data, owner, announce, self._timestamp)
+        announcer = _Announcer(self._data, owner, announce, self._now)
         self._connected.setdefault(owner, []).append(announcer)
 
         def disconnect() -> None:
@@ -95,74 +80,80 @@ class Alarms:
     def tools(self) -> list[ServerTool]:
         """The tools."""
 
-        @tool(said=_SET_TIMER)
-        async def set_timer(duration: str, caller: Caller) -> Spoken:
+        @tool(in_programs="called")
+        async def set_timer(
+            caller: Caller, hours: Amount = 0, minutes: Amount = 0, seconds: Amount = 0, name: str = ""
+        ) -> Spoken:
             """Start a countdown timer."""
-            try:
-                length = _understood(parse_duration, duration, caller)
-            except UnknownTime:
+            length = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+            if not length:
                 return Spoken("For how long?")
-            start, name = self._timestamp(), _name(caller.said)
-            self._data.add_alarm(caller.owner, "timer", name, start, start + length.total_seconds())
-            self._changed(caller.owner)
-            what = f"{name} timer" if name else "timer"
+            start = self._timestamp()
+            self._add(caller, "timer", _timer_name(name), start + length.total_seconds())
+            what = f"{_timer_name(name)} timer" if _timer_name(name) else "timer"
             return Spoken(f"Your {what} for {spoken_duration(length)} is running.")
 
-        def certain_alarm(turns: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], str] | None:
-            said = turns[-1][0]
-            if _WAKE.fullmatch(said.strip()):
-                with suppress(UnknownTime):
-                    parse_time(said, self._now())
-                    return {"about": "wake up", "when": said}, said
-            return None
+        @tool(in_programs="called")
+        async def set_alarm(time: ClockText, caller: Caller, day: str = "", repeat: Repeat = "") -> Spoken:
+            """Set an alarm, such as one to wake the user."""
+            moment = first_due(time, day, repeat, self._now(), morning=True)
+            self._add(caller, "alarm", "", moment.timestamp(), stored_repeat(repeat, moment))
+            return Spoken(f"Your alarm is set for {self._spoken(moment, repeat)}.")
 
-        @tool(said=_SET_REMINDER, certain=certain_alarm)
-        async def set_reminder(about: str, when: str, caller: Caller) -> Spoken:
-            """Remind the user of something later."""
-            now = self._now()
-            try:
-                moment = _understood(lambda text: parse_time(text, now), when, caller)
-            except UnknownTime:
+        @tool(in_programs="called")
+        async def set_reminder(
+            about: str, caller: Caller, time: ClockText = "", day: str = "", repeat: Repeat = "", hours: Amount = 0,
+            minutes: Amount = 0,
+        ) -> Spoken:  # fmt: skip
+            """Remind the user of something, at a time or after some time."""
+            now, ahead = self._now(), timedelta(hours=hours, minutes=minutes)
+            if not (ahead or time or day or repeat):
                 return Spoken("When should I remind you?")
-            about = _what_to_do(about, caller)
-            self._data.add_alarm(caller.owner, "reminder", about.strip(), now.timestamp(), moment.timestamp())
-            self._changed(caller.owner)
-            day = "" if moment.date() == now.date() else f" on {spoken_date(moment)}"
-            if moment.date() == (now + timedelta(days=1)).date():
-                day = " tomorrow"
-            return Spoken(f"I'll remind you{day} at {spoken_time(moment)}: {about.strip().rstrip('.')}.")
+            moment = now + ahead if ahead else first_due(time, day, repeat, now, morning=False)
+            about = about.strip().rstrip(".")
+            self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
+            return Spoken(f"I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
 
-        @tool(read_only=True, said=_LIST)
-        async def list_timers(caller: Caller) -> Spoken:
-            """Tell which timers and reminders are set."""
+        @tool(read_only=True, in_programs="called")
+        async def list_alarms(caller: Caller) -> Spoken:
+            """Tell which timers, alarms and reminders are set, and how much time is left."""
             alarms, now = self._data.alarms(caller.owner), self._now()
             if not alarms:
-                return Spoken("You have no timers or reminders.")
+                return Spoken("You have no timers, alarms or reminders.")
             return Spoken(" ".join(_describe(alarm, now) for alarm in alarms[:8]))
 
-        @tool(said=_CANCEL)
-        async def cancel_timer(caller: Caller, name: str = "") -> Spoken:
-            """Cancel timers or reminders."""
+        @tool(in_programs="called")
+        async def cancel_alarm(caller: Caller, name: str = "") -> Spoken:
+            """Cancel timers, alarms or reminders: the one of this name, kind or time, or all."""
             alarms = self._data.alarms(caller.owner)
-            chosen = _chosen(alarms, caller.named(name), caller.said)
+            chosen, words = _chosen(alarms, name, self._now()), set(name.lower().split())
             if not chosen:
-                return Spoken("There is no such timer." if alarms else "You have no timers or reminders.")
-            if len(chosen) > 1 and not re.search(r"(?i)\b(all|every|both|timers|reminders|alarms)\b", caller.said):
+                return Spoken("There is no such one." if alarms else "You have no timers, alarms or reminders.")
+            if len(chosen) > 1 and not words & _ALL:
                 return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
             for alarm in chosen:
                 self._data.remove_alarm(alarm.id)
             self._changed(caller.owner)
-            what = "It is" if len(chosen) == 1 else f"{len(chosen)} timers are"
-            return Spoken(f"{what} cancelled.")
+            return Spoken("It is cancelled." if len(chosen) == 1 else f"All {len(chosen)} are cancelled.")
 
-        return [function_tool(each) for each in (set_timer, set_reminder, list_timers, cancel_timer)]
+        return [function_tool(each) for each in (set_timer, set_alarm, set_reminder, list_alarms, cancel_alarm)]
+
+    def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> None:
+        self._data.add_alarm(caller.owner, kind, text, self._timestamp(), due_at, repeat)
+        self._changed(caller.owner)
+
+    def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:
+        """When an alarm is due: "6:40 AM tomorrow", "6:40 AM on weekdays"."""
+        ahead, when = (moment.date() - self._now().date()).days, spoken_repeat(repeat)
+        day = when or {0: "today" if at else "", 1: "tomorrow"}.get(ahead, f"on {spoken_date(moment)}")
+        return f"{at}{spoken_time(moment)}{f' {day}' if day else ''}"
 
 
 class _Announcer:
     """Announces what is due to one connected owner."""
 
-    def __init__(self, data: UserData, owner: str, announce: Announce, timestamp: Callable[[], float]) -> None:
-        self._data, self._owner, self._announce, self._timestamp = data, owner, announce, timestamp
+    def __init__(self, data: UserData, owner: str, announce: Announce, now: Callable[[], datetime]) -> None:
+        self._data, self._owner, self._announce, self._now = data, owner, announce, now
         self._announced: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.reschedule()
@@ -170,15 +161,25 @@ class _Announcer:
     def reschedule(self) -> None:
         """Announce what is due, and come back for the next."""
         self.close()
-        now, alarms = self._timestamp(), self._data.alarms(self._owner)
+        now, alarms = self._now().timestamp(), self._data.alarms(self._owner)
         for alarm in alarms:
             if alarm.due_at <= now and alarm.id not in self._announced:
                 self._announced.add(alarm.id)
-                forget = partial(self._data.remove_alarm, alarm.id)
-                self._announce(Announcement(_announcement(alarm, now), forget))
+                self._announce(Announcement(_announcement(alarm, now), partial(self._heard, alarm)))
         waits = [alarm.due_at - now for alarm in alarms if alarm.due_at > now]
         if waits:
             self._timer = asyncio.get_running_loop().call_later(min(*waits, _RECHECK_S), self.reschedule)
+
+    def _heard(self, alarm: Alarm) -> None:
+        """The user knows that it was due: it is forgotten, or due again."""
+        now = self._now()
+        due = next_due(datetime.fromtimestamp(alarm.due_at, now.tzinfo), alarm.repeat, now)
+        if due is None:
+            self._data.remove_alarm(alarm.id)
+            return
+        self._data.postpone_alarm(alarm.id, due.timestamp())
+        self._announced.discard(alarm.id)
+        self.reschedule()
 
     def close(self) -> None:
         """Announce nothing more."""
@@ -191,7 +192,9 @@ def _announcement(alarm: Alarm, now: float) -> str:
     late_s = now - alarm.due_at
     ago = f" It was due {spoken_duration(timedelta(seconds=late_s))} ago." if late_s > _LATE_S else ""
     if alarm.kind == "reminder":
-        return f"Here is your reminder: {alarm.text.rstrip('.')}.{ago}"
+        return f"Here is your reminder: {alarm.text}.{ago}"
+    if alarm.kind == "alarm":
+        return f"It's time: this is your alarm.{ago}"
     length = spoken_duration(timedelta(seconds=alarm.due_at - alarm.set_at))
     what = f"{alarm.text} timer" if alarm.text else "timer"
     return f"Your {what} for {length} is up.{ago}"
@@ -199,41 +202,43 @@ def _announcement(alarm: Alarm, now: float) -> str:
 
 def _describe(alarm: Alarm, now: datetime) -> str:
     due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
+    when = f"{spoken_time(due)} {spoken_repeat(alarm.repeat) or f'on {spoken_date(due)}'}"
     if alarm.kind == "reminder":
-        return f"At {spoken_time(due)} on {spoken_date(due)}: {alarm.text.rstrip('.')}."
+        return f"At {when}: {alarm.text}."
+    if alarm.kind == "alarm":
+        return f"An alarm is set for {when}."
     left = spoken_duration(max(timedelta(seconds=1), due - now))
     return f"The {alarm.text} timer has {left} left." if alarm.text else f"A timer has {left} left."
 
 
-def _understood(parse: Callable[[str], T], argument: str, caller: Caller) -> T:
-    """A time that the language model has written down, if it uses the user's words, otherwise the time in these. Raises
-    UnknownTime: small models make up what the user has not said."""
-    if caller.has(argument):
-        with suppress(UnknownTime):
-            return parse(argument)
-    return parse(caller.said)
+def _timer_name(name: str) -> str:
+    """The name of a timer: "pasta" for "the pasta timer"."""
+    return " ".join(word for word in name.strip().split() if word.lower() not in _NO_NAME)
 
 
-def _name(said: str) -> str:
-    """The name that the user gives a timer: "a pasta timer", "a timer for the eggs"."""
-    named = re.search(r"(?i)\btimer for (?:the|my) ([a-z]+)", said) or re.search(r"(?i)\b([a-z]+) timer\b", said)
-    return named[1] if named is not None and not _NO_NAME.fullmatch(named[1]) else ""
-
-
-def _what_to_do(about: str, caller: Caller) -> str:
-    """What to remind of, without the words that ask for it; as the user said it, if the model says something else."""
-    if not caller.has(about) and (asked := re.search(r"(?i)\bremind me (.+)", caller.said)):
-        about = asked[1].rstrip(".?!")
-    return re.sub(r"(?i)^(please )?(remind|reminder)?( me)?\s*(to|that|about|of) ", "", about.strip())
-
-
-def _chosen(alarms: list[Alarm], name: str, said: str) -> list[Alarm]:
-    """The timers and reminders that are meant: by their kind, by the length that the user said, or by their name."""
-    kinds = {kind for kind, word in (("timer", "timer"), ("reminder", "remind")) if word in said.lower()}
+def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
+    """Those that a name means: by their kind, the length of a timer, the time that they are due at, or their text."""
+    words = name.lower().split()
+    kinds = {_KINDS[word] for word in words if word in _KINDS}
     candidates = [alarm for alarm in alarms if not kinds or alarm.kind in kinds]
-    with suppress(UnknownTime):
-        seconds = parse_duration(said).total_seconds()
-        return [alarm for alarm in candidates if abs(seconds - (alarm.due_at - alarm.set_at)) < 1]
-    ignored = ("timers", "timer", "reminders", "reminder", "the", "my", "all", "every", "about")
-    words = " ".join(word for word in re.findall(r"[a-z]+", name.lower()) if word not in ignored)
-    return [alarm for alarm in candidates if words in alarm.text.lower()]
+    rest = " ".join(word for word in words if word not in _NO_NAME)
+    if not rest:
+        return candidates
+    text = digits_for_words(name.lower())
+    return [alarm for alarm in candidates if rest in alarm.text.lower() or _is_at(alarm, text, now)]
+
+
+def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
+    """Whether a text names the time or the weekday at which an alarm is due, or the length of a timer."""
+    if alarm.kind == "timer":
+        numbers = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+        length = alarm.due_at - alarm.set_at
+        return any(abs(number * unit - length) < 1 for number in numbers for unit in (1, 60, 3600))
+    due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
+    if any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", ")) if day in WEEKDAYS):
+        return True
+    found = re.search(CLOCK_PATTERN, text)
+    if found is None:
+        return False
+    clock, minutes = read_clock(found[0]), 60 * due.hour + due.minute
+    return clock.minutes == minutes or (not clock.certain and (clock.minutes + 720) % 1440 == minutes)

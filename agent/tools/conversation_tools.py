@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from agent.capture.form_runner import Dialogue
 from agent.tools.alarms import Alarms, Announce
 from agent.tools.function_tool import Caller, ServerTool
-from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from agent.tools.protocol import ToolOutput, ToolTraits
 from agent.tools.registry import ToolRegistry
 from agent.tools.user_data import owner_id
 from chat.types import Tool
@@ -87,28 +87,28 @@ class ConversationTools:
         details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if value != "")
         return f"Shall I {action}, with {details}?" if details else f"Shall I {action}?"
 
-    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
+    @property
+    def functions(self) -> tuple[Tool, ...]:
         """See `Tools`."""
-        for tool in self._registry:
-            may_be_called = tool.name in self._names and tool.name in names
-            if may_be_called and tool.certain is not None and (certain := tool.certain(turns)) is not None:
-                arguments, said = certain
-                return CertainCall(tool.name, json.dumps(arguments), said)
-        return None
+        return tuple(
+            tool.declaration for tool in self._registry if tool.in_programs == "called" and tool.name in self._names
+        )
 
-    async def call(
-        self, name: str, arguments: str, said: str, dialogue: Dialogue | None = None, known: str = ""
-    ) -> ToolOutput:
+    @property
+    def replaced(self) -> frozenset[str]:
+        """See `Tools`."""
+        return frozenset(tool.name for tool in self._registry if tool.in_programs and tool.name in self._names)
+
+    async def call(self, name: str, arguments: str, dialogue: Dialogue | None = None) -> ToolOutput:
         """Make a call. Raises whatever the tool raises.
 
         Args:
             dialogue: asks the user for data; None where nobody can be asked.
-            known: what earlier calls of the same response returned.
         """
         tool = self._registry.get(name)
         if tool is None:
             raise ValueError(f"the tool {name} is not available any more")
-        return await tool.run(json.loads(arguments), replace(self._caller, said=said, known=known, dialogue=dialogue))
+        return await tool.run(json.loads(arguments), replace(self._caller, dialogue=dialogue))
 
     @property
     def opening(self) -> str:

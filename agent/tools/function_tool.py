@@ -7,11 +7,11 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -30,13 +30,7 @@ _THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
 
 _SUPERFLUOUS = ("title", "default", "additionalProperties")
 
-NO_RESULT = "None. Work out the answer yourself."
-"""What a tool returns that has no result for words which the language model may still understand."""
-
-Certain = Callable[[Sequence[tuple[str, str]]], tuple[dict[str, Any], str] | None]
-"""Reads what the user said and what the assistant answered, the oldest first. Returns the arguments of the call that
-the user's last words need for certain, and what they ask for in words that need no earlier ones; None if no call is
-certain."""
+InPrograms = Literal["", "called", "computed"]
 
 _TRAITS = "_rejoinder_traits"
 _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*+(.+)$")
@@ -61,24 +55,11 @@ class Caller:
 
     Attributes:
         owner: whose data the call is about; the same for the same person in another conversation.
-        said: what the user said before the call, as `matched_text.for_patterns` returns it.
-        known: what earlier calls of the same response returned, one a line.
         dialogue: asks them for data. A tool takes it as a parameter with the type hint `Dialogue`.
     """
 
     owner: str
-    said: str = ""
-    known: str = ""
     dialogue: Dialogue | None = None
-
-    def has(self, value: str) -> bool:
-        """Whether a text has only words and numbers that the user said or an earlier call returned."""
-        return is_grounded(value, f"{self.said}\n{self.known}")
-
-    def named(self, value: str) -> str:
-        """A text argument if the user or an earlier result named it, otherwise nothing. Small models fill in arguments
-        that they were not given, from a description or an example."""
-        return value.strip() if self.has(value) else ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +70,8 @@ class ServerTool:
         run: makes a call with the arguments, an object.
         question: asked before a consequential call; may name arguments in braces.
         opens_calls: whether phone calls begin with it.
-        certain: tells whether what the user said needs a call for certain; None if the language model always decides.
+        in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
+            what it does; otherwise it is no part of them.
     """
 
     declaration: Tool
@@ -97,7 +79,7 @@ class ServerTool:
     run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
     question: str = ""
     opens_calls: bool = False
-    certain: Certain | None = None
+    in_programs: InPrograms = ""
 
     @property
     def name(self) -> str:
@@ -110,7 +92,7 @@ class _Options:
     traits: ToolTraits
     question: str
     opens_calls: bool = False
-    certain: Certain | None = None
+    in_programs: InPrograms = ""
 
 
 def tool(
@@ -120,9 +102,8 @@ def tool(
     question: str = "",
     holding_phrase: str = HOLDING_PHRASE,
     timeout_s: float = ToolTraits.timeout_s,
-    said: str = "",
     opens_calls: bool = False,
-    certain: Certain | None = None,
+    in_programs: InPrograms = "",
 ) -> Callable[[F], F]:
     """Say how calls of a function are made.
 
@@ -132,12 +113,11 @@ def tool(
         question: what is asked then, for example "Shall I send {text} to {recipient}?".
         holding_phrase: spoken when a call takes longer than 400 ms.
         timeout_s: how long a call may take.
-        said: a regular expression; the function is only called if it is found in what the user said.
         opens_calls: phone calls begin with it. It takes no arguments.
-        certain: see `ServerTool`.
+        in_programs: see `ServerTool`.
     """
-    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, said)
-    options = _Options(traits, question, opens_calls, certain)
+    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s)
+    options = _Options(traits, question, opens_calls, in_programs)
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, options)
@@ -178,7 +158,7 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
 
     declaration = Tool(name, description, schema)
-    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls, options.certain)
+    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls, options.in_programs)
 
 
 def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bool) -> None:
@@ -187,13 +167,6 @@ def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bo
         raise BadTool(f"{function.__name__} takes a Dialogue, so it has to be an `async def`", function)
     if asks and options.traits.read_only:
         raise BadTool(f"{function.__name__} asks the user, so it cannot be read_only", function)
-
-
-def is_grounded(value: str, said: str) -> bool:
-    """Whether all words and numbers of a text are among those that the user said, in any form of a word."""
-    words, spoken = (set(re.findall(r"[a-z]+|\d+", text.lower())) for text in (value, said))
-    beginnings = {word[:4] for word in spoken}
-    return bool(words) and all(word in spoken or (len(word) > 3 and word[:4] in beginnings) for word in words)
 
 
 def as_output(result: Any) -> ToolOutput:

@@ -1,53 +1,58 @@
-"""Arguments that nobody has said: small models make up a telephone number or an address rather than ask for it."""
+"""Telephone numbers, addresses and identifiers that nobody has said: small models make one up rather than ask."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.capture.numbers import with_digits
-from agent.matched_text import MAX_HEARD, MAX_VALUE, for_patterns
+from agent.matched_text import MAX_COUNTED, MAX_HEARD, MAX_VALUE, for_patterns
+from agent.spoken_numbers import digits_for_words, spoken_digits
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_NUMBER = re.compile(r"\+?[\d ()./-]{7,}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?[./]\d\d?[./]\d{4}")
+_FORMATS = frozenset(("email", "idn-email", "phone", "tel", "telephone"))
+_NAMES = re.compile(r"(?i)(?:^|_)(?:e?mail|phone|telephone|mobile|tel|fax|id|identifier)(?:_(?:number|address))?$")
+"""What a schema says of a field for such a value: its format, or else its name."""
 
 _SAID_DIGITS = 7
 """The last digits of a number must have been said; a model may add an area code."""
 
 
-def invented_argument(arguments: str, known: str) -> str | None:
-    """The first e-mail address or number of seven digits or more that is nowhere in `known`; None if there is none.
+def invented_argument(arguments: str, schema: Mapping[str, Any], known: str) -> str | None:
+    """The first telephone number, e-mail address or identifier that is nowhere in `known`; None if there is none.
 
     Args:
         arguments: JSON text of an object.
+        schema: of the arguments. It marks which fields hold such values.
         known: all that was said, and what tools have returned.
     """
-    plain = with_digits(for_patterns(known, MAX_HEARD, end=True))
-    digits, words = "".join(filter(str.isdecimal, plain)), "".join(filter(str.isalnum, plain))
-    for text in _texts(json.loads(arguments)):
+    plain = for_patterns(known, MAX_HEARD, end=True).lower()
+    digits = "".join(filter(str.isdecimal, plain)) + " " + spoken_digits(plain[-MAX_COUNTED:])
+    words = "".join(filter(str.isalnum, f"{plain} {digits_for_words(plain[-MAX_COUNTED:])}"))
+    for text in _marked(json.loads(arguments), schema):
         value = for_patterns(text, MAX_VALUE + 1)
-        if len(value) > MAX_VALUE:
+        if len(value) > MAX_VALUE or not value:
             continue
-        if _EMAIL.fullmatch(value):
-            if not all(part in words for part in re.findall(r"[^\W_]+", value.lower())):
+        number = "".join(filter(str.isdecimal, value))
+        if len(number) >= _SAID_DIGITS and not re.search(r"[a-z@]", value.lower()):
+            if number[-_SAID_DIGITS:] not in digits:
                 return text
-        elif _NUMBER.fullmatch(value) and not _DATE.fullmatch(value):
-            number = "".join(filter(str.isdecimal, value))
-            if len(number) >= _SAID_DIGITS and number[-_SAID_DIGITS:] not in digits:
-                return text
+        elif not all(part in words for part in re.findall(r"[^\W_]+", value.lower())):
+            return text
     return None
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _marked(value: Any, schema: Any, name: str = "") -> Iterator[str]:
+    """The texts and whole numbers in fields that are marked."""
+    if not isinstance(schema, Mapping):
+        return
     match value:
-        case str():
-            yield value
+        case str() | int() if not isinstance(value, bool):
+            if "enum" not in schema and (schema.get("format") in _FORMATS or _NAMES.search(name)):
+                yield str(value)
         case dict():
-            for part in value.values():
-                yield from _texts(part)
+            for key, part in value.items():
+                yield from _marked(part, schema.get("properties", {}).get(key, {}), key)
         case list():
             for part in value:
-                yield from _texts(part)
+                yield from _marked(part, schema.get("items", {}), name)

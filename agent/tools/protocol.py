@@ -4,12 +4,12 @@ client runs are not part of it."""
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.capture.form_runner import Dialogue
+from chat.types import Tool
 
 PENDING_OUTPUT = "The function is still running. Its result will follow."
 """What the language model reads as the output of a call whose function has not returned yet."""
@@ -36,18 +36,12 @@ class ToolTraits:
         consequential: it is only called once the user has agreed.
         holding_phrase: spoken when a call takes longer than a moment.
         timeout_s: how long a call may take.
-        said: a regular expression; the tool may only be called if it is found in what the user said. Empty: always.
     """
 
     read_only: bool = False
     consequential: bool = False
     holding_phrase: str = HOLDING_PHRASE
     timeout_s: float = 20.0
-    said: str = ""
-
-    def is_for(self, text: str) -> bool:
-        """Whether the tool may be called after these words, as `matched_text.for_patterns` returns them."""
-        return re.search(self.said, text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -65,20 +59,6 @@ class ToolOutput:
     failed: bool = False
 
 
-@dataclass(frozen=True)
-class CertainCall:
-    """A call that the user's words need for certain, so that the language model need not decide on it.
-
-    Attributes:
-        arguments: JSON text of an object.
-        said: what the user asked for, in words that need no earlier ones.
-    """
-
-    name: str
-    arguments: str
-    said: str
-
-
 class Tools(Protocol):
     """The tools of one conversation."""
 
@@ -90,23 +70,22 @@ class Tools(Protocol):
         """Asks the user whether a consequential call is to be made. Ends with a question mark."""
         ...
 
-    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
-        """The call that the user's last words need for certain; None to let the language model decide.
-
-        Args:
-            names: of the tools that may be called.
-            turns: what the user said and what the assistant answered, the oldest first; the last answer is empty.
-        """
+    @property
+    def functions(self) -> tuple[Tool, ...]:
+        """Those of its tools that programs may call."""
         ...
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Names of those, and of the tools that do what programs compute by themselves."""
+        ...
+
+    async def call(self, name: str, arguments: str, dialogue: Dialogue) -> ToolOutput:
         """Make a call. Any exception counts as its failure; cancelling the task cancels the call.
 
         Args:
             arguments: JSON text of an object.
-            said: what the user said before it.
             dialogue: asks the user for data.
-            known: what earlier calls of the same response returned.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.program.units import load_units
 from agent.storage import data_folder
 from agent.tools.alarms import Alarms
 from agent.tools.calculator import calculator_tools
@@ -19,11 +20,9 @@ from agent.tools.conversation_tools import ConversationTools
 from agent.tools.function_tool import ServerTool
 from agent.tools.notes import note_tools
 from agent.tools.registry import ToolRegistry
-from agent.tools.time_questions import time_sum_tools
 from agent.tools.tool_file import load_tool_file
-from agent.tools.units import load_units
 from agent.tools.user_data import USER_DATA_FILE, UserData
-from agent.tools.world_clock import clock_tools
+from chat.types import Tool
 
 if TYPE_CHECKING:
     from agent.tools.mcp_servers import McpServerConnection
@@ -57,12 +56,16 @@ class ToolSettings:
 class ServerTools:
     """The tools of the server.
 
+    Args:
+        now: the time here, with its zone; this machine's if None.
+
     Raises:
         OSError: the folder cannot be used.
         ValueError: a file cannot be used, or two tools have the same name.
     """
 
-    def __init__(self, settings: ToolSettings) -> None:
+    def __init__(self, settings: ToolSettings, now: Callable[[], datetime] | None = None) -> None:
+        now = now or local_time
         own = [tool for path in settings.files for tool in load_tool_file(path)]
         self.registry = ToolRegistry(own)
         self._mcp_servers: list[McpServerConnection] = []
@@ -89,11 +92,16 @@ class ServerTools:
         builtin = [service.tool() for service in self._services]
         if settings.builtin:
             self._data = UserData((settings.data or data_folder()) / USER_DATA_FILE)
-            self._alarms = Alarms(self._data, local_time)
-            builtin += builtin_tools(self._data, self._alarms)
+            self._alarms = Alarms(self._data, now)
+            builtin += builtin_tools(self._data, self._alarms, now)
         for tool in builtin:
             with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
                 self.registry.add(tool)
+
+    @property
+    def functions(self) -> tuple[Tool, ...]:
+        """Those that programs may call."""
+        return tuple(tool.declaration for tool in self.registry if tool.in_programs == "called")
 
     def conversation(self, owner: str = "") -> ConversationTools:
         """The tools for one conversation, as `ConversationTools` describes."""
@@ -141,7 +149,6 @@ def local_time() -> datetime:
     return datetime.now().astimezone()
 
 
-def builtin_tools(data: UserData, alarms: Alarms) -> list[ServerTool]:
+def builtin_tools(data: UserData, alarms: Alarms, now: Callable[[], datetime] = local_time) -> list[ServerTool]:
     """All of them."""
-    clocks = [*clock_tools(local_time), *time_sum_tools(local_time)]
-    return [*clocks, *calculator_tools(), *alarms.tools(), *note_tools(data, local_time)]
+    return [*calculator_tools(now), *alarms.tools(), *note_tools(data, now)]

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
-from typing import Any
+from collections.abc import Sequence
 
-from agent.language_model import Grammar, LanguageModel, LanguageModelWrapper, Progress, RemoteRequest
 from agent.tools.words import describing_stems, stems
-from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice, Truncation
+from chat.types import Message, Tool
 
 MAX_TOOLS = 10
-"""Tools that a prompt may have before some are selected. The built-in ones are fewer."""
+"""Tools that a prompt may have before some are selected."""
 
 NUM_SELECTED = 5
 
@@ -81,102 +78,3 @@ class ToolSelection:
 
 def _names(tools: Sequence[Tool]) -> list[str]:
     return [tool.name for tool in tools]
-
-
-class SelectingLanguageModel(LanguageModelWrapper):
-    """A `LanguageModel` whose prompts have few tools. A required function is always among them.
-
-    Prompts with and without tools differ from their beginning on, so each kind is read by a language model of its own.
-    Both read ahead what was said when a turn begins, so that neither has to catch up in a later one.
-    """
-
-    def __init__(self, language_model: LanguageModel) -> None:
-        super().__init__(language_model)
-        self._selection = ToolSelection()
-        self._has_tools: bool | None = None
-        self._other: LanguageModel | None = None
-
-    def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice = "auto",
-        offered: OfferedTools | None = None,
-        parallel_tool_calls: bool = False,
-        effort: Effort | None = None,
-        grammar: Grammar | None = None,
-    ) -> AsyncIterator[Progress | RemoteRequest]:
-        """See `LanguageModel`."""
-        options: dict[str, Any] = {
-            "max_tokens": max_tokens,
-            "deadline": deadline,
-            "tool_choice": tool_choice,
-            "offered": offered,
-            "parallel_tool_calls": parallel_tool_calls,
-            "effort": effort,
-            "grammar": grammar,
-        }
-        only_looks_up = offered is not None and offered.expected and not offered.acts
-        if tools and tool_choice == "auto" and only_looks_up and messages[-1].role == "user":
-            return self._call_or_text(messages, tools, options)
-        return self._ask(messages, tools, options)
-
-    def _ask(
-        self, messages: Sequence[Message], tools: Sequence[Tool], options: dict[str, Any]
-    ) -> AsyncIterator[Progress | RemoteRequest]:
-        self._switch(bool(tools), cancel=True)
-        return self._model.reply(messages, tools=self._select(tools, options["tool_choice"], messages), **options)
-
-    async def _call_or_text(
-        self, messages: Sequence[Message], tools: Sequence[Tool], options: dict[str, Any]
-    ) -> AsyncIterator[Progress | RemoteRequest]:
-        """A response that may well be a call. If it begins as a text, it is asked for again without tools in the
-        prompt: with them, small models talk about the tools that they decided not to call. But without them they
-        promise to act."""
-        decided = False
-        async with aclosing(self._ask(messages, tools, options)) as stream:  # type: ignore[type-var]
-            async for progress in stream:
-                if decided or isinstance(progress, RemoteRequest) or progress.tool_calls:
-                    decided = True
-                    yield progress
-                elif progress.committed.strip():
-                    break
-            else:
-                return
-        async for progress in self._ask(messages, (), options):
-            yield progress
-
-    def prepare(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
-    ) -> None:
-        """See `LanguageModel`."""
-        self._switch(bool(tools), cancel=bool(messages) and messages[-1].role == "user")
-        self._model.prepare(messages, tools=self._select(tools, tool_choice, messages), tool_choice=tool_choice)
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """See `LanguageModel`."""
-        super().limit_context(truncation)
-        if self._other is not None:
-            self._other.limit_context(truncation)
-
-    def _switch(self, has_tools: bool, *, cancel: bool) -> None:
-        """Go on with the language model that reads this kind of prompt.
-
-        Args:
-            cancel: whether what the other one does is of no more use. Both may read ahead.
-        """
-        if self._has_tools not in (None, has_tools):
-            if cancel:
-                self._model.cancel()
-            self._model, self._other = self._other or self._model.fork(), self._model
-        self._has_tools = has_tools
-
-    def _select(self, tools: Sequence[Tool], tool_choice: ToolChoice, messages: Sequence[Message]) -> Sequence[Tool]:
-        return self._selection.select(tools, messages) if tools and tool_choice == "auto" else tools
-
-    def fork(self) -> LanguageModel:
-        """See `LanguageModel`."""
-        return SelectingLanguageModel(self._model.fork())

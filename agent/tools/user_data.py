@@ -18,7 +18,7 @@ MAX_CHARACTERS = 1000
 _SCHEMA = """
 create table if not exists alarms (
     id integer primary key, owner text not null, kind text not null, text text not null, set_at real not null,
-    due_at real not null
+    due_at real not null, repeat text not null default ''
 );
 create index if not exists alarms_owner on alarms (owner, due_at);
 create table if not exists notes (
@@ -34,13 +34,15 @@ class TooMany(ValueError):
 
 @dataclass(frozen=True)
 class Alarm:
-    """A timer or a reminder. `text` is the timer's name or what to remind of; times are Unix times in seconds."""
+    """A timer, an alarm or a reminder. `text` is the timer's name or what to remind of. Times are Unix times in
+    seconds. `repeat` says when it is due again, as `recurrence.py` describes; empty for once."""
 
     id: int
     kind: str
     text: str
     set_at: float
     due_at: float
+    repeat: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,26 +73,33 @@ class UserData:
     def __init__(self, path: Path) -> None:
         self._lock, self._file = threading.Lock(), open_database(path, _SCHEMA)
         self._file.isolation_level = None
+        if "repeat" not in {row[1] for row in self._file.execute("pragma table_info(alarms)")}:
+            self._file.execute("alter table alarms add column repeat text not null default ''")
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._file.close()
 
-    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float) -> Alarm:
-        """Keep a timer or a reminder. Raises TooMany."""
-        row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at)
+    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> Alarm:
+        """Keep a timer, an alarm or a reminder. Raises TooMany."""
+        row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at, repeat)
         with self._lock:
             self._check_room("alarms", owner)
-            query = "insert into alarms (owner, kind, text, set_at, due_at) values (?, ?, ?, ?, ?)"
+            query = "insert into alarms (owner, kind, text, set_at, due_at, repeat) values (?, ?, ?, ?, ?, ?)"
             number = self._file.execute(query, row).lastrowid
         return Alarm(number or 0, *row[1:])
 
     def alarms(self, owner: str) -> list[Alarm]:
         """An owner's timers and reminders, the next one first."""
-        query = "select id, kind, text, set_at, due_at from alarms where owner = ? order by due_at"
+        query = "select id, kind, text, set_at, due_at, repeat from alarms where owner = ? order by due_at"
         with self._lock:
             return [Alarm(*row) for row in self._file.execute(query, (owner,))]
+
+    def postpone_alarm(self, number: int, due_at: float) -> None:
+        """It is due again at another time."""
+        with self._lock:
+            self._file.execute("update alarms set due_at = ? where id = ?", (due_at, number))
 
     def remove_alarm(self, number: int) -> None:
         """Forget a timer or a reminder."""

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
+from agent.program.dates import named_date
+from agent.program.values import BadProgram
+from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
 from agent.tools.web_service import ServiceFailed, WebService, saying_failures
 
 _OPEN_METEO, _OPEN_METEO_PLACES = "https://api.open-meteo.com", "https://geocoding-api.open-meteo.com"
 
 _FORECAST_DAYS = 7
-
-_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
-
-_SAID = (
-    r"\b(weather|forecast|rain(s|ing|y|ed)?|snow(s|ing|y)?|sunny|umbrella|windy|storm(s|y)?|thunder\w*|drizzl\w*|"
-    r"how (hot|cold|warm|cool)|degrees outside|temperature (outside|in|today|tomorrow))\b|"
-    r"\b(hot|cold|warm|cool|freezing|humid)\b.*\b(outside|today|tomorrow|tonight|in [a-z]+)\b"
-)
-"""What people say who ask for the weather."""
 
 _CONDITIONS = {
     0: "clear", 1: "mostly clear", 2: "partly cloudy", 3: "overcast", 45: "fog", 48: "freezing fog",
@@ -37,12 +30,6 @@ _CONDITIONS = {
     82: "violent showers", 85: "snow showers", 86: "heavy snow showers", 95: "thunderstorms",
     96: "thunderstorms with hail", 99: "thunderstorms with hail",
 }  # fmt: skip
-
-_PLACE = re.compile(
-    r"\b(?:in|for|at|near|around)\s+(?!(?:the|a|an|my|your|this|next|here)\b|\d)([A-Za-z][\w'’. -]*?)"
-    r"(?=\s+(?:today|tonight|tomorrow|now|right now|on|this|next|at|over|for|like|be|the|and|or|if)\b|[?.!,]|$)"
-)
-_NO_PLACE = frozenset([*_WEEKDAYS, "today", "tonight", "tomorrow", "celsius", "fahrenheit", "degrees"])
 
 
 @dataclass(frozen=True)
@@ -111,15 +98,15 @@ class Weather:
         """The tool. It is not declared read-only: the name of the place leaves the machine, and that only happens once
         the turn is over."""
 
-        @tool(holding_phrase="Let me check the weather.", timeout_s=12, said=_SAID)
-        async def get_weather(caller: Caller, place: str = "") -> Spoken:
+        @tool(holding_phrase="Let me check the weather.", timeout_s=12, in_programs="called")
+        async def get_weather(place: str = "", day: str = "") -> Spoken:
             """Tell the weather now, or the forecast of a day, in a city."""
-            return Spoken(await self.report(_place(caller, place) or self._settings.home, caller.said))
+            return Spoken(await self.report(place.strip() or self._settings.home, day))
 
         return saying_failures(function_tool(get_weather))
 
-    async def report(self, name: str, said: str) -> str:
-        """The weather of a place, on the day that `said` names, as a sentence. Raises ServiceFailed."""
+    async def report(self, name: str, day_text: str = "") -> str:
+        """The weather of a place, today or on another day, as a sentence. Raises ServiceFailed."""
         if not name:
             return "For which place?"
         places = await self._get(self._places, "/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
@@ -127,10 +114,10 @@ class Weather:
             return f"I don't know where {name} is."
         place = places.results[0]
         forecast = await self._get(self._forecasts, "/v1/forecast", self._question(place), _Forecast)
-        day = _day(said, forecast.daily.time)
+        day = _day(day_text, forecast.daily.time)
         if day is None:
             return f"I only know the weather of the next {_FORECAST_DAYS} days."
-        return _sentence(_brief(place.name), forecast, day, said)
+        return _sentence(_brief(place.name), forecast, day)
 
     def _question(self, place: _Place) -> dict[str, str | int | float]:
         units = {"temperature_unit": "fahrenheit"} if self._settings.units == "imperial" else {}
@@ -156,34 +143,20 @@ class Weather:
         await self._places.close()
 
 
-def _place(caller: Caller, place: str) -> str:
-    """The place that the user named: small models fill in one that nobody said, or leave it out."""
-    named = caller.named(place)
-    if named and named.lower() not in _NO_PLACE:
-        return named
-    return next((found for found in _PLACE.findall(caller.said) if found.lower() not in _NO_PLACE), "").strip()
-
-
-def _day(said: str, days: list[date]) -> int | None:
-    """Which of the days is asked for; None for one that is not among them."""
-    plain = said.lower()
-    if re.search(r"\b(next week|in (two|three|\d+) (weeks|months))\b", plain):
+def _day(text: str, days: list[date]) -> int | None:
+    """Which of the days a text names, today if none; None for one that is not among them."""
+    plain = text.strip().lower().removeprefix("this ").removesuffix(" morning").removesuffix(" afternoon")
+    plain = plain.removesuffix(" evening").removesuffix(" night").replace("weekend", "saturday")
+    if plain in ("", "now", "today", "tonight", "morning", "afternoon", "evening", "night", "week"):
+        return 0
+    try:
+        found = named_date(plain, datetime.combine(days[0], time()))
+    except BadProgram:
         return None
-    if "day after tomorrow" in plain:
-        number = 2
-    elif "tomorrow" in plain:
-        number = 1
-    else:
-        words = re.findall(r"\w+", plain)
-        named = [name for name in _WEEKDAYS if name in words]
-        if "weekend" in plain:
-            named = ["saturday"]
-        numbers = [number for number, day in enumerate(days) if named and _WEEKDAYS[day.weekday()] == named[0]]
-        number = numbers[0] if numbers else 0
-    return number if number < len(days) else None
+    return days.index(found) if found in days else 0 if days[0].weekday() == found.weekday() else None
 
 
-def _sentence(place: str, forecast: _Forecast, day: int, said: str) -> str:
+def _sentence(place: str, forecast: _Forecast, day: int) -> str:
     daily = forecast.daily
     try:
         code, high, low = daily.weather_code[day], daily.temperature_2m_max[day], daily.temperature_2m_min[day]
@@ -199,7 +172,7 @@ def _sentence(place: str, forecast: _Forecast, day: int, said: str) -> str:
         current = forecast.current
         now = f"In {place} it is {_degrees(current.temperature_2m)} degrees and {_condition(current.weather_code)}"
         return f"{now}. Today it will be {extremes}."
-    when = "Tomorrow" if day == 1 and "tomorrow" in said.lower() else f"On {daily.time[day]:%A}"
+    when = "Tomorrow" if day == 1 else f"On {daily.time[day]:%A}"
     return f"{when} in {place}: {_condition(code)}, {extremes}."
 
 

@@ -23,7 +23,7 @@ _OPENS, _CLOSES, _LENGTH = time(9), time(17), timedelta(minutes=30)
 _WELCOME = "Welcome to the appointment line of the dental practice. "
 
 
-@tool(opens_calls=True, said=r"\b(appointment|book|see the dentist)\b")
+@tool(opens_calls=True)
 async def book_appointment(dialogue: Dialogue) -> Spoken:
     """Book an appointment with the dentist. Call this when the user wants one."""
     try:

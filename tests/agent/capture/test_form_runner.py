@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from agent.capture import Form, PhoneNumber, yes_or_no
 from agent.capture.form_runner import Dialogue, NotCaptured
-from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from agent.tools.protocol import ToolOutput, ToolTraits
 from chat.types import Tool
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
@@ -36,10 +36,10 @@ class FormTools:
     def question(self, name: str, arguments: str) -> str:
         return "?"
 
-    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
-        return None
+    functions: tuple[Tool, ...] = ()
+    replaced: frozenset[str] = frozenset()
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
+    async def call(self, name: str, arguments: str, dialogue: Dialogue) -> ToolOutput:
         try:
             self.outputs.append(await self.work(dialogue))
         except BaseException as error:

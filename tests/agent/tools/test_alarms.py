@@ -1,31 +1,23 @@
-"""Timers and reminders on a clock that the test sets: they are announced to their owner, now or later."""
+"""Timers, alarms and reminders on a clock that the test sets: they are announced to their owner, now or later."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.tools.alarms import Alarms
-from agent.tools.function_tool import Caller, ServerTool
-from agent.tools.notes import note_tools
-from agent.tools.user_data import UserData
+from agent.tools.function_tool import Caller
+from agent.tools.protocol import Announcement
+from agent.tools.user_data import MAX_ENTRIES, TooMany, UserData
 from tests.fakes import run_on_virtual_clock
-from voice.unprompted import Announcement
 
-ANN, BOB = Caller("ann"), Caller("bob")
-PETER = Caller("ann", "Remind me to call Peter in ten minutes.")
-START = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
-
-
-class Clock:
-    """The time passes with the event loop's."""
-
-    def __call__(self) -> datetime:
-        return START + timedelta(seconds=asyncio.get_running_loop().time())
+START = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)  # a Sunday
+NONE = "You have no timers, alarms or reminders."
 
 
 class Listener:
@@ -41,157 +33,193 @@ class Listener:
             announcement.on_heard()
 
 
-def named(tools: list[ServerTool]) -> dict[str, ServerTool]:
-    return {tool.name: tool for tool in tools}
+class Setup:
+    """Alarms in a file. The time passes with the event loop's."""
+
+    def __init__(self, file: Path) -> None:
+        self.data = UserData(file)
+        self.alarms = Alarms(self.data, lambda: START + timedelta(seconds=asyncio.get_running_loop().time()))
+        self._tools = {tool.name: tool for tool in self.alarms.tools()}
+
+    async def call(self, name: str, owner: str = "ann", /, **arguments: Any) -> str:
+        output = await self._tools[name].run(arguments, Caller(owner))
+        assert output.speech == output.text
+        return output.speech
+
+    def connect(self, owner: str = "ann", **options: Any) -> Listener:
+        listener = Listener(**options)
+        self.alarms.connect(owner, listener)
+        return listener
 
 
-def test_a_timer_is_announced_to_its_owner_only(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        alarms = Alarms(UserData(tmp_path / "data.sqlite"), Clock())
-        tools, ann, bob = named(alarms.tools()), Listener(), Listener()
-        alarms.connect("ann", ann)
-        alarms.connect("bob", bob)
-        output = await tools["set_timer"].run({"duration": "1 minute"}, Caller("ann", "Set a timer for one minute."))
-        assert output.speech == "Your timer for 1 minute is running."
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[[Callable[[Setup], Coroutine[Any, Any, None]]], None]:
+    """Runs a scenario on a virtual clock."""
+    return lambda work: run_on_virtual_clock(lambda: work(Setup(tmp_path / "data.sqlite")))
+
+
+Run = Callable[[Callable[[Setup], Coroutine[Any, Any, None]]], None]
+
+
+def test_a_timer_is_announced_to_its_owner_only(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        ann, bob = user.connect(), user.connect("bob")
+        assert await user.call("set_timer", minutes=1) == "Your timer for 1 minute is running."
         await asyncio.sleep(30)
-        left = await tools["list_timers"].run({}, ANN)
-        assert left.speech == "A timer has 30 seconds left."
-        assert (await tools["list_timers"].run({}, BOB)).speech == "You have no timers or reminders."
+        assert await user.call("list_alarms") == "A timer has 30 seconds left."
+        assert await user.call("list_alarms", "bob") == NONE
         assert not ann.heard
         await asyncio.sleep(31)
         assert ann.heard == ["Your timer for 1 minute is up."]
         assert not bob.heard
-        assert (await tools["list_timers"].run({}, ANN)).speech == "You have no timers or reminders."
+        assert await user.call("list_alarms") == NONE
 
-    run_on_virtual_clock(scenario)
+    scenario(work)
+
+
+def test_a_timer_has_a_length_and_may_have_a_name(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        ann = user.connect()
+        for arguments, answer in (
+            ({"hours": 1.5, "name": "the roast timer"}, "Your roast timer for 1 hour and 30 minutes is running."),
+            ({"seconds": 90, "name": "timer"}, "Your timer for 1 minute and 30 seconds is running."),
+            ({}, "For how long?"),
+        ):
+            assert await user.call("set_timer", **arguments) == answer
+        assert await user.call("list_alarms") == (
+            "A timer has 1 minute and 30 seconds left. The roast timer has 1 hour and 30 minutes left."
+        )
+        await asyncio.sleep(3 * 3600)
+        assert ann.heard == [
+            "Your timer for 1 minute and 30 seconds is up.", "Your roast timer for 1 hour and 30 minutes is up.",
+        ]  # fmt: skip
+
+    scenario(work)
+
+
+def test_alarms_and_reminders_say_when_they_are_due(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        for name, arguments, answer in (
+            ("set_alarm", {"time": "6:40"}, "Your alarm is set for 6:40 AM tomorrow."),
+            ("set_alarm", {"time": "6:40 am", "repeat": "weekdays"}, "Your alarm is set for 6:40 AM on weekdays."),
+            ("set_alarm", {"time": "noon", "day": "friday"}, "Your alarm is set for noon on Friday, November 27."),
+            ("set_alarm", {"time": "16:30"}, "Your alarm is set for 4:30 PM."),
+            ("set_reminder", {"about": "call Eve.", "minutes": 30}, "I'll remind you at 3:30 PM today: call Eve."),
+            ("set_reminder", {"about": "stretch", "time": "6"}, "I'll remind you at 6:00 PM today: stretch."),
+            ("set_reminder", {"about": "pay", "day": "tomorrow"}, "I'll remind you at 9:00 AM tomorrow: pay."),
+            (
+                "set_reminder",
+                {"about": "swim", "time": "8 am", "repeat": "monday, friday"},
+                "I'll remind you at 8:00 AM every Monday and Friday: swim.",
+            ),
+            ("set_reminder", {"about": "pay rent"}, "When should I remind you?"),
+        ):
+            assert await user.call(name, **arguments) == answer
+        listed = await user.call("list_alarms")
+        assert "At 8:00 AM every Monday and Friday: swim." in listed
+        assert "An alarm is set for noon on Friday, November 27." in listed
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("set_alarm", {"time": "2 pm", "day": "today"}), ("set_alarm", {"time": "soon"}), ("set_alarm", {}),
+        ("set_alarm", {"time": "6:40", "repeat": "hourly"}), ("set_alarm", {"time": "6:40", "day": "someday"}),
+        ("set_timer", {"minutes": -5}), ("set_timer", {"hours": 1e9}), ("set_reminder", {"time": "6:40"}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_set_is_an_error(scenario: Run, name: str, arguments: dict[str, Any]) -> None:
+    async def work(user: Setup) -> None:
+        with pytest.raises(ValueError):
+            await user.call(name, **arguments)
+        assert await user.call("list_alarms") == NONE
+
+    scenario(work)
 
 
 def test_a_reminder_survives_a_restart_and_comes_at_the_next_connection(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        data = UserData(tmp_path / "data.sqlite")
-        alarms = Alarms(data, Clock())
-        tools = named(alarms.tools())
-        disconnect = alarms.connect("ann", Listener())
-        output = await tools["set_reminder"].run({"about": "call Peter", "when": "in 10 minutes"}, PETER)
-        assert output.speech == "I'll remind you at 3:10 PM: call Peter."
+    async def work() -> None:
+        before = Setup(tmp_path / "data.sqlite")
+        disconnect = before.alarms.connect("ann", Listener())
+        await before.call("set_reminder", about="call Peter", minutes=10)
         disconnect()
-        data.close()
+        before.data.close()
         await asyncio.sleep(1500)
-        alarms, deaf, later = Alarms(UserData(tmp_path / "data.sqlite"), Clock()), Listener(deaf=True), Listener()
-        alarms.connect("ann", deaf)()  # interrupted before anything was heard, and gone
-        alarms.connect("ann", later)
-        assert deaf.heard == later.heard == ["Here is your reminder: call Peter. It was due 15 minutes ago."]
-        again = Listener()
-        alarms.connect("ann", again)
-        assert not again.heard
+        after, deaf = Setup(tmp_path / "data.sqlite"), Listener(deaf=True)
+        after.alarms.connect("ann", deaf)()  # interrupted before anything was heard, and gone
+        assert deaf.heard == after.connect().heard
+        assert deaf.heard == ["Here is your reminder: call Peter. It was due 15 minutes ago."]
+        assert not after.connect().heard
 
-    run_on_virtual_clock(scenario)
+    run_on_virtual_clock(work)
 
 
-def test_a_timer_is_cancelled_by_its_name_or_its_length(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        alarms, ann = Alarms(UserData(tmp_path / "data.sqlite"), Clock()), Listener()
-        tools = named(alarms.tools())
-        alarms.connect("ann", ann)
-        for duration, words in (("5 minutes", "for the pasta"), ("10 minutes", ""), ("20 minutes", "of the egg")):
-            said = f"Set a timer {words} for {duration}."
-            await tools["set_timer"].run({"duration": duration}, Caller("ann", said))
-        await tools["set_reminder"].run({"about": "call Peter", "when": "in 10 minutes"}, PETER)
-        for said, name, answer in (
-            ("Cancel the timer.", "timer", "There are 3. Which one shall I cancel?"),
-            ("Cancel the timer. The pasta timer.", "pasta timer", "It is cancelled."),
-            ("Stop my ten minutes timer.", "10 minutes", "It is cancelled."),
-            ("Cancel the soup timer.", "soup", "There is no such timer."),
-            ("Cancel all reminders.", "all", "It is cancelled."),
+def test_an_alarm_that_repeats_is_announced_each_time_it_is_due(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        ann = user.connect()
+        await user.call("set_alarm", time="6:40 am", repeat="weekdays")
+        await asyncio.sleep(3 * 86_400)
+        assert ann.heard == ["It's time: this is your alarm."] * 3  # on Monday, Tuesday and Wednesday
+        await asyncio.sleep(4 * 86_400)
+        assert len(ann.heard) == 5
+        assert await user.call("list_alarms") == "An alarm is set for 6:40 AM on weekdays."
+
+    scenario(work)
+
+
+def test_a_repeated_alarm_that_nobody_heard_is_announced_once(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        await user.call("set_reminder", about="swim", time="8 am", repeat="daily")
+        await asyncio.sleep(3 * 86_400)
+        ann = user.connect()
+        assert ann.heard == ["Here is your reminder: swim. It was due 2 days and 7 hours ago."]
+        await asyncio.sleep(86_400)
+        assert ann.heard[1:] == ["Here is your reminder: swim."]
+
+    scenario(work)
+
+
+def test_they_are_cancelled_by_name_kind_length_or_time(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        ann = user.connect()
+        for minutes, name in ((5, "pasta"), (10, ""), (20, "egg")):
+            await user.call("set_timer", minutes=minutes, name=name)
+        await user.call("set_alarm", time="6:40 am")
+        await user.call("set_alarm", time="7 pm")
+        await user.call("set_reminder", about="call Peter", minutes=10)
+        for name, answer in (
+            ("timer", "There are 3. Which one shall I cancel?"),
+            ("the pasta timer", "It is cancelled."),
+            ("the ten minutes timer", "It is cancelled."),
+            ("soup", "There is no such one."),
+            ("alarm", "There are 2. Which one shall I cancel?"),
+            ("6:40", "It is cancelled."),
+            ("alarm at seven", "It is cancelled."),
+            ("reminder to call Peter", "It is cancelled."),
+            ("", "It is cancelled."),
+            ("", NONE),
         ):
-            assert (await tools["cancel_timer"].run({"name": name}, Caller("ann", said))).speech == answer
+            assert (name, await user.call("cancel_alarm", name=name)) == (name, answer)
+        for minutes in (5, 10):
+            await user.call("set_timer", minutes=minutes)
+        await user.call("set_alarm", time="6:40 am")
+        assert await user.call("cancel_alarm", name="all timers") == "All 2 are cancelled."
         await asyncio.sleep(3600)
-        assert ann.heard == ["Your timer for 20 minutes is up."]
+        assert not ann.heard
+        assert await user.call("cancel_alarm", "bob", name="all") == NONE
+        assert await user.call("cancel_alarm", name="everything") == "It is cancelled."
 
-    run_on_virtual_clock(scenario)
-
-
-async def test_notes_belong_to_their_owner(tmp_path: Path) -> None:
-    data = UserData(tmp_path / "data.sqlite")
-    tools = named(note_tools(data, lambda: START))
-    await tools["write_note"].run({"text": "Buy milk."}, ANN)
-    await tools["write_note"].run({"text": "The code is 4711"}, ANN)
-    assert (await tools["read_notes"].run({}, ANN)).speech == "You have 2 notes. Buy milk. The code is 4711."
-    assert (
-        await tools["read_notes"].run({"about": "code"}, Caller("ann", "What was the code?"))
-    ).speech == "Your note says: The code is 4711."
-    assert (await tools["read_notes"].run({}, BOB)).speech == "You have no notes."
-    assert tools["delete_notes"].traits.consequential
-    assert (await tools["delete_notes"].run({}, ANN)).speech == "Your notes are deleted."
-    assert not data.notes("ann")
+    scenario(work)
 
 
-@pytest.mark.parametrize(
-    ("duration", "said", "spoken"),
-    [
-        ("10 minutes", "Can you set a timer for an hour and a half?", "1 hour and 30 minutes"),
-        ("1 minute", "Set a timer for one minute.", "1 minute"),
-        ("10 minutes", "Five minutes.", "5 minutes"),
-    ],
-)
-async def test_the_users_own_words_count_where_the_model_misreads_them(
-    duration: str, said: str, spoken: str, tmp_path: Path
-) -> None:
-    tools = named(Alarms(UserData(tmp_path / "data.sqlite"), lambda: START).tools())
-    output = await tools["set_timer"].run({"duration": duration}, Caller("ann", said))
-    assert output.speech == f"Your timer for {spoken} is running."
-    reminder = {"about": "remind me to stretch", "when": "in 2 hours"}
-    output = await tools["set_reminder"].run(reminder, Caller("ann", "Remind me to stretch in ten minutes."))
-    assert output.speech == "I'll remind you at 3:10 PM: stretch."
-    note = Caller("ann", "Write down that the code for the garage is 4711.")
-    data = UserData(tmp_path / "data.sqlite")
-    output = await named(note_tools(data, lambda: START))["write_note"].run({"text": "The garage is 4711."}, note)
-    assert output.speech == "I wrote down: the code for the garage is 4711."
+def test_the_number_of_one_owners_entries_has_a_limit(scenario: Run) -> None:
+    async def work(user: Setup) -> None:
+        for _ in range(MAX_ENTRIES):
+            await user.call("set_timer", minutes=1)
+        with pytest.raises(TooMany):
+            await user.call("set_timer", minutes=1)
+        await user.call("set_timer", "bob", minutes=1)
 
-
-async def test_what_the_user_did_not_say_is_asked_for(tmp_path: Path) -> None:
-    tools = named(Alarms(UserData(tmp_path / "data.sqlite"), lambda: START).tools())
-    output = await tools["set_timer"].run({"duration": "10 minutes"}, Caller("ann", "Set a timer."))
-    assert output.speech == "For how long?"
-    output = await tools["set_timer"].run({"duration": "10 minutes"}, Caller("ann", "Set a timer. Five minutes."))
-    assert output.speech == "Your timer for 5 minutes is running."
-    output = await tools["set_reminder"].run({"about": "it", "when": "at 9"}, Caller("ann", "Remind me to call Ann."))
-    assert output.speech == "When should I remind you?"
-
-
-@pytest.mark.parametrize(
-    ("said", "offered"),
-    [
-        ("Set a timer for one minute.", {"set_timer"}),
-        ("Set a timer.", {"set_timer"}),
-        ("Count down 30 seconds.", {"set_timer"}),
-        ("Remind me to call Peter at 5.", {"set_reminder"}),
-        ("How much time is left on my timer?", {"list_timers"}),
-        ("Which reminders are set?", {"list_timers"}),
-        ("Stop the pasta timer.", {"cancel_timer"}),
-        ("Cancel my reminder.", {"cancel_timer"}),
-        ("How many minutes are in an hour?", set()),
-        ("Could you remind me, how many players there are in a team?", set()),
-        ("I was late for work today.", set()),
-        ("I'll be there in five minutes.", set()),
-        ("I need a timer for the eggs, six minutes.", {"set_timer", "list_timers"}),
-    ],
-)
-def test_what_the_user_says_decides_which_tools_are_offered(said: str, offered: set[str], tmp_path: Path) -> None:
-    tools = Alarms(UserData(tmp_path / "data.sqlite"), lambda: START).tools()
-    assert {tool.name for tool in tools if re.search(tool.traits.said, said, re.IGNORECASE)} == offered
-
-
-def test_a_wake_up_call_at_a_time_is_not_left_to_the_language_model(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        tool = named(Alarms(UserData(tmp_path / "data.sqlite"), Clock()).tools())["set_reminder"]
-        assert tool.certain is not None
-        said = "Please wake me up at seven tomorrow morning."
-        certain = tool.certain([(said, "")])
-        assert certain is not None
-        output = await tool.run(certain[0], Caller("ann", certain[1]))
-        assert output.speech == "I'll remind you tomorrow at 7:00 AM: wake up."
-        for other in ("Wake me up when September ends.", "Can you wake me up?", "Why do you wake me up at seven?"):
-            assert tool.certain([(other, "")]) is None
-
-    run_on_virtual_clock(scenario)
+    scenario(work)

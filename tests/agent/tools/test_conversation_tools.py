@@ -1,4 +1,4 @@
-"""Requests that need one tool after another: real tools, and a language model that is told what to call."""
+"""Requests that real tools answer, one after another, with a language model that is told what to call or to write."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.tools.server_tools import ServerTools, ToolSettings
-from chat.types import Message
+from chat.types import Ask
 from lab.benchmarks.tool_loops import tune_tools
 from tests.fakes import FakeLanguageModel, FakeProgress, fake_speech_models
 from voice import events
@@ -26,9 +25,9 @@ class ScriptedLanguageModel(FakeLanguageModel):
 
     script: Sequence[tuple[str, str, str]] = ()
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
-        self.prompts.append(list(messages))
-        newest, offered = messages[-1].content, options["offered"].names
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        self.prompts.append(list(ask.messages))
+        newest, offered = ask.messages[-1].content, {tool.name for tool in ask.tools}
         for pattern, name, arguments in self.script:
             if re.search(pattern, newest) and name in offered:
                 async for progress in self._call([(name, arguments)]):
@@ -39,9 +38,13 @@ class ScriptedLanguageModel(FakeLanguageModel):
 
 async def ask(tools: ServerTools, request: str, *script: tuple[str, str, str]) -> VoiceSession:
     """A conversation after the response to a request."""
-    conversation = tools.local_conversation()
-    model = ScriptedLanguageModel(seconds_per_word=0.0)
+    model = ScriptedLanguageModel(seconds_per_word=0.0, programs={"another request": []})
     model.script = script
+    return await converse(tools, request, model)
+
+
+async def converse(tools: ServerTools, request: str, model: FakeLanguageModel) -> VoiceSession:
+    conversation = tools.local_conversation()
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     settings = SessionSettings(detect_turns=False, speak=False, tools=conversation.declarations)
     session = VoiceSession(model, fake_speech_models(), session_events.put_nowait, settings, tools=conversation)
@@ -71,45 +74,33 @@ def tools(tmp_path: Path) -> ServerTools:
     return ServerTools(ToolSettings((Path(tune_tools.__file__),), data=tmp_path))
 
 
-async def test_a_result_is_written_down(tools: ServerTools) -> None:
+@pytest.mark.parametrize(
+    ("request_", "program", "called", "answer"),
+    [
+        ("Note that the plumber comes.", 'write_note("the plumber comes")', ["write_note"],
+         "I wrote down: the plumber comes."),
+        ("How much is 15 percent of 240 plus tax?", "answer = 0.15 * 240, \"euros\"", ["calculate"],
+         "That's 36 euros."),
+        ("How much is 15 percent of 240? And note it.", 'answer = 0.15 * 240\nwrite_note("15 percent of 240")',
+         ["calculate", "write_note"], "That's 36. I wrote down: 15 percent of 240."),
+        ("Delete my notes.", "delete_notes()", ["delete_notes"], "Shall I delete your notes?"),
+        ("Set a timer.", "set_timer()", ["set_timer"], "For how long?"),
+    ],
+)  # fmt: skip
+async def test_what_a_program_calls_is_called_and_its_results_are_said(
+    tools: ServerTools, request_: str, program: str, called: list[str], answer: str
+) -> None:
     async with tools.running():
-        session = await ask(
-            tools, "What is 15 percent of 240? Write that down.",
-            ("15 percent of 240", "calculate", '{"expression": "0.15 * 240"}'),
-            ("^Write that down", "write_note", '{"text": "15 percent of 240 is 36."}'),
-            ("^Read", "read_notes", "{}"),
-        )  # fmt: skip
-        assert made(session) == ["calculate", "write_note"]
-        assert said(session).endswith(" I wrote down: 15 percent of 240 is 36.")
-        notes = await ask(tools, "Read me my notes.", ("^Read", "read_notes", "{}"))
-        assert said(notes) == "Your note says: 15 percent of 240 is 36."
+        session = await converse(tools, request_, FakeLanguageModel(programs={request_: [program]}))
+    assert made(session) == called
+    assert said(session) == answer
 
 
-async def test_a_second_tool_takes_its_time_from_the_first_ones_result(tools: ServerTools) -> None:
-    """The flight has two times, so the language model is told both and chooses."""
+async def test_a_closed_form_is_answered_without_a_language_model(tools: ServerTools) -> None:
     async with tools.running():
-        session = await ask(
-            tools, "When does flight BA 17 land, and what time is that in Sydney?",
-            ("^When does", "find_flight", '{"flight": "BA 17"}'),
-            ("^what time", "get_time", '{"place": "Sydney"}'),
-        )  # fmt: skip
-    assert made(session) == ["find_flight", "get_time"]
-    times = returned(session)[1]
-    assert re.fullmatch(r"5:45 PM here is .* in Sydney\. 9:05 PM here is .* in Sydney\.", times)
-    assert said(session).endswith(f"So: {times}")
-
-
-async def test_a_part_is_asked_for_after_the_answer_to_the_one_before(tools: ServerTools) -> None:
-    async with tools.running():
-        session = await ask(
-            tools, "Look up my next appointment and tell me what time that is in Tokyo.",
-            ("^Look up", "next_appointment", "{}"),
-            ("^tell me", "get_time", '{"place": "Tokyo"}'),
-        )  # fmt: skip
-    assert made(session) == ["next_appointment", "get_time"]
-    answer, _, converted = said(session).partition("} ")
-    assert answer.startswith("So: {") and "15:30" in answer
-    assert converted.startswith("3:30 PM here is ") and converted.endswith(" in Tokyo.")
+        model = FakeLanguageModel(programs={"": []})
+        session = await converse(tools, "What is 17 times 23?", model)
+    assert (made(session), said(session), model.asked) == (["calculate"], "That's 391.", [])
 
 
 async def test_steps_are_bounded(tools: ServerTools) -> None:
@@ -120,7 +111,7 @@ async def test_steps_are_bounded(tools: ServerTools) -> None:
 
 
 async def test_the_language_model_goes_on_to_another_tool_by_itself(tools: ServerTools) -> None:
-    """Nothing separates this request, so the second call follows the output of the first."""
+    """The second call takes its number from the output of the first."""
     async with tools.running():
         session = await ask(
             tools, "Text Marco that the meeting is cancelled.",

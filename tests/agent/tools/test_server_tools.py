@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from agent.tools import function_tool
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
-from chat.types import Message
+from chat.types import Ask
 from server.realtime.mcp_tools import OWN_URL
 from tests.fakes import FakeLanguageModel, FakeProgress, InlineExecutor
 from tests.server.realtime.conversation_client import Client, check_against_openai, hold_conversation, one_turn
@@ -119,7 +120,7 @@ def test_a_timer_is_announced_to_the_same_token_in_another_conversation(tools: S
     async def first(client: Client) -> None:
         await ask_for_tools(client, authorization="secret-of-the-page")
         client.recognizer.text = "Set a timer for 1 second."
-        client.language_model.calls = [("set_timer", '{"duration": "1 second"}')]
+        client.language_model.calls = [("set_timer", '{"seconds": 1}')]
         await one_turn(client)
 
     client = hold_conversation(first, tools)
@@ -145,7 +146,7 @@ def test_a_timer_that_is_due_while_the_connection_is_lost_is_announced_when_the_
     async def scenario(client: Client) -> None:
         await ask_for_tools(client, authorization="secret")
         client.recognizer.text = "Set a timer for 1 second."
-        client.language_model.calls = [("set_timer", '{"duration": "1 second"}')]
+        client.language_model.calls = [("set_timer", '{"seconds": 1}')]
         await one_turn(client)
         client.conversation.disconnected()
         time.sleep(1.1)  # noqa: ASYNC251  # the timer runs on the real clock
@@ -189,15 +190,15 @@ async def get_price(number: int) -> str:
 class SteppingLanguageModel(FakeLanguageModel):
     """Calls one function after the other, with arguments from the outputs, and then answers with the last output."""
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
-        outputs = [message.content for message in messages if message.role == "tool"]
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        outputs = [message.content for message in ask.messages if message.role == "tool"]
         steps = [("find_product", '{"name": "tea"}')]
         if outputs:
             steps.append(("get_price", f'{{"number": {json.loads(outputs[0])["number"]}}}'))
         self.calls = steps[len(outputs) : len(outputs) + 1]
         self.words = [f"It costs {outputs[-1]}."] if outputs else []
-        options["tool_choice"] = "required" if self.calls else "none"
-        async for progress in super().reply(messages, **options):
+        ask = replace(ask, tool_choice="required" if self.calls else "none")
+        async for progress in super().reply(ask):
             yield progress
 
 
@@ -207,7 +208,7 @@ def test_a_turn_takes_several_steps(tmp_path: Path) -> None:
 
     async def scenario(client: Client) -> None:
         model = SteppingLanguageModel()
-        client.conversation.session._playback._language_model = client.conversation.session._language_model = model
+        client.conversation.session._planner.language_model = model
         await ask_for_tools(client)
         await one_turn(client)
 

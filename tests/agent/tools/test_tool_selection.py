@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 
 import pytest
 
-from agent.language_model import RemoteRequest
-from agent.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, SelectingLanguageModel, ToolSelection
-from chat.types import Message, OfferedTools, Tool
-from tests.fakes import FakeLanguageModel
+from agent.planner import Planner
+from agent.tool_runs import ToolRuns
+from agent.tools.server_tools import ServerTools, ToolSettings
+from agent.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, ToolSelection
+from chat.types import Ask, Message, Tool, ToolChoice
+from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 
 MANY = [
     Tool("get_weather", "The weather in a city, now or as a forecast"),
@@ -59,70 +61,15 @@ def test_few_tools_are_all_in_the_prompt() -> None:
     assert ToolSelection().select(few, [Message("user", "Order me a taxi.")]) == tuple(few)
 
 
-async def test_a_function_that_is_required_is_never_left_out() -> None:
-    model = FakeLanguageModel()
-    seen: list[int] = []
+@pytest.mark.parametrize(("choice", "num_declared"), [("auto", NUM_SELECTED), ("required", len(MANY))])
+def test_a_function_that_is_required_is_never_left_out(choice: ToolChoice, num_declared: int) -> None:
+    tools, model = ServerTools(ToolSettings(builtin=False)).local_conversation(), FakeLanguageModel()
+    planner = Planner(model, ToolRuns(tools, asyncio.ensure_future, lambda: None))
+    ask = Ask([Message("user", "Order me a taxi.")], MANY, choice)
 
-    def prepare(messages: object, *, tools: list[Tool], tool_choice: object) -> None:
-        seen.append(len(tools))
+    async def respond() -> None:
+        async for _ in planner.respond(ask):
+            pass
 
-    model.prepare = prepare  # type: ignore[method-assign, assignment]
-    selecting = SelectingLanguageModel(model)
-    selecting.prepare([Message("user", "Hi")], tools=MANY)
-    selecting.prepare([Message("user", "Hi")], tools=MANY, tool_choice="required")
-    assert seen == [NUM_SELECTED, len(MANY)]
-
-
-def test_prompts_with_and_without_tools_are_read_by_a_language_model_each() -> None:
-    read: list[tuple[str, int]] = []
-
-    class Recording(FakeLanguageModel):
-        name = "first"
-
-        def prepare(self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: object = "") -> None:
-            read.append((self.name, len(tools)))
-
-        def fork(self) -> Recording:
-            fork = Recording()
-            fork.name = "second"
-            return fork
-
-    model = Recording()
-    selecting = SelectingLanguageModel(model)
-    for tools in ([], MANY[:2], [], MANY[:2]):
-        selecting.prepare([Message("user", "Hi")], tools=tools)
-    assert read == [("first", 0), ("second", 2), ("first", 0), ("second", 2)]
-    assert model.cancelled  # a conversation has one request at a time
-    read.clear()
-    cancelled = model.cancelled
-    for tools in (MANY[:2], []):
-        selecting.prepare([Message("system", "Be brief.")], tools=tools)
-    assert read == [("second", 2), ("first", 0)]
-    assert model.cancelled == cancelled  # between turns both read ahead
-
-
-@pytest.mark.parametrize(
-    ("calls", "acts", "read"), [([("play_music", "{}")], False, [2]), ([], False, [2, 0]), ([], True, [2])]
-)
-async def test_a_text_where_a_tool_could_have_looked_something_up_is_written_without_tools_in_the_prompt(
-    calls: list[tuple[str, str]], acts: bool, read: list[int]
-) -> None:
-    tools_read: list[int] = []
-
-    class Recording(FakeLanguageModel):
-        async def reply(self, messages, **options):  # type: ignore[no-untyped-def, override]
-            tools_read.append(len(options["tools"]))
-            async for progress in super().reply(messages, **options):
-                yield progress
-
-        def fork(self) -> Recording:
-            return Recording()
-
-    model = Recording()
-    model.calls = calls
-    stream = SelectingLanguageModel(model).reply(
-        [Message("user", "Play it.")], tools=MANY[:2], offered=OfferedTools(("play_music",), True, acts)
-    )
-    text = "".join([progress.committed async for progress in stream if not isinstance(progress, RemoteRequest)])
-    assert tools_read == read
-    assert text == ("" if calls else "The capital of France is Paris.")
+    run_on_virtual_clock(respond)
+    assert len(model.asked[0].tools) == num_declared

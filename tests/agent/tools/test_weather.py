@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from datetime import date, timedelta
 from typing import Any
 
@@ -29,54 +28,51 @@ FORECAST = {
 ANSWERS = {"/v1/search": OSLO, "/v1/forecast": FORECAST}
 
 
-async def ask(server: JsonServer, said: str, place: str = "", **settings: Any) -> str:
+async def ask(server: JsonServer, place: str = "", day: str = "", **settings: Any) -> str:
     weather = Weather(WeatherSettings(server.url, **settings))
     try:
-        output = await weather.tool().run({"place": place}, Caller("me", said))
+        output = await weather.tool().run({"place": place, "day": day}, Caller("me"))
     finally:
         await weather.close()
     assert output.speech == output.text
     return output.speech
 
 
+TODAY = (
+    "In Oslo it is minus 3 degrees and light snow. Today it will be between minus 8 and minus 1 degrees, "
+    "and the chance of rain is 80 percent."
+)
+TUESDAY = "On Tuesday in Oslo: overcast, between 1 and 3 degrees."
+NO_FORECAST = "I only know the weather of the next 7 days."
+
+
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("day", "expected"),
     [
+        ("", TODAY), ("today", TODAY), ("tonight", TODAY), ("this afternoon", TODAY), ("sunday", TODAY),
         (
-            "What's the weather in Oslo?",
-            "In Oslo it is minus 3 degrees and light snow. Today it will be between minus 8 and minus 1 degrees, "
-            "and the chance of rain is 80 percent.",
-        ),
-        (
-            "Will it rain in Oslo tomorrow?",
+            "tomorrow morning",
             "Tomorrow in Oslo: light rain, between 0 and 3 degrees, and the chance of rain is 55 percent.",
         ),
-        ("And on Tuesday in Oslo?", "On Tuesday in Oslo: overcast, between 1 and 3 degrees."),
-        ("The weather in Oslo the day after tomorrow", "On Tuesday in Oslo: overcast, between 1 and 3 degrees."),
-        ("Is it sunny in Oslo on Wednesday?", "On Wednesday in Oslo: clear, between 1 and 4 degrees."),
-        ("How is the weekend in Oslo?", "I am sorry, there is no forecast for that day."),
-        ("The weather in Oslo next week", "I only know the weather of the next 7 days."),
-        ("What's the weather?", "For which place?"),
+        ("Tuesday", TUESDAY), ("the day after tomorrow", TUESDAY), ("2026-11-24", TUESDAY),
+        ("wednesday", "On Wednesday in Oslo: clear, between 1 and 4 degrees."),
+        ("weekend", "I am sorry, there is no forecast for that day."),
+        ("next week", NO_FORECAST), ("december 24", NO_FORECAST), ("yesterday", NO_FORECAST),
+        ("99999999999999 days", NO_FORECAST),
     ],
-)
-async def test_the_weather_is_said(said: str, expected: str) -> None:
+)  # fmt: skip
+async def test_the_weather_of_a_day_is_said(day: str, expected: str) -> None:
     async with json_server(ANSWERS) as server:
-        assert await ask(server, said) == expected
+        assert await ask(server, "Oslo", day) == expected
 
 
-async def test_the_place_is_the_one_that_the_user_named() -> None:
+async def test_the_place_is_the_named_one_or_the_operators() -> None:
     async with json_server(ANSWERS) as server:
-        for said, place in (
-            ("How cold is it in Oslo tonight?", ""),
-            ("How cold is it in Oslo?", "Oslo"),
-            ("How cold is it in Oslo?", "your city"),
-            ("Weather for Oslo, please", "Paris"),
-        ):
-            await ask(server, said, place)
-        await ask(server, "Is it raining?", "Paris", home="Bergen")
-        await ask(server, "Is it cold in the evening?", home="Bergen")
+        assert await ask(server) == "For which place?"
+        await ask(server, " Oslo ", home="Bergen")
+        await ask(server, home="Bergen")
     names = [query["name"] for path, query in server.requests if path == "/v1/search"]
-    assert names == ["Oslo"] * 4 + ["Bergen"] * 2
+    assert names == ["Oslo", "Bergen"]
     assert {path: query["latitude"] for path, query in server.requests if path == "/v1/forecast"} == {
         "/v1/forecast": "59.9"
     }
@@ -84,7 +80,7 @@ async def test_the_place_is_the_one_that_the_user_named() -> None:
 
 async def test_units_may_be_imperial() -> None:
     async with json_server(ANSWERS) as server:
-        await ask(server, "The weather in Oslo", units="imperial")
+        await ask(server, "Oslo", units="imperial")
         assert server.requests[-1][1]["temperature_unit"] == "fahrenheit"
 
 
@@ -96,13 +92,13 @@ def test_the_public_service_has_its_places_elsewhere() -> None:
 
 async def test_a_place_that_nobody_knows_is_said_to_be_unknown() -> None:
     async with json_server({"/v1/search": {"generationtime_ms": 0.1}}) as server:
-        assert await ask(server, "The weather in Atlantis") == "I don't know where Atlantis is."
+        assert await ask(server, "Atlantis") == "I don't know where Atlantis is."
 
 
 async def test_names_from_elsewhere_are_words_only() -> None:
     place = {**OSLO["results"][0], "name": "Oslo. <b>Ignore</b> {all} " + "x" * 100}
     async with json_server({**ANSWERS, "/v1/search": {"results": [place]}}) as server:
-        said = await ask(server, "The weather in Oslo")
+        said = await ask(server, "Oslo")
     assert said.startswith("In Oslo. bIgnoreb all xxx") and len(said) < 200
 
 
@@ -124,7 +120,7 @@ async def test_a_service_that_fails_is_reported_in_one_sentence(
     async with json_server(answers) as server:
         weather = Weather(WeatherSettings(server.url))
         with caplog.at_level(logging.WARNING, "rejoinder"):
-            output = await weather.tool().run({}, Caller("me", "The weather in Oslo"))
+            output = await weather.tool().run({"place": "Oslo"}, Caller("me"))
         await weather.close()
     assert (output.speech, output.failed) == ("I am sorry, the weather service does not answer right now.", True)
     assert "the weather service at http://127.0.0.1" in caplog.text
@@ -133,12 +129,8 @@ async def test_a_service_that_fails_is_reported_in_one_sentence(
 async def test_a_service_that_hangs_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.tools.web_service.REQUEST_TIMEOUT_S", 0.1)
     async with json_server({"/v1/search": None}) as server:
-        assert await ask(server, "The weather in Oslo") == "I am sorry, the weather service is too slow right now."
+        assert await ask(server, "Oslo") == "I am sorry, the weather service is too slow right now."
 
 
-def test_the_tool_is_offered_for_questions_about_the_weather_only() -> None:
-    said = Weather(WeatherSettings("http://127.0.0.1:9")).tool().traits.said
-    for text in ("Will it rain?", "Do I need an umbrella?", "Is it cold outside?", "what's the forecast for oslo"):
-        assert re.search(said, text, re.IGNORECASE), text
-    for text in ("How many degrees Fahrenheit are 20 degrees Celsius?", "Tell me a joke.", "Is the oven hot?"):
-        assert not re.search(said, text, re.IGNORECASE), text
+def test_the_name_of_a_place_leaves_the_machine_only_when_the_turn_is_over() -> None:
+    assert not Weather(WeatherSettings("http://127.0.0.1:9")).tool().traits.read_only

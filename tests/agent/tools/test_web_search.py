@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -18,10 +17,10 @@ def result(content: str | None, title: str = "A page", url: str = "https://www.e
     return {"title": title, "url": url, "content": content, "engine": "x", "score": 1.0}
 
 
-async def ask(server: JsonServer, said: str = "Who won the race?", query: str = "race") -> ToolOutput:
+async def ask(server: JsonServer, query: str = "race") -> ToolOutput:
     search = WebSearch(server.url)
     try:
-        return await search.tool().run({"query": query}, Caller("me", said))
+        return await search.tool().run({"query": query}, Caller("me"))
     finally:
         await search.close()
 
@@ -59,17 +58,11 @@ async def test_pages_are_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "query", "sent"),
-    [
-        ("Who won the race in Monaco?", "race Monaco", "race Monaco"),
-        ("Search the web for good bread recipes.", "latest sports news", "good bread recipes"),
-        ("Can you look up the tallest building?", "example query", "the tallest building"),
-        ("What's the latest news?", "invented words", "What's the latest news"),
-    ],
+    ("query", "sent"), [(" who won the race? ", "who won the race"), ("word " * 100, ("word " * 40))]
 )
-async def test_what_is_sent_is_what_the_user_said(said: str, query: str, sent: str) -> None:
+async def test_the_query_is_sent_without_its_question_mark_and_not_too_long(query: str, sent: str) -> None:
     async with json_server({"/search": {"results": []}}) as server:
-        output = await ask(server, said, query)
+        output = await ask(server, query)
     assert server.requests[0][1]["q"] == sent
     assert output.text == f"The web search found nothing for {sent!r}."
 
@@ -81,10 +74,5 @@ async def test_a_search_that_fails_is_reported_in_one_sentence(answer: Any) -> N
     assert (output.speech, output.failed) == ("I am sorry, the web search does not answer right now.", True)
 
 
-def test_it_runs_only_when_the_turn_is_over_and_the_words_suit() -> None:
-    traits = WebSearch("http://127.0.0.1:9").tool().traits
-    assert not traits.read_only
-    for text in ("Search for a recipe", "what's the latest on the election", "Look it up", "any news today?"):
-        assert re.search(traits.said, text, re.IGNORECASE), text
-    for text in ("What is the capital of France?", "Set a timer for a minute", "Tell me a story."):
-        assert not re.search(traits.said, text, re.IGNORECASE), text
+def test_a_question_leaves_the_machine_only_when_the_turn_is_over() -> None:
+    assert not WebSearch("http://127.0.0.1:9").tool().traits.read_only

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from agent.capture.numbers import cardinal, ordinal, spoken_digits, tokens, with_numerals
+from agent.matched_text import MAX_SAID
+from agent.spoken_numbers import cardinal, digits_for_words, ordinal, spoken_digits, tokens, with_numerals
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,23 @@ def test_ordinals(text: str, number: int | None) -> None:
 
 def test_tens_become_digits_and_single_digits_stay() -> None:
     assert with_numerals("anna forty two, nineteen, five six") == "anna 42, 19, five six"
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("Two hundred and fifty, please.", "250, please."), ("a thousand and one nights", "1001 nights"),
+        ("three forty-five", "3 45"), ("hundred", "100"), ("two million five hundred thousand", "2500000"),
+        ("for the first one of you", "for the first 1 of you"), ("no number", "no number"),
+    ],
+)  # fmt: skip
+def test_quantities_become_digits(text: str, digits: str) -> None:
+    assert digits_for_words(text) == digits
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("again", ["one thousand and ", "a million and ", "one hundred ", "twenty-", "and "])
+def test_whatever_is_said_is_read_quickly(again: str) -> None:
+    start = time.process_time()
+    digits_for_words((again * MAX_SAID)[:MAX_SAID])
+    assert time.process_time() - start < 0.5

@@ -1,16 +1,10 @@
-"""The built-in tool for the time and the date, here and elsewhere, and for what a time here is elsewhere."""
+"""The time zones of places."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
-
-from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
-from agent.tools.when import UnknownTime, clock_times, named_day, plain_words
 
 _MORE_PLACES = {
     "America/New_York": "new york city|nyc|washington|washington dc|boston|philadelphia|miami|atlanta|orlando|"
@@ -75,31 +69,6 @@ _MORE_PLACES = {
 capital or of most people."""
 
 
-_ABOUT_TIME = (
-    r"^(?!.*\bwhat time (do|does|did|should|will|can|would|was|were)\b)"
-    r"(?!.*\b(date|day|year|month) (is|was|will|does|did) (?!it\b|today\b|now\b|this\b|the (time|date|day)\b))"
-    r".*(\b(what|what's|which|tell|know|current|check)\b.*\b(time|date|day|weekday|year|month)\b|"
-    r"\bo'clock\b|\bclock\b|\b(time|date) (is it|in|now)\b|\bhow late\b|"
-    r"\bis it\b.*\b(morning|evening|afternoon|night|midnight|noon|late|early|day|weekend|"
-    r"monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b)"
-)
-"""What people say who ask for the time or the date."""
-
-
-_HERE = r"(right |the )?(now|today|here|time|date|day|current|currently|local)( time| date)?"
-"""What small models write for the place if the user named none."""
-
-
-_ABOUT_ANOTHER_TIME = (
-    r"\bwhat time (?:(?:is|would|will) )?(?:that|this|\d|noon|midnight)|"
-    r"\bwhat (?:is |s )?(?:that|this|\d+(?: |:\d\d)|noon|midnight)|\bwhen it (?:is|s)\b"
-)
-"""In plain words, what people say who ask for another time than now: "what time is that", "when it is noon here"."""
-
-_LAST_AFTERNOON_HOUR = 6
-"""Until this hour a time without a half of the day is one of the afternoon."""
-
-
 class UnknownPlace(ValueError):
     """No time zone is known for this place."""
 
@@ -126,61 +95,10 @@ def zone_of(place: str) -> ZoneInfo:
     raise UnknownPlace(f"The time zone of {place!r} is not known. Ask for a larger city nearby.")
 
 
-def spoken_time(moment: datetime) -> str:
-    """A time as people say it, such as "3:05 PM"."""
-    if (moment.hour, moment.minute) in ((0, 0), (12, 0)):
-        return "noon" if moment.hour else "midnight"
-    return f"{moment.hour % 12 or 12}:{moment.minute:02} {'PM' if moment.hour >= 12 else 'AM'}"
-
-
-def spoken_date(moment: datetime) -> str:
-    """A date as people say it, such as "Sunday, November 22"."""
-    return f"{moment:%A, %B} {moment.day}"
-
-
-def other_times(said: str, known: str, now: datetime) -> list[datetime]:
-    """The times here that the user may want to know elsewhere; none if they ask for the time now.
-
-    Args:
-        known: what "that" in the user's words may stand for.
-    """
-    plain = plain_words(said)
-    if not re.search(_ABOUT_ANOTHER_TIME, plain):
-        return []
-    plain = plain if clock_times(plain) else plain_words(known)
-    day, times = now, []
-    with suppress(UnknownTime):
-        day = named_day(plain, now) or now
-    for hour, minute, certain in dict.fromkeys(clock_times(plain)):
-        hour += 12 if not certain and 1 <= hour <= _LAST_AFTERNOON_HOUR else 0
-        times.append(day.replace(hour=hour, minute=minute, second=0, microsecond=0))
-    return times
-
-
-def _converted(here: datetime, there: datetime, where: str) -> str:
-    day = "" if there.date() == here.date() else f" on {there:%A}"
-    sentence = f"{spoken_time(here)} here is {spoken_time(there)}{day}{where}."
-    return sentence[0].upper() + sentence[1:]
-
-
-def clock_tools(now: Callable[[], datetime]) -> list[ServerTool]:
-    """The tool, on a clock that returns the time here with its zone."""
-
-    @tool(read_only=True, said=_ABOUT_TIME)
-    def get_time(caller: Caller, place: str = "") -> Spoken | str:
-        """Tell the time and date, here or in another city or country."""
-        place = caller.named(place)
-        if place and not re.fullmatch(_HERE, place, re.IGNORECASE):
-            try:
-                zone, where = zone_of(place), f" in {place}"
-            except UnknownPlace:
-                return Spoken(f"I don't know the time zone of {place}.")
-            if times := other_times(caller.said, caller.known, now()):
-                converted = " ".join(_converted(time, time.astimezone(zone), where) for time in times)
-                return Spoken(converted) if len(times) == 1 else converted  # the language model knows which is meant
-            moment = now().astimezone(zone)
-        else:
-            moment, where = now(), ""
-        return Spoken(f"It is {spoken_time(moment)} on {spoken_date(moment)}, {moment.year}{where}.")
-
-    return [function_tool(get_time)]
+def is_known_place(place: str) -> bool:
+    """Whether the time zone of a place is known."""
+    try:
+        zone_of(place)
+    except UnknownPlace:
+        return False
+    return True

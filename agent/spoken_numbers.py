@@ -15,7 +15,7 @@ _TEENS = {
     )
 }
 _TENS = {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "billion": 1_000_000_000}
 _REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 _HOMOPHONES = {"to": "2", "too": "2", "for": "4", "won": "1", "ate": "8"}
 """How a recognizer may write a digit. They count as digits only between other digits, or alone."""
@@ -29,11 +29,23 @@ _ORDINALS = {
     )
 } | {"thirtieth": 30}
 
+ORDINALS = {
+    **_ORDINALS,
+    **{f"{tens}{joint}{unit}": _TENS[tens] + _ORDINALS[unit]
+       for tens in ("twenty", "thirty") for joint in "- " for unit in list(_ORDINALS)[:9]},
+}  # fmt: skip
+"""The numbers of ordinals in words, up to the days of a month."""
+
 _COUNTED_UNITS = [word for word in _UNITS if word not in ("o", "oh", "zero", "tree", "nil")]
 _TENS_AND_UNITS = re.compile(rf"\b({'|'.join(_TENS)})(?:[ -]({'|'.join(_COUNTED_UNITS)})\b)?")
 
+_ANY_UNIT = rf"(?:{'|'.join(_COUNTED_UNITS)}|zero)"
+_SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?:{'|'.join(_TEENS)})|{_ANY_UNIT})\b"
+_HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
+_LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
+_NUMBER = re.compile(rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE)
+
 _DIGIT_NAMES = "zero one two three four five six seven eight nine".split()
-_DIGIT_WORD = re.compile(rf"\b(?:oh|{'|'.join(_DIGIT_NAMES)})\b")
 
 
 def tokens(text: str) -> list[str]:
@@ -103,12 +115,17 @@ def cardinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
             else:
                 total, current = total + current * _SCALES[token], 0
             last = "scale"
-        elif token == "and" and last == "scale" and cardinal(found, i + 1) is not None:
+        elif token == "and" and last == "scale" and i + 1 < len(found) and _counts(found[i + 1]):
             pass
         else:
             break
         i += 1
     return (total + current, i) if last else None
+
+
+def _counts(token: str) -> bool:
+    """Whether a quantity may begin with this token."""
+    return token.isdigit() or token in _TEENS or token in _TENS or (token in _UNITS and token not in ("o", "oh"))
 
 
 def ordinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
@@ -132,9 +149,16 @@ def with_numerals(text: str) -> str:
     return re.sub(rf"\b({'|'.join(_TEENS)})\b", lambda match: str(_TEENS[match[1]]), plain)
 
 
-def with_digits(text: str) -> str:
-    """The text in lower case, with the words for single digits as digits: "six one nine" is "6 1 9"."""
-    return _DIGIT_WORD.sub(lambda match: str(_UNITS[match[0]]), text.lower())
+def digits_for_words(text: str) -> str:
+    """The text with its quantities in digits: "two hundred and fifty" is 250, and "three forty-five" stays two
+    numbers."""
+    return _NUMBER.sub(_in_digits, text)
+
+
+def _in_digits(match: re.Match[str]) -> str:
+    found = tokens(match[0].replace("-", " "))
+    number = cardinal(["1", *found] if found[0] == "hundred" else found)
+    return match[0] if number is None else str(number[0])
 
 
 def say_digits(digits: str) -> str:

@@ -1,0 +1,79 @@
+"""Whether the numbers of a program have been said: small models fill in one that is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.program.evaluator import Outcome
+from agent.program.words import in_digits
+
+_QUESTIONS = {
+    "time": "For what time?",
+    "hours": "For how long?",
+    "minutes": "For how long?",
+    "seconds": "For how long?",
+}
+"""What the user is asked if a call sets a time or a length that nobody named, by the parameter."""
+
+MISSING = "I don't have all the numbers for that. Can you tell me more?"
+"""What the user is told if something is computed with a number that nobody has said."""
+
+_NAMED = {
+    "half": "0.5 2 30", "halve": "2", "third": "3", "thirds": "3 2", "quarter": "0.25 4 15", "quarters": "0.25 4 3 45",
+    "fifth": "5 0.2", "tenth": "10 0.1", "twice": "2", "double": "2", "doubled": "2", "both": "2", "couple": "2",
+    "pair": "2", "pairs": "2", "triple": "3", "once": "1", "twins": "2", "dozen": "12", "score": "20", "noon": "12",
+    "percent": "100", "week": "7", "weeks": "7", "year": "12 52 365", "years": "12 52 365", "day": "24", "days": "24",
+    "hour": "60 3600", "hours": "60 3600", "minute": "60", "minutes": "60", "average": "2", "gross": "144",
+    "legs": "2 4", "cent": "100", "cents": "100", "kilo": "1000", "kilos": "1000", "metre": "100", "metres": "100 1000",
+    "meter": "100", "meters": "100 1000", "kilometers": "1000", "litre": "1000", "liters": "1000", "gram": "1000",
+    "halves": "0.5 2", "halved": "0.5 2", "back": "2", "millilitres": "1000", "milliliters": "1000", "grams": "1000",
+    "kilograms": "1000", "centimetres": "100", "centimeters": "100", "february": "28 29", "remainder": "0",
+    "square": "2", "month": "12 30 31", "months": "12 30", "decade": "10", "century": "100", "fortnight": "14",
+}  # fmt: skip
+"""Numbers that words name which are none."""
+
+_ALWAYS_KNOWN = (
+    "0", "1", "100", "1000", "3600", "1.6", "1.609", "1.60934", "2.54", "0.4536", "0.453592", "2.2", "2.205", "2.20462",
+    "3.785", "3.78541", "28.35", "0.3048", "0.9144", "1.8", "32", "0.6214", "0.621371",
+)  # fmt: skip
+"""Numbers that nobody needs to say: those of percentages and of units."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def missing_number(outcome: Outcome, said: Sequence[str]) -> str:
+    """What to ask the user, if a program has a number that nobody has said; empty otherwise.
+
+    Args:
+        said: what the user has said last, and before.
+    """
+    known = _known(said)
+    for call in outcome.calls:
+        for name, value in call.arguments.items():
+            if name in _QUESTIONS and not _numbers(str(value)) <= known:
+                return _QUESTIONS[name]
+    computed = re.sub(
+        r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", lambda match: match[0] if ":" in match[0] else " ", outcome.computing
+    )
+    return "" if _numbers(computed) <= known else MISSING
+
+
+def _known(said: Sequence[str]) -> set[float]:
+    """The numbers in what was said, and those that follow from them without thought."""
+    found: set[float] = set()
+    named = {float(number) for number in _ALWAYS_KNOWN}
+    for text in said:
+        plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", in_digits(text).lower())
+        found |= _numbers(plain)
+        for word in re.findall(r"[a-z]+", plain):
+            named |= {float(number) for number in _NAMED.get(word, "").split()}
+        if " to " in plain:  # "twenty to seven" is 6:40
+            found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}
+    halves = {number + half for number in found if number <= 24 for half in (-12, 12)}
+    shares = {number / 100 for number in found} | {1 + number / 100 for number in found}
+    return found | named | halves | shares
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(number) for number in _NUMBER.findall(text)}

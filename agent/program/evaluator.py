@@ -1,0 +1,356 @@
+"""Runs a program: reads its text, computes its values, and says which functions it calls. Nothing is executed but what
+this file computes. Python only parses the text."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any
+
+from agent.program import values
+from agent.program.dates import named_date
+from agent.program.places import UnknownPlace, zone_of
+from agent.program.units import UnknownConversion, convert
+from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+
+_MAX_CHARACTERS, _MAX_STATEMENTS, _MAX_EXPONENT = 2000, 24, 256
+_MAX_BITS, _MAX_DIGITS = 1000, 9
+"""Limits of a program and of its numbers: larger ones take long, and nobody wants to hear them."""
+
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks": 604_800}
+_MONTHS = {"months": 1, "years": 12}
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?([ap]m)?", re.IGNORECASE)
+_NAMED_CLOCKS = {"noon": 12 * 60, "midday": 12 * 60, "midnight": 0}
+
+QUESTION, REFUSAL, TALK = "ask", "cannot", "talk"
+"""Functions that say something about the request: what is missing, what cannot be done, that it is no task."""
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a function that acts or looks something up. Its arguments are numbers, texts and booleans."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program comes to.
+
+    Attributes:
+        answers: the values that it computes to be said, each with what it counts, or an empty text.
+        calls: in their order.
+        question: what the user is to be asked; empty if nothing.
+        refusal: what cannot be done; empty if nothing.
+        is_talk: whether what the user said is no task.
+        computing: the program without its calls.
+    """
+
+    answers: tuple[tuple[Value, str], ...] = ()
+    calls: tuple[FunctionCall, ...] = ()
+    question: str = ""
+    refusal: str = ""
+    is_talk: bool = False
+    computing: str = ""
+
+
+def run_program(text: str, now: datetime, functions: Mapping[str, Sequence[str]]) -> Outcome:
+    """Run a program.
+
+    Args:
+        now: the time here, with its zone.
+        functions: the parameters of the functions that it may call, in their order.
+
+    Raises:
+        BadProgram: it is not understood, or a value of it cannot be computed.
+    """
+    if len(text) > _MAX_CHARACTERS:
+        raise BadProgram("the program is too long")
+    try:
+        body = ast.parse(text.strip()).body
+        if not body or len(body) > _MAX_STATEMENTS:
+            raise BadProgram("the program is empty or too long")
+        return _Run(now, functions).run(body)
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+        if isinstance(error, BadProgram):
+            raise
+        raise BadProgram(str(error)) from None
+
+
+class _Run:
+    def __init__(self, now: datetime, functions: Mapping[str, Sequence[str]]) -> None:
+        self._now, self._functions = now, functions
+        self._before = ""  # the statements before the one that is run
+        self._names: dict[str, Value] = {
+            "now": now, "today": now.date(), "this_year": Fraction(now.year), "pi": Fraction(math.pi),
+        }  # fmt: skip
+
+    def run(self, body: Sequence[ast.stmt]) -> Outcome:
+        answers: list[tuple[Value, str]] = []
+        calls: list[FunctionCall] = []
+        computing: list[str] = []
+        said = {QUESTION: "", REFUSAL: "", TALK: ""}
+        for position, statement in enumerate(body):
+            self._before = "".join(f"{ast.unparse(earlier)}\n" for earlier in body[:position])
+            match statement:
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in said:
+                    arguments = [self._value(argument) for argument in call.args]
+                    said[name] = str(arguments[0]) if arguments else name
+                    continue
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in self._functions:
+                    calls.append(self._call(name, call))
+                    continue
+                case ast.Assign(targets=[ast.Name(id="answer")], value=expression) | ast.Expr(value=expression):
+                    answers.append(self._answer(expression))
+                case ast.Assign(targets=[ast.Name(id=name)], value=expression) if name not in ("now", "today"):
+                    self._names[name] = self._value(expression)
+                case _:
+                    raise BadProgram("only assignments and calls are understood")
+            computing.append(ast.unparse(statement))
+        if not answers and not calls and not any(said.values()):
+            raise BadProgram("the program has no answer", "\n".join([*computing, "answer = "]))
+        text = "\n".join(computing) if answers else ""
+        return Outcome(tuple(answers), tuple(calls), said[QUESTION], said[REFUSAL], bool(said[TALK]), text)
+
+    def _answer(self, expression: ast.expr) -> tuple[Value, str]:
+        match expression:
+            case ast.Tuple(elts=[value, ast.Constant(value=str() as unit)]):
+                return self._value(value), unit.strip()
+        return self._value(expression), ""
+
+    def _call(self, name: str, call: ast.Call) -> FunctionCall:
+        parameters = self._functions[name]
+        if len(call.args) > len(parameters):
+            raise BadProgram(f"{name} gets too many arguments")
+        given = dict(zip(parameters, call.args, strict=False))
+        for keyword in call.keywords:
+            if keyword.arg is None or keyword.arg not in parameters or keyword.arg in given:
+                raise BadProgram(f"{name} has no parameter {keyword.arg}")
+            given[keyword.arg] = keyword.value
+        return FunctionCall(name, {parameter: plain(self._value(value)) for parameter, value in given.items()})
+
+    def _value(self, node: ast.expr) -> Value:
+        value = self._compute(node)
+        sizes = (value.numerator, value.denominator) if isinstance(value, Fraction) else ()
+        if any(size.bit_length() > _MAX_BITS for size in sizes):
+            raise BadProgram("a number is too large")
+        return value
+
+    def _compute(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(value=bool() | str() as value):
+                return value
+            case ast.Constant(value=int() | float() as value):
+                return Fraction(str(value))
+            case ast.Name(id=name):
+                if name not in self._names:
+                    raise BadProgram(f"{name} has no value", f"{self._before}{name} = ")
+                return self._names[name]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return values.negated(self._value(operand))
+            case ast.BinOp(left=left, op=op, right=right):
+                return _operation(op, self._value(left), self._value(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return _comparison(op, self._value(left), self._value(right))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._value(body if self._value(test) is True else orelse)
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                return self._function(name, [self._value(argument) for argument in args])
+        raise BadProgram("this is not understood")
+
+    def _function(self, name: str, given: list[Value]) -> Value:
+        match name, given:
+            case (_, [Fraction() as amount]) if name in _SECONDS:
+                return Duration(amount * _SECONDS[name])
+            case (_, [Fraction() as amount]) if name in _MONTHS and (amount * _MONTHS[name]).denominator == 1:
+                return Duration(months=int(amount * _MONTHS[name]))
+            case ("time", [str() as text]):
+                return read_clock(text)
+            case ("time", [Clock() | datetime() as value]):
+                return value
+            case ("date", [str() as text]):
+                return named_date(text, self._now, nearest=True)
+            case ("date", [date() as day]):
+                return day.date() if isinstance(day, datetime) else day
+            case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):
+                return _converted(amount, unit, target)
+            case ("time_in", [str() as place]):
+                if _is_here(place):
+                    return self._now
+                return self._now.astimezone(_zone(place)).replace(tzinfo=self._now.tzinfo)
+            case ("convert_time", [Clock() as clock, str() as source, str() as target]):
+                return self._moved(clock, source, target)
+            case ("weekday", [date() as day]):
+                return f"It's a {day:%A}"
+            case ("is_leap_year", [Fraction() as year]):
+                return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        if name in _FUNCTIONS and given:
+            return _FUNCTIONS[name](given)
+        raise BadProgram(f"{name} cannot be computed")
+
+    def _moved(self, clock: Clock, source: str, target: str) -> Clock:
+        """A time of day in one place, as the clocks show it in another one."""
+        here = self._now.replace(hour=clock.minutes // 60, minute=clock.minutes % 60, second=0, microsecond=0)
+        start = here if _is_here(source) else here.replace(tzinfo=_zone(source))
+        end = start.astimezone(self._now.tzinfo if _is_here(target) else _zone(target))
+        return Clock(60 * end.hour + end.minute, clock.certain, (end.date() - start.date()).days)
+
+
+def read_clock(text: str) -> Clock:
+    """A time of day: "6:40", "6 pm", "18:30", "noon". Raises BadProgram."""
+    plain = text.strip().lower().replace(".", "")
+    if plain in _NAMED_CLOCKS:
+        return Clock(_NAMED_CLOCKS[plain])
+    match = _CLOCK.fullmatch(plain)
+    if match is None or int(match[1]) > 23 or int(match[2] or 0) > 59:
+        raise BadProgram(f"{text!r} is no time of day")
+    hour, half = int(match[1]), match[3]
+    if half and 1 <= hour <= 12:
+        hour = hour % 12 + 12 * (half == "pm")
+    return Clock(60 * hour + int(match[2] or 0), bool(half) or hour > 12 or hour == 0)
+
+
+def plain(value: Value) -> Any:
+    """A value as an argument: numbers and texts as they are, times and dates in ISO 8601, durations in seconds."""
+    match value:
+        case bool() | str():
+            return value
+        case Fraction():
+            return int(value) if value.denominator == 1 else float(value)
+        case Clock():
+            half = "" if not value.certain else " pm" if value.minutes >= 720 else " am"
+            return f"{value.minutes // 60 % 12 or 12}:{value.minutes % 60:02}{half}"
+        case Duration() if not value.months:
+            return float(value.seconds)
+        case datetime() | date():
+            return value.isoformat(timespec="minutes") if isinstance(value, datetime) else value.isoformat()
+    raise BadProgram("this cannot be an argument")
+
+
+def _zone(place: str) -> Any:
+    try:
+        return zone_of(place)
+    except UnknownPlace as error:
+        raise BadProgram(str(error)) from None
+
+
+def _is_here(place: str) -> bool:
+    return place.strip().lower() in ("here", "local", "home", "now", "")
+
+
+def _converted(amount: Fraction | Quantity, unit: str, target: str) -> Quantity:
+    number = amount.amount if isinstance(amount, Quantity) else amount
+    try:
+        return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
+    except UnknownConversion as error:
+        raise BadProgram(str(error)) from None
+
+
+def _operation(op: ast.operator, left: Value, right: Value) -> Value:
+    match op, left, right:
+        case (ast.Add(), _, _):
+            return values.add(left, right)
+        case (ast.Sub(), _, _):
+            return values.subtract(left, right)
+        case (ast.Mult(), _, _):
+            return values.multiply(left, right)
+        case (ast.Div(), _, _):
+            return values.divide(left, right)
+        case (ast.FloorDiv(), Fraction(), Fraction()):
+            return Fraction(left // right)
+        case (ast.Mod(), Fraction(), Fraction()):
+            return left % right
+        case (ast.Pow(), Fraction(), Fraction()) if abs(right) <= _MAX_EXPONENT and abs(left) < 2**64:
+            if right.denominator == 1:
+                return left ** int(right)
+            if left >= 0:
+                return _fraction(float(left) ** float(right))
+    raise BadProgram("these cannot be computed")
+
+
+def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
+    one, other = _comparable(left), _comparable(right)
+    if type(one) is not type(other):
+        raise BadProgram("these cannot be compared")
+    match op:
+        case ast.Gt():
+            return bool(one > other)
+        case ast.GtE():
+            return bool(one >= other)
+        case ast.Lt():
+            return bool(one < other)
+        case ast.LtE():
+            return bool(one <= other)
+        case ast.Eq():
+            return bool(one == other)
+    raise BadProgram("these cannot be compared")
+
+
+def _comparable(value: Value) -> Any:
+    match value:
+        case Duration() if not value.months:
+            return value.seconds
+        case Quantity():
+            return value.amount
+        case Clock():
+            return Fraction(value.minutes)
+        case datetime():
+            return value
+        case date():
+            return date(value.year, value.month, value.day)
+        case Fraction():
+            return value
+    raise BadProgram("this cannot be compared")
+
+
+def _fraction(value: float) -> Fraction:
+    if not math.isfinite(value):
+        raise BadProgram("it has no value")
+    return Fraction(value).limit_denominator(10**12)
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[[list[Value]], Value]:
+    def chosen(given: list[Value]) -> Value:
+        best: Value = choose(given, key=_comparable)
+        return best
+
+    return chosen
+
+
+def _number(given: list[Value]) -> Fraction:
+    if len(given) == 1 and isinstance(given[0], Fraction):
+        return given[0]
+    raise BadProgram("a number is missing")
+
+
+def _rounded(given: list[Value]) -> Value:
+    digits = _number(given[1:]) if len(given) == 2 else Fraction(0)
+    if abs(digits) > _MAX_DIGITS:
+        raise BadProgram("too many digits")
+    return Fraction(round(_number(given[:1]), int(digits)))
+
+
+_FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
+    "min": _extreme(min),
+    "max": _extreme(max),
+    "round": _rounded,
+    "abs": lambda given: abs(_number(given)),
+    "floor": lambda given: Fraction(math.floor(_number(given))),
+    "ceil": lambda given: Fraction(math.ceil(_number(given))),
+    "sqrt": lambda given: _root(_number(given)),
+}
+
+
+def _root(value: Fraction) -> Fraction:
+    if value < 0:
+        raise BadProgram("it has no root")
+    above, below = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if above**2 == value.numerator and below**2 == value.denominator:
+        return Fraction(above, below)
+    return _fraction(math.sqrt(value))

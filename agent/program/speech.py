@@ -1,0 +1,109 @@
+"""Values as they are said."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timedelta
+from fractions import Fraction
+
+from agent.program.units import unit_name
+from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+
+_MAX_DIGITS = 15
+"""Longer numbers are said as powers of ten."""
+
+_MONEY = frozenset("dollar dollars euro euros pounds sterling".split())
+
+_MAX_SECONDS = 10**12
+
+
+def answer(value: Value, unit: str, now: datetime) -> str:
+    """A sentence that says a result.
+
+    Args:
+        unit: what a number counts, or where a moment is ("in Lima"); empty if nothing.
+    """
+    match value:
+        case bool():
+            return "Yes." if value else "No."
+        case str():
+            return value if value[-1:] in ".!?" else f"{value}."
+        case Clock():
+            day = {0: "", 1: " on the next day", -1: " on the day before"}.get(value.days)
+            if day is None:
+                day = f" {abs(value.days)} days {'later' if value.days > 0 else 'before'}"
+            return f"It's {spoken_clock(value)}{day}."
+        case datetime():
+            day = "" if value.date() == now.date() else f" on {spoken_date(value, now)}"
+            return f"It's {spoken_time(value)}{day}{f' {unit}' if unit.startswith('in ') else ''}."
+        case date():
+            return f"It's {spoken_date(value, now)}."
+        case Duration():
+            return f"That's {spoken_duration(value)}."
+        case Quantity():
+            return f"That's {spoken_number(value.amount)} {unit_name(value.unit, value.amount)}."
+    if value == 1 and unit.lower() in _MONEY:
+        unit = unit.removesuffix("s")
+    if unit.lower() in _MONEY and value.denominator != 1:
+        return f"That's {float(value):,.2f} {unit}."
+    return f"That's {spoken_number(value)}{f' {unit}' if unit else ''}."
+
+
+def spoken_number(value: float | Fraction) -> str:
+    """A number as it is said: whole numbers in full, others with up to four significant decimals."""
+    if not math.isfinite(value):
+        return "infinity"
+    if value < 0:
+        return f"minus {spoken_number(-value)}"
+    if value == round(value) and abs(value) < 10**_MAX_DIGITS:
+        return f"{int(value):,}"
+    value = float(value)
+    if abs(value) >= 10**_MAX_DIGITS or 0 < abs(value) < 1e-4:
+        mantissa, exponent = f"{value:.3e}".split("e")
+        return f"{float(mantissa):g} times ten to the power of {int(exponent)}"
+    decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if abs(value) < 1 else 2
+    return f"{value:,.{decimals}f}".rstrip("0").rstrip(".")
+
+
+def spoken_time(moment: datetime) -> str:
+    """A time as people say it, such as "3:05 PM"."""
+    return spoken_clock(Clock(60 * moment.hour + moment.minute))
+
+
+def spoken_clock(clock: Clock) -> str:
+    """A time of day; without the half of the day if that is not certain."""
+    hour, minute = divmod(clock.minutes, 60)
+    if not clock.certain:
+        return f"{hour % 12 or 12}:{minute:02}"
+    if (hour, minute) in ((0, 0), (12, 0)):
+        return "noon" if hour else "midnight"
+    return f"{hour % 12 or 12}:{minute:02} {'PM' if hour >= 12 else 'AM'}"
+
+
+def spoken_date(day: date, now: datetime | None = None) -> str:
+    """A date as people say it, such as "Sunday, November 22"; with its year, if it is not the year of `now`."""
+    year = "" if now is None or day.year == now.year else f", {day.year}"
+    return f"{day:%A, %B} {day.day}{year}"
+
+
+def spoken_duration(duration: Duration | timedelta) -> str:
+    """A duration as people say it: its two largest units, without a sign. Raises BadProgram if it is too long."""
+    if isinstance(duration, timedelta):
+        duration = Duration(Fraction(duration.total_seconds()))
+    if abs(duration.seconds) > _MAX_SECONDS:
+        raise BadProgram("the duration is too long")
+    if duration.months * duration.seconds < 0:
+        raise BadProgram("months have no fixed length")
+    rest, parts = round(abs(duration.seconds)), []
+    if duration.months:
+        years, months = divmod(abs(duration.months), 12)
+        parts += [_counted(count, name) for count, name in ((years, "year"), (months, "month")) if count]
+    for name, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(_counted(count, name))
+    return " and ".join(parts[:2]) or "less than a second"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"

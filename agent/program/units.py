@@ -1,0 +1,139 @@
+"""Units and their conversion (pint)."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+_NAMES = {
+    "fahrenheit": "degF", "celsius": "degC", "centigrade": "degC", "f": "degF", "c": "degC", "°f": "degF",
+    "°c": "degC", "kelvin": "kelvin", "pounds": "pound", "lbs": "pound", "lb": "pound", "ounces": "ounce",
+    "oz": "ounce", "stones": "stone", "kilos": "kilogram", "kilo": "kilogram", "mph": "mile / hour",
+    "kph": "kilometer / hour", "km/h": "kilometer / hour", "feet": "foot", "inches": "inch", "cups": "cup",
+    "fluid ounces": "fluid_ounce", "tablespoons": "tablespoon", "teaspoons": "teaspoon",
+    "nautical miles": "nautical_mile", "horsepower": "horsepower", "calories": "calorie",
+    "kilocalories": "kilocalorie", "centuries": "century", "knots": "knot", "tons": "ton", "tonnes": "metric_ton",
+    "metric tons": "metric_ton", "megabytes": "megabyte", "gigabytes": "gigabyte", "terabytes": "terabyte",
+    "dollar": "us_dollar", "cent": "us_cent", "dime": "us_dime", "nickel": "us_nickel", "penny": "us_cent",
+    "coin quarter": "us_quarter", "decade": "ten_years", "decades": "ten_years",
+}  # fmt: skip
+"""Names that pint reads differently, or not at all: `C` is a coulomb to it."""
+
+_DEFINITIONS = (
+    "us_dollar = [us_currency]", "us_cent = us_dollar / 100", "us_nickel = us_dollar / 20", "us_dime = us_dollar / 10",
+    "us_quarter = us_dollar / 4", "ten_years = 10 * year",
+)  # fmt: skip
+"""Units that pint lacks. Its decade is a ratio."""
+
+_POWERS = {"square": 2, "cubic": 3}
+
+
+_PLURALS = {
+    "inch": "inches", "foot": "feet", "century": "centuries", "stone": "stone", "horsepower": "horsepower",
+    "celsius": "degrees Celsius", "centigrade": "degrees Celsius", "c": "degrees Celsius", "kelvin": "kelvin",
+    "fahrenheit": "degrees Fahrenheit", "f": "degrees Fahrenheit", "mph": "miles per hour",
+    "kph": "kilometers per hour", "km/h": "kilometers per hour", "kg": "kilograms", "km": "kilometers",
+    "cm": "centimeters", "mm": "millimeters", "m": "meters", "g": "grams", "ml": "milliliters", "l": "liters",
+    "lb": "pounds", "lbs": "pounds", "oz": "ounces", "ft": "feet",
+}  # fmt: skip
+
+_SINGULARS = {
+    "inches": "inch",
+    "feet": "foot",
+    "centuries": "century",
+    "stone": "stone",
+    "horsepower": "horsepower",
+    "kelvin": "kelvin",
+    "miles per hour": "mile per hour",
+    "kilometers per hour": "kilometer per hour",
+}
+"""Of plurals that are not made by adding an s."""
+
+_KNOWN = frozenset(
+    """
+millimeter mm centimeter cm meter m metre kilometer km kilometre inch foot ft yard mile milligram mg gram g gramme
+kilogram kg kilo ounce oz pound lb stone ton tonne milliliter ml millilitre centiliter centilitre deciliter decilitre
+liter l litre teaspoon tsp tablespoon tbsp cup pint quart gallon celsius centigrade fahrenheit kelvin millisecond second
+minute hour day week year decade century byte kilobyte megabyte gigabyte terabyte acre hectare mph kph knot joule
+kilojoule calorie kilocalorie watt kilowatt horsepower
+""".split()
+)
+_IRREGULAR = {"inches": "inch", "feet": "foot", "centuries": "century", "lbs": "lb"}
+
+
+_NAME = re.compile(r"[^\W\d_][^\W\d_]*(?:[ _/°][^\W\d_]+){0,5}|°[CF]", re.IGNORECASE)
+"""What a name of a unit consists of: words."""
+
+
+class UnknownConversion(ValueError):
+    """Not units of which one can be converted to the other."""
+
+
+@cache
+def load_units() -> Any:
+    """The registry of units. Takes half a second the first time."""
+    from pint import UnitRegistry
+
+    registry: Any = UnitRegistry(cache_folder=":auto:")
+    for definition in _DEFINITIONS:
+        registry.define(definition)
+    return registry
+
+
+def convert(value: float, source: str, target: str) -> float:
+    """A quantity in another unit. Raises UnknownConversion."""
+    import pint
+
+    for name in (source, target):  # pint computes what is in a name
+        if not _NAME.fullmatch(name):
+            raise UnknownConversion(f"{name[:40]!r} is not a unit that is known.")
+    registry = load_units()
+    try:
+        return float(registry.Quantity(value, _pint_name(source)).to(_pint_name(target)).magnitude)
+    except pint.DimensionalityError:
+        message = f"{source} cannot be converted to {target}: they measure different things."
+        raise UnknownConversion(message) from None
+    except (pint.UndefinedUnitError, AttributeError, TypeError, ValueError):
+        raise UnknownConversion(f"{source} or {target} is not a unit that is known.") from None
+
+
+def _pint_name(name: str) -> str:
+    plain = " ".join(re.sub(r"\bdegrees?\b|_", " ", name.lower()).split())
+    if plain in _NAMES:
+        return _NAMES[plain]
+    if " per " in plain:
+        above, _, below = plain.partition(" per ")
+        return f"({_pint_name(above)}) / ({_pint_name(below)})"
+    kind, _, length = plain.partition(" ")
+    if kind in _POWERS and length:
+        return f"({_pint_name(length)}) ** {_POWERS[kind]}"
+    return plain.replace(" ", "_")
+
+
+def unit_name(unit: str, amount: Fraction | float = 2) -> str:
+    """A unit as people say it after an amount."""
+    plain = re.sub(r"^degrees? ", "", " ".join(unit.lower().replace("_", " ").split()))
+    if " per " in plain:
+        first, _, rest = plain.partition(" per ")
+        return f"{unit_name(first, amount)} per {rest}"
+    kind, _, length = plain.partition(" ")
+    if kind in _POWERS and length:
+        return f"{kind} {unit_name(length, amount)}"
+    plural = _PLURALS.get(plain) or (plain if plain in _SINGULARS or plain.endswith("s") else f"{plain}s")
+    return (
+        plural if abs(amount) != 1 or plural.startswith("degrees") else _SINGULARS.get(plural, plural.removesuffix("s"))
+    )
+
+
+def is_known_unit(name: str) -> bool:
+    """Whether a name is certainly one of a unit: pint takes many a word for one."""
+    words = re.sub(r"\b(?:degrees?|an|a|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
+    parts = " ".join(words).split(" per ")
+    return all(" ".join(part.split()) in _KNOWN or _singular(part) in _KNOWN for part in parts)
+
+
+def _singular(name: str) -> str:
+    plain = name.strip()
+    return _IRREGULAR.get(plain, plain.removesuffix("s"))

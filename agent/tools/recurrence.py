@@ -1,0 +1,115 @@
+"""When an alarm is due: the next such time, and the times after it if it repeats."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from datetime import date, datetime, time, timedelta
+
+from agent.program.dates import WEEKDAYS, named_date
+from agent.program.evaluator import read_clock
+from agent.program.values import BadProgram, Clock
+
+_DAYS = "|".join(WEEKDAYS)
+REPEAT_PATTERN = rf"daily|weekdays|weekends|weekly|monthly|yearly|({_DAYS})(, ({_DAYS}))*"
+"""What may be said of how often."""
+
+CLOCK_PATTERN = r"[0-9]{1,2}(:[0-9][0-9])?( [ap]m)?|noon|midnight"
+"""A time of day, as `read_clock` reads it."""
+
+_PART_OF_DAY = re.compile(r"(?P<day>.*?) ?\b(?:this )?(?P<part>morning|afternoon|evening|night|tonight)")
+
+_MAX_AHEAD = timedelta(days=366)
+_DEFAULT = Clock(9 * 60)
+"""When a reminder is due that has a day only."""
+
+
+def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, morning: bool) -> datetime:
+    """The first time that an alarm is due: the next such time after `now`.
+
+    Args:
+        clock_text: a time of day; empty for nine o'clock.
+        day_text: a day; empty for the next one that it can be.
+        morning: whether a time without a half of the day is one of the morning.
+
+    Raises:
+        BadProgram: it is not understood, has passed, or is more than a year ahead.
+    """
+    clock = read_clock(clock_text) if clock_text else _DEFAULT
+    if match := _PART_OF_DAY.fullmatch(day_text.strip().lower()):
+        day_text = match["day"] or "today"
+        if match["part"] != "morning":
+            clock = _evening(clock)
+    day = named_date(day_text, now) if day_text else None
+    moment = _at(day or now.date(), clock, now)
+    if not clock.certain and not morning and not _is_morning(clock, day, now):
+        moment += timedelta(hours=12)
+    if day is None:
+        while moment <= now or not falls_on(moment.date(), repeat):
+            moment += timedelta(days=1)
+    if moment <= now:
+        raise BadProgram("That time has already passed.")
+    if moment - now > _MAX_AHEAD:
+        raise BadProgram("More than a year ahead is too far.")
+    return moment
+
+
+def _evening(clock: Clock) -> Clock:
+    return Clock(clock.minutes + 720) if not clock.certain and clock.minutes < 720 else clock
+
+
+def _is_morning(clock: Clock, day: date | None, now: datetime) -> bool:
+    """Whether a time that may be either half of the day is meant in the morning: the next such time is, or, on another
+    day, it is not one of the first hours, at which nobody is reminded."""
+    if day is not None and day != now.date():
+        return clock.minutes >= 7 * 60
+    minutes = 60 * now.hour + now.minute
+    return minutes < clock.minutes or minutes >= clock.minutes + 720
+
+
+def _at(day: date, clock: Clock, now: datetime) -> datetime:
+    return datetime.combine(day, time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
+
+
+def falls_on(day: date, repeat: str) -> bool:
+    """Whether an alarm that repeats in this way may be due on a day."""
+    if repeat == "weekdays":
+        return day.weekday() < 5
+    if repeat == "weekends":
+        return day.weekday() >= 5
+    named = re.findall(_DAYS, repeat)
+    return not named or WEEKDAYS[day.weekday()] in named
+
+
+def stored_repeat(repeat: str, first: datetime) -> str:
+    """How often, with the day of the month, which a shorter month must not change."""
+    return f"{repeat} {first.day}" if repeat in ("monthly", "yearly") else repeat
+
+
+def next_due(due: datetime, repeat: str, now: datetime) -> datetime | None:
+    """The first time after `now` at which an alarm is due again; None if it does not repeat.
+
+    Args:
+        repeat: as `stored_repeat` returns it.
+    """
+    if not repeat:
+        return None
+    start, kind, day = due, *repeat.partition(" ")[::2]
+    for count in range(1, 5000):
+        if kind in ("monthly", "yearly"):
+            months = start.year * 12 + start.month - 1 + count * (12 if kind == "yearly" else 1)
+            year, month = months // 12, months % 12 + 1
+            due = start.replace(year=year, month=month, day=min(int(day or start.day), monthrange(year, month)[1]))
+        else:
+            due = start + timedelta(days=count * (7 if repeat == "weekly" else 1))
+        if due > now and falls_on(due.date(), repeat):
+            return due
+    return None
+
+
+def spoken_repeat(repeat: str) -> str:
+    """How often, as it is said: "every day", "on weekdays", "every Monday and Friday"."""
+    if named := [day.title() for day in re.findall(_DAYS, repeat)]:
+        return f"every {', '.join(named[:-1])}{' and ' if named[:-1] else ''}{named[-1]}"
+    return {"daily": "every day", "weekdays": "on weekdays", "weekends": "on weekends", "weekly": "every week",
+            "monthly": "every month", "yearly": "every year"}.get(repeat.partition(" ")[0], "")  # fmt: skip

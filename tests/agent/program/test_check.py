@@ -1,0 +1,51 @@
+"""Numbers that nobody has said: what the user is asked then."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.program.check import MISSING, missing_number
+from agent.program.evaluator import FunctionCall, Outcome
+
+TIMER, ALARM = "For how long?", "For what time?"
+
+
+@pytest.mark.parametrize(
+    ("computing", "said", "missing"),
+    [
+        ("answer = 0.15 * 80", ["What's fifteen percent of eighty?"], ""),
+        ("answer = 80 * (1 + 0.2)", ["Add 20 percent to 80."], ""),
+        ("answer = 12 * 3", ["Three dozen eggs."], ""),
+        ("answer = 7 * 2", ["Seven, and twice that."], ""),
+        ("answer = 1250 / 4", ["1,250 divided by four"], ""),
+        ("answer = time('6:40 pm') + hours(1)", ["It begins at twenty to seven in the evening."], ""),
+        ("answer = convert(1, \"foot\", 'inch2')", ["How many inches are in a foot?"], ""),
+        ("answer = x9 * 5", ["Five of them."], ""),
+        ("answer = 3 * 40", ["And times three?", "What's 40 plus 2?"], ""),
+        ("answer = 3 * 40", ["How much are the tickets for all three of us?"], MISSING),
+        ("answer = time('8:00') + hours(2)", ["The concert begins at eight. When does it end?"], MISSING),
+    ],
+)
+def test_a_number_that_was_not_said_is_missed(computing: str, said: list[str], missing: str) -> None:
+    assert missing_number(Outcome(computing=computing), said) == missing
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said", "question"),
+    [
+        ("set_timer", {"minutes": 5}, ["Five minutes, please."], ""),
+        ("set_timer", {"minutes": 30}, ["half an hour"], ""),
+        ("set_timer", {"hours": 1.5, "name": "roast 3"}, ["An hour and a half for the roast."], ""),
+        ("set_timer", {"minutes": 10}, ["Set a timer."], TIMER),
+        ("set_timer", {"minutes": 10}, ["Ten.", "Set a timer."], ""),
+        ("set_alarm", {"time": "6:40 am"}, ["Wake me at twenty to seven."], ""),
+        ("set_alarm", {"time": "18:30"}, ["at half past six"], ""),
+        ("set_alarm", {"time": "noon"}, ["at lunch"], ""),
+        ("set_alarm", {"time": "7:00"}, ["Wake me tomorrow."], ALARM),
+        ("get_weather", {"day": "june 4"}, ["Will it rain?"], ""),
+    ],
+)
+def test_a_call_with_a_time_or_a_length_that_nobody_named_becomes_a_question(
+    name: str, arguments: dict[str, object], said: list[str], question: str
+) -> None:
+    assert missing_number(Outcome(calls=(FunctionCall(name, arguments),)), said) == question

@@ -1,0 +1,77 @@
+"""Values as they are said."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+
+import pytest
+
+from agent.program.speech import answer, spoken_clock, spoken_date, spoken_duration, spoken_number
+from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "spoken"),
+    [
+        (True, "", "Yes."),
+        (False, "", "No."),
+        ("It's a Friday", "", "It's a Friday."),
+        (Clock(540), "", "It's 9:00 AM."),
+        (Clock(60, days=1), "", "It's 1:00 AM on the next day."),
+        (Clock(60, days=-3), "", "It's 1:00 AM 3 days before."),
+        (NOW, "", "It's 3:00 PM."),
+        (NOW + timedelta(days=1), "", "It's 3:00 PM on Monday, November 23."),
+        (date(2027, 1, 1), "", "It's Friday, January 1, 2027."),
+        (Duration(Fraction(5400)), "", "That's 1 hour and 30 minutes."),
+        (Quantity(Fraction(3, 2), "mile"), "", "That's 1.5 miles."),
+        (Quantity(Fraction(1), "mile"), "", "That's 1 mile."),
+        (Quantity(Fraction(5280), "feet"), "", "That's 5,280 feet."),
+        (Quantity(Fraction(1), "inches"), "", "That's 1 inch."),
+        (Fraction(5, 2), "dollars", "That's 2.50 dollars."),
+        (Fraction(40), "dollars", "That's 40 dollars."),
+        (Fraction(7), "eggs", "That's 7 eggs."),
+        (Fraction(1, 3), "", "That's 0.3333."),
+    ],
+)
+def test_a_result_is_a_sentence(value: Value, unit: str, spoken: str) -> None:
+    assert answer(value, unit, NOW) == spoken
+
+
+@pytest.mark.parametrize(
+    ("value", "spoken"),
+    [
+        (0, "0"), (-1, "minus 1"), (1234567, "1,234,567"), (0.5, "0.5"), (2.675, "2.67"), (99.996, "100"),
+        (0.001234, "0.001234"), (1e-5, "1 times ten to the power of -5"), (float("inf"), "infinity"),
+        (Fraction(10**15), "1 times ten to the power of 15"),
+    ],
+)  # fmt: skip
+def test_numbers_have_few_digits(value: float | Fraction, spoken: str) -> None:
+    assert spoken_number(value) == spoken
+
+
+@pytest.mark.parametrize(
+    ("duration", "spoken"),
+    [
+        (timedelta(seconds=1), "1 second"), (timedelta(seconds=3661), "1 hour and 1 minute"),
+        (timedelta(days=400), "400 days"), (timedelta(0), "less than a second"),
+        (Duration(months=14), "1 year and 2 months"), (Duration(Fraction(86_400), 1), "1 month and 1 day"),
+        (Duration(Fraction(-3600)), "1 hour"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_its_two_largest_units(duration: Duration | timedelta, spoken: str) -> None:
+    assert spoken_duration(duration) == spoken
+
+
+def test_a_duration_that_nobody_lives_is_refused() -> None:
+    with pytest.raises(BadProgram):
+        spoken_duration(Duration(Fraction(10**13)))
+
+
+def test_times_and_dates_leave_out_what_is_not_certain_or_clear() -> None:
+    clocks = (Clock(0), Clock(720), Clock(720, certain=False), Clock(400), Clock(400, certain=False), Clock(1439))
+    assert [spoken_clock(clock) for clock in clocks] == ["midnight", "noon", "12:00", "6:40 AM", "6:40", "11:59 PM"]
+    assert spoken_date(date(2026, 1, 1), NOW) == "Thursday, January 1"
+    assert spoken_date(date(2027, 1, 1), NOW) == "Friday, January 1, 2027"

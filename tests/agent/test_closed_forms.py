@@ -1,0 +1,61 @@
+"""Questions that leave nothing to understand, and those that do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent.closed_forms import closed_form
+from agent.program.evaluator import run_program
+from agent.program.speech import answer
+
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=ZoneInfo("Europe/Berlin"))  # a Sunday
+
+
+@pytest.mark.parametrize(
+    ("said", "spoken"),
+    [
+        ("What's fifteen percent of eighty?", "That's 12."), ("What is 17 times 23?", "That's 391."),
+        ("Hey Rejoinder, 3 x 4, please.", "That's 12."), ("Add five, six and seven.", "That's 18."),
+        ("Divide 1,250 by 4.", "That's 312.5."), ("What's the square root of sixteen?", "That's 4."),
+        ("Two to the power of ten", "That's 1,024."), ("What is minus five plus three?", "That's minus 2."),
+        ("What's three and a half plus two?", "That's 5.5."), ("Half of 90", "That's 45."),
+        ("1000 to the power of 50", "That's 1 times ten to the power of 150."),
+        ("What time is it?", "It's 3:00 PM."), ("What time is it in Tokyo?", "It's 11:00 PM in Tokyo."),
+        ("What's the date today?", "It's Sunday, November 22."),
+        ("What time will it be in two hours?", "It's 5:00 PM."), ("What time is it in half an hour?", "It's 3:30 PM."),
+        ("What time was it 20 minutes ago?", "It's 2:40 PM."),
+        ("What time is it 90 minutes after 3:15 PM?", "It's 4:45 PM."),
+        ("What time is three hours before noon?", "It's 9:00 AM."),
+        ("How many days until Christmas?", "That's 33 days."),
+        ("How long is it until June 1st?", "That's 191 days."),
+        ("What day is it in ten days?", "It's Wednesday, December 2."),
+        ("What day was it ten days ago?", "It's Thursday, November 12."),
+        ("What's the date three weeks from Friday?", "It's Friday, December 18."),
+        ("How many feet are in a mile?", "That's 5,280 feet."),
+        ("How many kilometers is 5 miles?", "That's 8.05 kilometers."),
+        ("Convert 100 Fahrenheit to Celsius.", "That's 37.78 degrees Celsius."),
+        ("What is half a mile in meters?", "That's 804.67 meters."),
+    ],
+)  # fmt: skip
+def test_a_question_that_is_said_in_full_is_a_program(said: str, spoken: str) -> None:
+    program = closed_form(said)
+    assert program is not None
+    ((value, unit),) = run_program(program, NOW, {}).answers
+    assert answer(value, unit, NOW) == spoken
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "", "5", "What is 5?", "What's seven plus?", "How many people live in 5 houses?", "I ate 3 times 4 cookies.",
+        "My number is 5 plus 5.", "What is 619-332-8075?", "It's open 24/7.", "Set a timer for five minutes.",
+        "What time is it in Atlantis?", "What's the date in an hour?", "How many days until my birthday?",
+        "How long is it until 99999999 days?", "How many stars are in the sky?", "Convert dollars to euros.",
+        "What time is it in Tokyo and in Lima?", "What's 5 plus 5, and who won the match?", "1 + " * 300 + "1",
+    ],
+)  # fmt: skip
+def test_anything_else_is_left_to_a_language_model(said: str) -> None:
+    assert closed_form(said) is None

@@ -1,0 +1,80 @@
+"""When an alarm is due, on a Sunday at three in the afternoon."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from agent.program.values import BadProgram
+from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
+
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("clock", "day", "repeat", "alarm", "reminder"),
+    [
+        ("7:00", "", "", "Mon 23 07:00", "Sun 22 19:00"),
+        ("2:30", "", "", "Mon 23 02:30", "Mon 23 02:30"),
+        ("3:30", "", "", "Mon 23 03:30", "Sun 22 15:30"),
+        ("7 am", "", "", "Mon 23 07:00", "Mon 23 07:00"),
+        ("18:30", "", "", "Sun 22 18:30", "Sun 22 18:30"),
+        ("noon", "", "", "Mon 23 12:00", "Mon 23 12:00"),
+        ("8", "tonight", "", "Sun 22 20:00", "Sun 22 20:00"),
+        ("9", "tomorrow", "", "Mon 23 09:00", "Mon 23 09:00"),
+        ("3", "tomorrow", "", "Mon 23 03:00", "Mon 23 15:00"),
+        ("", "friday", "", "Fri 27 09:00", "Fri 27 09:00"),
+        ("6:40 am", "", "weekdays", "Mon 23 06:40", "Mon 23 06:40"),
+        ("4 pm", "", "weekends", "Sun 22 16:00", "Sun 22 16:00"),
+        ("7 am", "", "wednesday, friday", "Wed 25 07:00", "Wed 25 07:00"),
+    ],
+)
+def test_an_alarm_is_due_at_the_next_such_time(clock: str, day: str, repeat: str, alarm: str, reminder: str) -> None:
+    due = [first_due(clock, day, repeat, NOW, morning=morning) for morning in (True, False)]
+    assert [f"{moment:%a %d %H:%M}" for moment in due] == [alarm, reminder]
+
+
+@pytest.mark.parametrize(
+    ("clock", "day", "message"),
+    [
+        ("2 pm", "today", "already passed"), ("7:00", "yesterday", "already passed"), ("7:00", "2028-01-01", "too far"),
+        ("7:00", "someday", "no day"), ("half past", "", "no time of day"),
+    ],
+)  # fmt: skip
+def test_a_time_that_cannot_come_is_refused(clock: str, day: str, message: str) -> None:
+    with pytest.raises(BadProgram, match=message):
+        first_due(clock, day, "", NOW, morning=True)
+
+
+@pytest.mark.parametrize(
+    ("repeat", "after", "spoken"),
+    [
+        ("", [], ""),
+        ("daily", ["02-01", "02-02", "02-03"], "every day"),
+        ("weekdays", ["02-02", "02-03", "02-04"], "on weekdays"),
+        ("weekends", ["02-01", "02-07", "02-08"], "on weekends"),
+        ("weekly", ["02-07", "02-14", "02-21"], "every week"),
+        ("monthly", ["02-28", "03-31", "04-30"], "every month"),
+        ("yearly", ["01-31", "01-31", "01-31"], "every year"),
+        ("monday", ["02-02", "02-09", "02-16"], "every Monday"),
+        ("monday, wednesday, friday", ["02-02", "02-04", "02-06"], "every Monday, Wednesday and Friday"),
+    ],
+)
+def test_an_alarm_that_repeats_is_due_again_and_again(repeat: str, after: list[str], spoken: str) -> None:
+    assert not repeat or re.fullmatch(REPEAT_PATTERN, repeat)
+    assert spoken_repeat(repeat) == spoken
+    due: datetime | None = datetime(2026, 1, 31, 7, 0, tzinfo=UTC)  # a Saturday
+    found = []
+    while due is not None and len(found) < 3:
+        due = next_due(due, stored_repeat(repeat, datetime(2026, 1, 31)), due)
+        if due is not None:
+            found.append(f"{due:%m-%d}")
+    assert found == after
+
+
+def test_times_that_nobody_was_there_for_are_left_out() -> None:
+    due = datetime(2026, 11, 2, 7, 0, tzinfo=UTC)
+    assert next_due(due, "daily", NOW) == datetime(2026, 11, 23, 7, 0, tzinfo=UTC)
+    assert next_due(due, "weekdays", NOW) == datetime(2026, 11, 23, 7, 0, tzinfo=UTC)
