@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, TypeAlias
 
-from chat.types import Effort, Message, OfferedTools, Tool, ToolCallDelta, ToolChoice, Truncation
+from chat.types import Ask, Tool, ToolCallDelta, Truncation
 
 Grammar: TypeAlias = Any
 """A form that a response must have, in the language model's own terms: it is passed on and never read here."""
@@ -85,7 +85,8 @@ class Progress(Protocol):
 
     @property
     def finished(self) -> str | None:
-        """Why the response ended (`stop`, `length` or `tool_calls`); set on its last progress only."""
+        """Why the response ended (`stop`, `length`, `tool_calls`, or `task` for `Ask.may_be_task`); set on its last
+        progress only."""
         ...
 
     @property
@@ -106,8 +107,8 @@ class Progress(Protocol):
 
 @dataclass
 class RemoteRequest:
-    """A request to a language model that runs elsewhere. `LanguageModel.reply` yields it before it sends anything, and
-    sends nothing until its iterator is advanced. It then keeps the figures up to date.
+    """A request to a language model that runs elsewhere. The planner yields it before it sends anything, and sends
+    nothing until its iterator is advanced. It then keeps the figures up to date.
 
     Attributes:
         host: where the words go.
@@ -133,15 +134,12 @@ class RemoteRequest:
 
 
 @dataclass(frozen=True)
-class SourcedProgress:
-    """`Progress` of a response that is based on documents.
-
-    Attributes:
-        sources: the passages, the best first; in the first progress, which has no text.
-    """
+class TextProgress:
+    """`Progress` whose text is not, or not as it is, what a language model of this machine wrote."""
 
     committed: str = ""
-    sources: tuple[Source, ...] = ()
+    finished: str | None = None
+    tool_calls: Sequence[ToolCallDelta] = ()
     draft: str = ""
     confidence: tuple[float, ...] = ()
     draft_ends: tuple[int, ...] = ()
@@ -151,56 +149,39 @@ class SourcedProgress:
     denoised: str = ""
     step: int = 0
     tokens: int = 0
-    finished: str | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    tool_calls: Sequence[ToolCallDelta] = ()
 
     @staticmethod
-    def of(progress: Progress, committed: str) -> SourcedProgress:
-        """The same progress with other text."""
-        kept = {one.name: getattr(progress, one.name) for one in fields(SourcedProgress) if one.name not in _OWN}
-        return SourcedProgress(committed, **kept)
+    def of(progress: Progress, committed: str, **changes: Any) -> TextProgress:
+        """The same progress with other text, whose draft nobody has read.
+
+        Args:
+            changes: other fields that differ.
+        """
+        kept = {one.name: getattr(progress, one.name) for one in fields(TextProgress) if one.name not in _OF_TEXT}
+        return TextProgress(committed, **{**kept, **changes})
 
 
-_OWN = ("committed", "sources")
-"""What `SourcedProgress.of` does not take from the other progress."""
+_OF_TEXT = ("committed", "draft", "confidence", "draft_ends", "draft_origin", "denoised")
+"""What `TextProgress.of` does not take from the other progress."""
 
 
 class LanguageModel(Protocol):
     """One conversation's language model."""
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice = "auto",
-        offered: OfferedTools | None = None,
-        parallel_tool_calls: bool = False,
-        effort: Effort | None = None,
-        grammar: Grammar | None = None,
-    ) -> AsyncIterator[Progress | RemoteRequest]:
-        """Generate the response: text or function calls. Before words are sent elsewhere, yields where.
-
-        Args:
-            deadline: when the first speakable clause is needed, on `time.monotonic`.
-            tools: the functions that the prompt declares.
-            offered: those that it may call; None for all. They may change from one response to the next, and the prompt
-                stays the same.
-            parallel_tool_calls: whether it may make more than one call.
-            effort: how much work to put into it; the model's own measure if None.
-            grammar: what its text must follow; None for any text.
-        """
+    def reply(self, ask: Ask) -> AsyncIterator[Progress]:
+        """Generate the response: text or function calls."""
         ...
 
-    def prepare(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
-    ) -> None:
+    def prepare(self, ask: Ask) -> None:
         """Read ahead for `reply` and `turn_completion`: called when the user starts to speak, and as their transcript
         becomes stable."""
+        ...
+
+    @property
+    def recognizes_tasks(self) -> bool:
+        """Whether `Ask.may_be_task` has an effect."""
         ...
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
@@ -239,34 +220,3 @@ class LanguageModel(Protocol):
         """An independent language model that has read what this one has. Its requests do not cancel those of this
         one."""
         ...
-
-
-class LanguageModelWrapper:
-    """What a `LanguageModel` in front of another one passes on. Subclasses define `reply`, `prepare` and `fork`."""
-
-    def __init__(self, language_model: LanguageModel) -> None:
-        self._model = language_model
-
-    def check_tools(self, tools: Sequence[Tool]) -> None:
-        """See `LanguageModel`."""
-        self._model.check_tools(tools)
-
-    def check_grammar(self, grammar: Grammar) -> None:
-        """See `LanguageModel`."""
-        self._model.check_grammar(grammar)
-
-    def limit_context(self, truncation: Truncation) -> None:
-        """See `LanguageModel`."""
-        self._model.limit_context(truncation)
-
-    async def turn_completion(self, text: str) -> float | None:
-        """See `LanguageModel`."""
-        return await self._model.turn_completion(text)
-
-    def pause(self, seconds: float) -> None:
-        """See `LanguageModel`."""
-        self._model.pause(seconds)
-
-    def cancel(self) -> None:
-        """See `LanguageModel`."""
-        self._model.cancel()

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agent.capture.form import Form
 from agent.capture.form_runner import FormRunner
 from agent.confirmation import reply_to_question
-from agent.matched_text import for_patterns, is_cut
-from agent.request_parts import RequestParts
+from agent.matched_text import for_patterns
+from agent.plan import MakeCall, Say
 from agent.tools.invented_arguments import invented_argument
 from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, Tools, ToolTraits, canonical
-from agent.tools.words import describing_stems, stems
-from chat.types import Message, OfferedTools, Tool, ToolCall
+from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -34,42 +31,8 @@ INVENTED = "{name} was not called: nobody has said {value!r}. Ask the user for i
 DECLINED = "All right, I won't."
 """Said when the user refuses a consequential call."""
 
-_FOLLOW_UP = re.compile(r"(?i)(and|or|also|what about|how about|the same)\b")
-"""What takes up the user's last request."""
-
-_ABOUT_ABILITIES = re.compile(
-    r"(?i)\bwhat (?:else |all )?can you (?:do|help)\b|\bhow can you help\b|\bwhat are you (?:able|capable)\b|"
-    r"\byour (?:abilities|skills|features|functions)\b"
-)
-"""What asks for what the tools do, without asking for any of it."""
-
-_MAX_TURNS = 64
-"""Messages that a call may be certain by."""
-
 _MAX_SPEECHES = 64
 """Outputs with words to say that are remembered: those of the newest calls."""
-
-
-@dataclass(frozen=True)
-class Say:
-    """The next step of a response is to say this."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class MakeCall:
-    """The next step of a response is this call, which the language model need not decide on.
-
-    Attributes:
-        said: what the user asked for; None for all that they said.
-        confirmed: the user has agreed to it.
-    """
-
-    name: str
-    arguments: str
-    said: str | None = None
-    confirmed: bool = True
 
 
 class ToolRuns:
@@ -99,76 +62,40 @@ class ToolRuns:
         """How a tool is called; None for a function of the client."""
         return self._tools.traits(name)
 
-    def offered(self, tools: Sequence[Tool], messages: Sequence[Message], *, suiting: bool = False) -> OfferedTools:
-        """The functions that a response to `messages` may call: all but the tools that have nothing to do with what the
-        user said. A call is likely where a tool has.
-
-        Args:
-            suiting: only the tools for such words in particular.
-        """
-        said, names, expected, acts = _said(messages), list[str](), False, False
-        for tool in tools:
-            traits = self._tools.traits(tool.name)
-            if self._suits(tool, said) if suiting else traits is None or traits.is_for(said):
-                names.append(tool.name)
-                expected = expected or (traits is not None and bool(traits.said))
-                acts = acts or traits is None or not traits.read_only
-        return OfferedTools(tuple(names), expected, acts)
-
-    def declared(self, tools: Sequence[Tool], messages: Sequence[Message]) -> tuple[Tool, ...]:
-        """The functions that the prompt of a response to `messages` declares: none if it may call none, unless the user
-        asks what the assistant can do. Small models talk about the functions that they read of, where none helps."""
-        suits = self.offered(tools, messages).names or _ABOUT_ABILITIES.search(_said(messages))
-        return tuple(tools) if suits else ()
-
-    def parts(self, tools: Sequence[Tool], messages: Sequence[Message]) -> RequestParts:
-        """The parts of what the user said last, by the tools that suit them."""
-        by_name = {tool.name: tool for tool in tools}
-
-        def suits(name: str, text: str) -> bool:
-            return name in by_name and self._suits(by_name[name], text)
-
-        return RequestParts(messages, list(by_name), suits)
-
-    def _suits(self, tool: Tool, text: str) -> bool:
-        """Whether a tool is for such words in particular. One that does not say which is for those that describe it."""
-        traits = self._tools.traits(tool.name)
-        if traits is None:
-            return False
-        if not traits.said:
-            return not describing_stems(tool).keys().isdisjoint(stems(text))
-        return traits.is_for(text) or self._tools.certain_call([tool.name], [(text, "")]) is not None
-
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
         user."""
         traits = self._tools.traits(name)
         return traits is not None and (traits.read_only or traits.consequential)
 
+    @property
+    def functions(self) -> tuple[Tool, ...]:
+        """The tools that programs may call."""
+        return self._tools.functions
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Names of the tools that programs take the place of."""
+        return self._tools.replaced
+
     def start(
-        self,
-        call: ToolCall,
-        prompt: Sequence[Message],
-        *,
-        confirmed: bool = False,
-        said: str | None = None,
-        known: str = "",
+        self, call: ToolCall, prompt: Sequence[Message], declared: Sequence[Tool] = (), *, confirmed: bool = False
     ) -> asyncio.Task[ToolOutput]:
         """Start a call. A call with the same arguments that is still running is not started again: both get its
-        output. Nor is one that was made since the user last spoke, or one with an argument that was made up.
+        output. Nor is one that was made since the user last spoke, or one with a number or an address that was made up.
 
         Args:
             prompt: the conversation before the call.
+            declared: the functions that could be called.
             confirmed: the user has agreed to it.
-            said: the part of the user's request that it is about; None for all that they said.
-            known: what earlier calls of the response returned.
         """
         traits = self._tools.traits(call.name)
         assert traits is not None
         if _was_made(prompt, call):
             return self._spawn(_refuse(REPEATED))
-        heard = "\n".join([*(message.content for message in prompt), said or "", known])
-        if (invented := invented_argument(call.arguments, heard)) is not None:
+        schema = next((tool.parameters for tool in declared if tool.name == call.name), {})
+        heard = "\n".join(message.content for message in prompt)
+        if (invented := invented_argument(call.arguments, schema, heard)) is not None:
             _log.warning("%s was not called: the language model made up an argument", call.name)
             return self._spawn(_refuse(INVENTED.format(name=call.name, value=invented)))
         if traits.consequential and not confirmed:
@@ -177,7 +104,7 @@ class ToolRuns:
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = self._spawn(self._run(call, traits, said or _said(prompt), known))
+            running = self._running[key] = self._spawn(self._run(call, traits))
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))
 
@@ -212,12 +139,12 @@ class ToolRuns:
                 del self._speeches[next(iter(self._speeches))]
         return output
 
-    async def _run(self, call: ToolCall, traits: ToolTraits, said: str, known: str) -> ToolOutput:
+    async def _run(self, call: ToolCall, traits: ToolTraits) -> ToolOutput:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
                 dialogue = _CallDialogue(self._forms, limit, traits.timeout_s)
-                return await self._tools.call(call.name, call.arguments, said, dialogue, known)
+                return await self._tools.call(call.name, call.arguments, dialogue)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
@@ -226,40 +153,29 @@ class ToolRuns:
             _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
-    def next_step(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, verbatim: bool = True
-    ) -> Say | MakeCall | None:
-        """What a response to `messages` does next without the language model: say what a form asks, or the words that
-        the last outputs came with, or make the call that opens the conversation, to which the user has just agreed, or
-        which their words need for certain. None to ask the language model.
+    def form_reply(self, messages: Sequence[Message]) -> str | None:
+        """What an open form says; None if none is open."""
+        return self._forms.reply(messages)
+
+    def opening(self, messages: Sequence[Message]) -> str:
+        """The tool that opens the conversation, if it is yet to be called."""
+        called = any(call.name == self._opening for message in messages for call in message.tool_calls)
+        return "" if called else self._opening
+
+    def words_of_outputs(self, messages: Sequence[Message], *, verbatim: bool) -> str:
+        """The words that the newest outputs came with, if all of them did and nothing else is to be read.
 
         Args:
-            tools: those that may be called.
-            verbatim: whether the words of outputs are said. Otherwise the language model reads them, and may go on to
+            verbatim: whether the words of outputs are said. Otherwise a language model reads them, and may go on to
                 another call; only the question before a consequential call is always said.
         """
-        if (reply := self._forms.reply(messages)) is not None:
-            return Say(reply)
-        if self._opening and not any(call.name == self._opening for message in messages for call in message.tool_calls):
-            return MakeCall(self._opening, "{}")
         outputs = _trailing_outputs(messages)
         speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
         asks = any(message.content == NOT_CONFIRMED for message in outputs)
         verbatim = verbatim and not self._has_unsaid(messages[: len(messages) - len(outputs)])
         if (verbatim or asks) and speeches and all(speeches):
-            return Say(" ".join(dict.fromkeys(speeches)))
-        return self._answered_question(messages) or (self._certain_call(messages, tools) if verbatim else None)
-
-    def _certain_call(self, messages: Sequence[Message], tools: Sequence[Tool]) -> MakeCall | None:
-        if not tools or not messages or messages[-1].role != "user":
-            return None
-        names, turns = [tool.name for tool in tools], _turns(messages)
-        if not turns or not turns[-1][0]:
-            return None
-        call = self._tools.certain_call(names, turns)
-        if call is None and (first := self.parts(tools, messages).first) is not None:
-            call = self._tools.certain_call(names, [*turns[:-1], (first, "")])
-        return None if call is None else MakeCall(call.name, call.arguments, call.said, confirmed=False)
+            return " ".join(dict.fromkeys(speeches))
+        return ""
 
     def _has_unsaid(self, messages: Sequence[Message]) -> bool:
         """Whether a call of this turn has returned what has no words of its own, and nothing was said since. The
@@ -271,7 +187,7 @@ class ToolRuns:
                 return True
         return False
 
-    def _answered_question(self, messages: Sequence[Message]) -> Say | MakeCall | None:
+    def confirmation(self, messages: Sequence[Message]) -> Say | MakeCall | None:
         """The user's reply to the question before a consequential call. It must be the newest message, and the
         question must have been heard to its end."""
         if len(messages) < 4 or [message.role for message in messages[-3:]] != ["tool", "assistant", "user"]:
@@ -285,7 +201,7 @@ class ToolRuns:
             return None
         match reply_to_question(for_patterns(reply.content)):
             case "yes":
-                return MakeCall(calls[-1].name, calls[-1].arguments)
+                return MakeCall(calls[-1].name, calls[-1].arguments, confirmed=True)
             case "no":
                 return Say(DECLINED)
         return None
@@ -305,33 +221,6 @@ class _CallDialogue:
             return await self._forms.fill_in(form)
         finally:
             self._limit.reschedule(loop.time() + self._timeout_s)
-
-
-def _said(messages: Sequence[Message]) -> str:
-    """What the user said last, for patterns; with what they said before, if it answers a question of the assistant or
-    takes up their last request ("and in Berlin?")."""
-    spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
-    while spoken and spoken[-1].role != "user":
-        spoken.pop()
-    said = for_patterns(spoken[-1].whole or spoken[-1].content) if spoken else ""
-    if len(spoken) < 3 or spoken[-2].role != "assistant" or spoken[-3].role != "user":
-        return said
-    continues = spoken[-2].content.endswith("?") or _FOLLOW_UP.match(said)
-    return for_patterns(f"{for_patterns(spoken[-3].content)} {said}") if continues else said
-
-
-def _turns(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """What the user said and what the assistant answered, for patterns, the oldest first. A text that is too long for
-    them is empty: half of it may mean something else."""
-    turns: list[tuple[str, str]] = []
-    for message in messages[-_MAX_TURNS:]:
-        if message.role == "user":
-            said = for_patterns(message.content)
-            turns.append(("" if is_cut(said) else said, ""))
-        elif message.role == "assistant" and turns:
-            said, answer = turns.pop()
-            turns.append((said, for_patterns(f"{answer} {message.content}".strip(), end=True)))
-    return turns
 
 
 def _key(call: ToolCall) -> tuple[str, str]:

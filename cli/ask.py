@@ -12,10 +12,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from agent.documents.grounded_model import GroundedLanguageModel
-from agent.language_model import LanguageModel, Source
+from agent.documents.evidence import DocumentEvidence
+from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
-from agent.tools.tool_selection import SelectingLanguageModel
 from cli.errors import user_errors
 from cli.options import with_options
 from model.engine.conversation import Conversation
@@ -40,12 +39,13 @@ _err = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """A question as text or as a WAV file, and where the response goes."""
+    """A question as text or as a WAV file, where the response goes, and whether to say what was decided."""
 
     text: str | None
     wav: Path | None
     out: Path | None
     as_json: bool
+    explain: bool = False
 
 
 async def run(question: Question, options: AssistantOptions, out: Console, err: Console) -> None:
@@ -60,19 +60,19 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
     documents = open_documents(options.docs, options.data, err)
     model_options = resolve_model(options)
     speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
-    language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
-    if (remote_llm := open_remote_llm(options.remote_llm, err)) is not None:
-        language_model = remote_llm.with_fallback(language_model)
+    remote_llm = open_remote_llm(options.remote_llm, err)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():
         tools = server_tools.local_conversation()
         settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
         session = VoiceSession(
-            GroundedLanguageModel(language_model, documents),
+            Conversation(engine),
             speech_models,
             session_events.put_nowait,
             settings,
             tools=tools,
+            documents=None if documents is None else DocumentEvidence(documents),
+            remote=remote_llm,
         )
         try:
             await _ask(question, recording, session, session_events, out)
@@ -133,6 +133,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
             "question": transcript,
             "answer": done.item.text.strip(),
             "sent_to": [request.host for request in done.metrics.remote],
+            "decided": [{"policy": one.policy, "reason": one.reason} for one in done.metrics.decided],
             "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
             "sources": [asdict(source) for source in sources],
             "stages_ms": done.metrics.stages_ms(),
@@ -142,8 +143,21 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         out.print_json(json.dumps(result))
     else:
         out.print()
+        if question.explain:
+            _explain(done, out)
         for source in sources:
             line = f"[{source.title}: {source.location}] {source.text}"
+            out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _explain(done: events.ResponseDone, out: Console) -> None:
+    """Print what was decided, why, and the calls."""
+    for decision in done.metrics.decided:
+        line = f"{decision.policy}: {decision.reason}"
+        out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+    for item in done.items:
+        if isinstance(item, FunctionCall):
+            line = f"{item.name}({item.arguments})"
             out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -154,6 +168,7 @@ def ask_command(
     wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    explain: Annotated[bool, typer.Option(help="Print what was decided, and why.")] = False,
     *,
     options: AssistantOptions,
 ) -> None:
@@ -161,4 +176,4 @@ def ask_command(
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        asyncio.run(run(Question(text, wav, out, as_json), options, _out, _err))
+        asyncio.run(run(Question(text, wav, out, as_json, explain), options, _out, _err))

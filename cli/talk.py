@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agent.documents.grounded_model import GroundedLanguageModel
+from agent.documents.evidence import DocumentEvidence
 from agent.language_model import LanguageModel
+from agent.remote.remote_llm import RemoteLLM
 from agent.tools.server_tools import ServerTools
-from agent.tools.tool_selection import SelectingLanguageModel
 from cli.errors import user_errors
 from cli.options import with_options
 from model.engine.conversation import Conversation
@@ -46,20 +46,20 @@ def talk(
         documents = open_documents(options.docs, options.data, _err)
         model_options = resolve_model(options)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
-        language_model: LanguageModel = SelectingLanguageModel(Conversation(engine))
-        if (remote_llm := open_remote_llm(options.remote_llm, _err)) is not None:
-            language_model = remote_llm.with_fallback(language_model)
+        remote_llm = open_remote_llm(options.remote_llm, _err)
         _out.print(
             "Start speaking; press Ctrl-C to quit."
             + ("" if headphones else " The microphone is off while the assistant speaks.")
         )
         asyncio.run(
             _talk(
-                GroundedLanguageModel(language_model, documents),
+                Conversation(engine),
                 speech_models,
                 devices,
                 server_tools,
                 full_duplex=headphones,
+                documents=None if documents is None else DocumentEvidence(documents),
+                remote=remote_llm,
             )
         )
 
@@ -71,6 +71,8 @@ async def _talk(
     server_tools: ServerTools,
     *,
     full_duplex: bool,
+    documents: DocumentEvidence | None,
+    remote: RemoteLLM | None,
 ) -> None:
     async with server_tools.running():
         tools = server_tools.local_conversation()
@@ -82,6 +84,8 @@ async def _talk(
             show_line=_print_line,
             settings=SessionSettings(tools=tools.declarations),
             tools=tools,
+            documents=documents,
+            remote=remote,
             on_start=lambda session: tools.connect(session.announce),
         ).run()
 

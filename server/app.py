@@ -8,6 +8,7 @@ import socket as sockets
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.resources import files
 
 from starlette.applications import Starlette
@@ -20,9 +21,9 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from agent.instructions import INSTRUCTIONS
+from agent.program.prompt import program_messages
 from agent.tools.server_tools import ServerTools
-from agent.tools.tool_selection import SelectingLanguageModel
-from chat.types import Message
+from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from server.access.conversation_counts import ConversationCounts
@@ -113,13 +114,17 @@ def build_app(
 
 
 async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:
-    """Read the default instructions, alone and with the server's tools, before anybody connects. Conversations share
-    what was read, and the first ones would otherwise have to wait for it."""
-    messages = [Message("system", INSTRUCTIONS), Message("user", "Hello.")]
-    declarations = [] if tools is None else [tool.declaration for tool in tools.registry]
-    for offered in [[], declarations] if declarations else [[]]:
+    """Read the default instructions, and those of programs, before anybody connects. Conversations share what was read,
+    and the first ones would otherwise have to wait for it."""
+    newest = Message("user", "Hello.")
+    asks = [Ask([Message("system", INSTRUCTIONS), newest], max_tokens=1)]
+    if tools is not None and (functions := tools.functions):
+        declared = tuple(tool.declaration for tool in tools.registry)
+        programs = Ask(program_messages(functions, (), newest.content), max_tokens=1)
+        asks.append(programs if Conversation(engine).recognizes_tasks else replace(asks[0], tools=declared))
+    for ask in asks:
         try:
-            async for _ in SelectingLanguageModel(Conversation(engine)).reply(messages, max_tokens=1, tools=offered):
+            async for _ in Conversation(engine).reply(ask):
                 pass
         except (ValueError, RuntimeError) as error:
             _log.warning("the instructions could not be read before the first conversation: %s", error)

@@ -20,8 +20,8 @@ from server.shared_store.store import RecordStore
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:  # features that are off are not imported
-    from agent.documents.grounded_model import Documents
-    from agent.remote.language_model import RemoteLLM
+    from agent.documents.evidence import Documents
+    from agent.remote.remote_llm import RemoteLLM
 
 
 class AccessDenied(Exception):

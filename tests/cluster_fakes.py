@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
-from chat.types import Message
+from chat.types import Ask
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext, SessionLimits
@@ -19,8 +18,8 @@ from voice import session
 class RecallingLanguageModel(FakeLanguageModel):
     """Says in which process it is, and how many messages it has read."""
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
-        yield FakeProgress(f"Process {os.getpid()} has read {len(messages)} messages.", finished="stop")
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        yield FakeProgress(f"Process {os.getpid()} has read {len(ask.messages)} ask.messages.", finished="stop")
 
 
 def load_fake_replica(capacity: int, session_limits: SessionLimits | None = None) -> Service:

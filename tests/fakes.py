@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from agent.language_model import Grammar
-from chat.types import Effort, Message, OfferedTools, Opening, Tool, ToolChoice, Truncation
+from chat.types import Ask, Effort, Lark, Message, Opening, Tool, ToolChoice, Truncation
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
@@ -160,7 +160,8 @@ class FakeToolCallDelta:
 @dataclass
 class FakeLanguageModel:
     """Generates `words`, one every `seconds_per_word`; or, if `calls` are given and the user spoke last or the choice
-    requires it, these function calls (name and arguments), three characters at a time. Records the calls."""
+    requires it, these function calls (name and arguments), three characters at a time. What is in `programs` is a task,
+    and these programs are written for it, one after the other. Records what it is asked."""
 
     words: list[str] = field(default_factory=lambda: ["The", " capital", " of", " France", " is", " Paris."])
     seconds_per_word: float = 0.02
@@ -176,34 +177,30 @@ class FakeLanguageModel:
     efforts: list[Effort | None] = field(default_factory=list)
     grammars: list[Grammar | None] = field(default_factory=list)
     truncation: Truncation = field(default_factory=Truncation)
-    offered: list[OfferedTools | None] = field(default_factory=list)
+    asked: list[Ask] = field(default_factory=list)
+    programs: dict[str, list[str]] = field(default_factory=dict)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice = "auto",
-        offered: OfferedTools | None = None,
-        parallel_tool_calls: bool = False,
-        effort: Effort | None = None,
-        grammar: Grammar | None = None,
-    ) -> AsyncIterator[FakeProgress]:
-        self.offered.append(offered)
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        messages, max_tokens = ask.messages, ask.max_tokens
+        self.asked.append(ask)
         self.prompts.append(list(messages))
-        self.choices.append(tool_choice)
-        self.efforts.append(effort)
-        self.grammars.append(grammar)
-        forced = tool_choice not in ("auto", "none")
-        if isinstance(grammar, Opening):
-            yield FakeProgress(grammar.options[0])
-        elif tools and tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
+        self.choices.append(ask.tool_choice)
+        self.efforts.append(ask.effort)
+        self.grammars.append(ask.grammar)
+        forced = ask.tool_choice not in ("auto", "none")
+        if ask.may_be_task and messages[-1].content in self.programs:
+            yield FakeProgress("", finished="task")
+            return
+        if isinstance(ask.grammar, Lark):
+            yield FakeProgress(self.programs[messages[-1].content].pop(0), finished="stop")
+            return
+        if isinstance(ask.grammar, Opening):
+            yield FakeProgress(ask.grammar.options[0])
+        elif ask.tools and ask.tool_choice != "none" and self.calls and (forced or messages[-1].role == "user"):
             for word in self.words[: self.words_before_calls]:
                 await asyncio.sleep(self.seconds_per_word)
                 yield FakeProgress(word)
-            async for progress in self._call(self.calls if parallel_tool_calls else self.calls[:1]):
+            async for progress in self._call(self.calls if ask.parallel_tool_calls else self.calls[:1]):
                 yield progress
             return
         for n, word in enumerate(self.words[:max_tokens], 1):
@@ -223,10 +220,12 @@ class FakeLanguageModel:
                 delta = FakeToolCallDelta(index, name, arguments[start : start + 3], done)
                 yield FakeProgress("", finished="tool_calls" if last else None, tool_calls=(delta,))
 
-    def prepare(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
-    ) -> None:
-        self.prepared.append(list(messages))
+    def prepare(self, ask: Ask) -> None:
+        self.prepared.append(list(ask.messages))
+
+    @property
+    def recognizes_tasks(self) -> bool:
+        return bool(self.programs)
 
     def limit_context(self, truncation: Truncation) -> None:
         self.truncation = truncation

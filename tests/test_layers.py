@@ -28,10 +28,12 @@ LAYERS = {
     "chat": [[""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
-        ["storage", "matched_text", "language_model", "instructions", "confirmation"],
-        ["capture"],
-        ["tools", "request_parts"],
-        ["tool_runs", "remote", "documents"],
+        ["storage", "matched_text", "spoken_numbers", "language_model", "instructions", "confirmation"],
+        ["capture", "program"],
+        ["closed_forms", "tools", "remote", "documents"],
+        ["plan"],
+        ["tool_runs"],
+        ["planner"],
     ],
     "voice": [["audio"], [""]],
     "server": [

@@ -43,7 +43,7 @@ def converse(
         scenario,
         tools.settings if tools else None,
         tools,
-        wrap=lambda local: remote_llm(server, **settings).with_fallback(local),
+        remote_llm(server, **settings),
     )
 
 

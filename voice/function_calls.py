@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.language_model import LanguageModel
-from agent.request_parts import RequestParts
-from agent.tool_runs import MakeCall, ToolRuns
+from agent.plan import MakeCall
+from agent.planner import Planner
+from agent.tool_runs import ToolRuns
 from agent.tools.protocol import HOLDING_PHRASE, ToolOutput
 from chat.types import Message, Tool, ToolCall, ToolCallDelta
 from voice import events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
-from voice.response_options import ResponseOptions, choice_after_output
+from voice.response_options import ResponseOptions
 from voice.turn_metrics import ToolStep
 
 CANCELLED_OUTPUT = "Cancelled: the response was stopped before the call was complete, so the function did not run."
@@ -39,7 +39,6 @@ class _Call:
 
     Attributes:
         own: whether it calls one of the conversation's tools.
-        said: what the user asked for with it, if that is known.
         confirmed: whether the user has agreed to it.
         answered: whether its output is part of the conversation.
     """
@@ -47,7 +46,6 @@ class _Call:
     name: str
     own: bool
     arguments: str = ""
-    said: str | None = None
     done: bool = False
     confirmed: bool = False
     call_id: str = field(default_factory=lambda: new_id("call"))
@@ -62,11 +60,6 @@ class _Call:
     def as_tool_call(self) -> ToolCall:
         """For the language model."""
         return ToolCall(self.call_id, self.name, self.arguments)
-
-    @property
-    def output_text(self) -> str:
-        """What it has returned; empty while it runs."""
-        return self.output.result().text if self.output is not None and self.output.done() else ""
 
     @property
     def step(self) -> ToolStep:
@@ -100,7 +93,7 @@ class FunctionCalls:
         self._prompt: Sequence[Message] = ()
         self._add_item: AddItem | None = None
         self._late = False
-        self._parts: RequestParts | None = None
+        self._tools: Sequence[Tool] = ()
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -134,32 +127,7 @@ class FunctionCalls:
 
     def begin_step(self, prompt: Sequence[Message], tools: Sequence[Tool]) -> None:
         """The response goes on with another step, from `prompt`, and may call these tools."""
-        self._step, self._prompt = {}, prompt
-        if self._parts is None and self._runs is not None:
-            self._parts = self._runs.parts(tools, prompt)
-
-    def first_part(self, prompt: Sequence[Message]) -> list[Message]:
-        """The prompt for what the language model is asked first: the first part of a request for several things."""
-        if self._parts is not None:
-            self._prompt = self._parts.first_prompt(prompt)
-        return list(self._prompt)
-
-    def narrowed(self, prompt: Sequence[Message]) -> list[Message]:
-        """The prompt for what follows the outputs of this step, without them."""
-        if self._parts is None:
-            return list(prompt)
-        return self._parts.narrowed(prompt, [call.name for call in self._calls if call.own])
-
-    def next_part(self, said: str) -> list[Message] | None:
-        """The prompt for what else the user has asked for; None if there is nothing.
-
-        Args:
-            said: what the assistant has said in this step.
-        """
-        if self._parts is None or self.in_step:
-            return None
-        own = [call for call in self._calls if call.own]
-        return self._parts.next_prompt(said, [call.name for call in own], [call.output_text for call in own])
+        self._step, self._prompt, self._tools = {}, prompt, tools
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take more of a call from the language model."""
@@ -171,7 +139,7 @@ class FunctionCalls:
         if call.done and call.own and self._runs is not None and self._runs.may_start_early(call.name):
             self._run(call)
 
-    def read_ahead(self, language_model: LanguageModel, options: ResponseOptions, text: str) -> None:
+    def read_ahead(self, planner: Planner, options: ResponseOptions, text: str) -> None:
         """Let the language model read the calls of this step while the client runs its functions. The response to their
         outputs then reads only those. Calls of the conversation's own tools need that less: they return at once, or are
         bridged by a phrase.
@@ -180,17 +148,16 @@ class FunctionCalls:
             text: of the step, before its calls.
         """
         if any(not call.own for call in self._step.values()):
-            choice = choice_after_output(options.tool_choice)
-            language_model.prepare([*self._prompt, self._message(text)], tools=options.tools, tool_choice=choice)
+            planner.prepare(options.ask([*self._prompt, self._message(text)], first=False))
 
     def _message(self, text: str = "") -> Message:
         """This step, for the language model."""
         return Message("assistant", text, tuple(call.as_tool_call for call in self._step.values()))
 
     def add_made(self, made: MakeCall) -> None:
-        """Make a call that the language model did not decide on."""
-        call = self._step[0] = self._new_call(made.name)
-        call.arguments, call.said, call.done, call.confirmed = made.arguments, made.said, True, made.confirmed
+        """Make a call that is planned."""
+        call = self._step[len(self._step)] = self._new_call(made.name)
+        call.arguments, call.done, call.confirmed = made.arguments, True, made.confirmed
         if not made.confirmed and self._runs is not None and self._runs.may_start_early(call.name):
             self._run(call)
 
@@ -202,14 +169,7 @@ class FunctionCalls:
     def _run(self, call: _Call) -> None:
         if call.output is None and self._runs is not None:
             call.started_at = self._clock()
-            made = [other for other in self._calls[: self._calls.index(call) + 1] if other.own]
-            said = call.said
-            if not said and self._parts is not None:
-                said = self._parts.asked_with([other.name for other in made])
-            known = "\n".join(filter(None, (other.output_text for other in made[:-1])))
-            call.output = self._runs.start(
-                call.as_tool_call, self._prompt, confirmed=call.confirmed, said=said, known=known
-            )
+            call.output = self._runs.start(call.as_tool_call, self._prompt, self._tools, confirmed=call.confirmed)
             call.output.add_done_callback(lambda _: self._on_output(call))
             call.running.set()
 

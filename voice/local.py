@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from voice.history import Item
 from voice.playback import SessionSettings
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
+
+if TYPE_CHECKING:
+    from agent.documents.evidence import DocumentEvidence
+    from agent.remote.remote_llm import RemoteLLM
 
 _BLOCK_MS = 20
 """Block size of both audio streams."""
@@ -134,7 +138,7 @@ class LocalConversation:
         full_duplex: keep listening while the assistant speaks.
         show_line: called with each line of text to show.
         settings: the defaults if None.
-        tools: the functions that run here, or None.
+        tools, documents, remote: see `VoiceSession`.
         on_start: called with the session.
     """
 
@@ -148,9 +152,12 @@ class LocalConversation:
         show_line: Callable[[str], None],
         settings: SessionSettings | None = None,
         tools: Tools | None = None,
+        documents: DocumentEvidence | None = None,
+        remote: RemoteLLM | None = None,
         on_start: Callable[[VoiceSession], None] = lambda session: None,
     ) -> None:
         self._settings, self._tools, self._on_start = settings, tools, on_start
+        self._documents, self._remote = documents, remote
         self._devices, self._full_duplex, self._show_line = devices, full_duplex, show_line
         self._language_model, self._speech_models = language_model, speech_models
         self._playback = PlaybackBuffer(devices.loudspeaker_rate)
@@ -161,7 +168,13 @@ class LocalConversation:
         sounddevice = _sounddevice()
         loop = asyncio.get_running_loop()
         session = VoiceSession(
-            self._language_model, self._speech_models, self._on_event, self._settings, tools=self._tools
+            self._language_model,
+            self._speech_models,
+            self._on_event,
+            self._settings,
+            tools=self._tools,
+            documents=self._documents,
+            remote=self._remote,
         )
         self._session = session
         self._on_start(session)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from agent.language_model import LanguageModel
+from agent.planner import Planner
 from chat.types import Message
 from voice import events
 from voice.clause_pace import ClausePace
@@ -25,7 +25,7 @@ class OutOfBandResponses:
     """The out-of-band responses of one conversation.
 
     Args:
-        language_model: the conversation's; each response gets a fork of it, and so reads what is new only.
+        planner: the conversation's; each response gets a fork of it, and so reads what is new only.
         emit: called with every session event.
         spawn: starts a task of the conversation.
         clock: seconds, monotonic.
@@ -33,15 +33,15 @@ class OutOfBandResponses:
 
     def __init__(
         self,
-        language_model: LanguageModel,
+        planner: Planner,
         speech_models: SpeechModels,
         emit: Callable[[events.SessionEvent], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
     ) -> None:
-        self._language_model, self._speech_models = language_model, speech_models
+        self._planner, self._speech_models = planner, speech_models
         self._emit, self._spawn, self._clock = emit, spawn, clock
-        self._active: dict[str, tuple[Response, LanguageModel]] = {}
+        self._active: dict[str, tuple[Response, Planner]] = {}
         self._pace = ClausePace()
 
     def start(self, request: ResponseRequest, messages: Callable[[], Awaitable[list[Message]]]) -> None:
@@ -65,17 +65,17 @@ class OutOfBandResponses:
             self._clock,
             self._pace,
         )
-        response_id, language_model = new_id("resp"), self._language_model.fork()
-        self._active[response_id] = (response, language_model)
+        response_id, planner = new_id("resp"), self._planner.fork()
+        self._active[response_id] = (response, planner)
         self._emit(events.ResponseStarted(response_id, request.settings.speak, in_conversation=False, tag=request.tag))
         sending = response.release(response_id, None, self._clock())
         sending.add_done_callback(lambda _: self._forget(response_id))
-        self._spawn(self._generate(response, language_model, request, messages))
+        self._spawn(self._generate(response, planner, request, messages))
 
     async def _generate(
         self,
         response: Response,
-        language_model: LanguageModel,
+        planner: Planner,
         request: ResponseRequest,
         messages: Callable[[], Awaitable[list[Message]]],
     ) -> None:
@@ -85,7 +85,7 @@ class OutOfBandResponses:
             response.fail(str(error))
             return
         if not response.done:
-            response.generate(language_model, prompt, request.settings.deadline)
+            response.generate(planner, prompt, request.settings.deadline)
 
     def _forget(self, response_id: str) -> None:
         """A response has ended, and with it what its language model read ahead."""
@@ -96,12 +96,12 @@ class OutOfBandResponses:
         """Stop a response; whether it was in progress."""
         if response_id not in self._active:
             return False
-        response, language_model = self._active.pop(response_id)
-        language_model.cancel()
+        response, planner = self._active.pop(response_id)
+        planner.cancel()
         response.stop("client_cancelled")
         return True
 
     def close(self) -> None:
         """The conversation has ended."""
-        for _, language_model in self._active.values():
-            language_model.cancel()
+        for _, planner in self._active.values():
+            planner.cancel()

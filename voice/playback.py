@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel
-from agent.tool_runs import ToolRuns
+from agent.planner import Planner
 from chat.types import Message, Truncation
 from voice import events
 from voice.clause_pace import ClausePace
@@ -58,22 +57,19 @@ class Playback:
         on_event: called with events for the turn machine.
         spawn: starts a task of the conversation.
         clock: seconds, monotonic.
-        tool_runs: runs the conversation's tools; None if there are none.
     """
 
     def __init__(
         self,
-        language_model: LanguageModel,
+        planner: Planner,
         speech_models: SpeechModels,
         history: History,
         emit: Callable[[events.SessionEvent], None],
         on_event: Callable[[Event], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         clock: Callable[[], float],
-        tool_runs: ToolRuns | None = None,
     ) -> None:
-        self._language_model, self._speech_models, self._history = language_model, speech_models, history
-        self._tool_runs = tool_runs
+        self._planner, self._speech_models, self._history = planner, speech_models, history
         self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
         self._response: Response | None = None
         self._playing: list[Response] = []
@@ -116,7 +112,7 @@ class Playback:
             self._spawn,
             self._clock,
             self._pace,
-            self._tool_runs,
+            self._planner.runs,
             text,
         )
 
@@ -171,7 +167,7 @@ class Playback:
         self._stop_done_timer()
         self._stop_earlier()
         if self._response is not None:
-            self._language_model.cancel()
+            self._planner.cancel()
             self._response.stop(reason)
 
     def _stop_earlier(self) -> None:
@@ -182,7 +178,7 @@ class Playback:
 
     def close(self) -> None:
         """End the conversation."""
-        self._language_model.cancel()
+        self._planner.cancel()
         self._stop_done_timer()
 
     async def _run(
@@ -200,7 +196,7 @@ class Playback:
             else:
                 if response.done:
                     return
-                response.generate(self._language_model, prompt, settings.deadline)
+                response.generate(self._planner, prompt, settings.deadline)
         await asyncio.wait([sending])
         if sending.cancelled() or not response.done or response is not self._response:
             return

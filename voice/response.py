@@ -11,14 +11,17 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from agent.language_model import LanguageModel, Progress, RemoteRequest, Source, SourcedProgress
-from agent.tool_runs import MakeCall, Say, ToolRuns
-from chat.types import Message
+from agent.language_model import Progress, RemoteRequest, Source
+from agent.plan import Call, Decision, Say
+from agent.planner import Planner
+from agent.tool_runs import ToolRuns
+from chat.types import Ask, Message
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks
@@ -115,17 +118,15 @@ class Response:
         self._add_item: AddItem | None = None
         self._sources: tuple[Source, ...] = ()
         self._text = text
-        self._tool_runs, self._calls = tool_runs, FunctionCalls(emit, self._start_item, tool_runs, clock)
+        self._calls = FunctionCalls(emit, self._start_item, tool_runs, clock)
 
-    def generate(
-        self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None = None
-    ) -> None:
+    def generate(self, planner: Planner, messages: Sequence[Message], deadline: float | None = None) -> None:
         """Start to generate the response to `messages`.
 
         Args:
             deadline: when the first clause is needed, on `time.monotonic`.
         """
-        self._work = self._spawn(self._run(language_model, messages, deadline))
+        self._work = self._spawn(self._run(planner, messages, deadline))
 
     def fail(self, reason: str) -> None:
         """It cannot be generated."""
@@ -216,16 +217,16 @@ class Response:
             for output in outputs:
                 self._emit(events.ItemAdded(output, self._add_item(output)))
 
-    async def _run(self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None) -> None:
+    async def _run(self, planner: Planner, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""
         try:
             if self._options.speak:
                 clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._generate_clauses(language_model, messages, deadline, clauses))
-                    group.create_task(self._synthesize_clauses(language_model, clauses))
+                    group.create_task(self._generate_clauses(planner, messages, deadline, clauses))
+                    group.create_task(self._synthesize_clauses(planner, clauses))
             else:
-                await self._generate(language_model, messages, deadline, lambda text, _: self._add_chunk(text))
+                await self._generate(planner, messages, deadline, lambda text, _: self._add_chunk(text))
         except Exception as error:
             causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
             if not all(isinstance(cause, ValueError) for cause in causes):
@@ -236,85 +237,63 @@ class Response:
         self._changed.set()
 
     async def _generate(
-        self, language_model: LanguageModel, messages: Sequence[Message], deadline: float | None, on_text: _OnText
+        self, planner: Planner, messages: Sequence[Message], deadline: float | None, on_text: _OnText
     ) -> None:
-        """Generate in steps: the language model responds, or calls tools, whose outputs the next step reads."""
+        """Generate in steps: the planner says something, or calls tools, whose outputs the next step reads."""
         self.requested.set()
         if self._text:
             self._take_text(self._text, on_text)
             return
-        prompt, text, is_part = list(messages), "", False
+        prompt = list(messages)
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt, self._options.tools)
-            verbatim = not self.metrics.remote_leads
-            match self._next_step(prompt, verbatim=verbatim):
-                case Say(text=text):
-                    self._take_text(text, on_text)
-                case MakeCall() as call:
-                    self._calls.add_made(call)
-                    self._on_calls()
-                case None:
-                    if number == 1 and verbatim and self._options.may_take_parts:
-                        prompt = self._calls.first_part(prompt)
-                    text = await self._ask_model(language_model, prompt, deadline, on_text, number, suiting=is_part)
+            ask = self._options.ask(prompt, deadline, first=number == 1, last=number == _MAX_STEPS)
+            text = await self._step(planner, ask, on_text, first=number == 1)
+            self._calls.read_ahead(planner, self._options, text.strip())
             say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
             outputs = await wait_for_outputs(self._calls, self._released, say)
-            if outputs is not None:
-                prompt = [*self._calls.narrowed(prompt), *outputs]
-            elif verbatim and (next_part := self._calls.next_part(text)) is not None:
-                self._take_text(" ", on_text)
-                prompt, is_part = next_part, True
-            else:
+            if outputs is None:
                 return
+            prompt = [*prompt, *outputs]
 
-    def _next_step(self, prompt: Sequence[Message], *, verbatim: bool) -> Say | MakeCall | None:
-        """What comes next without the language model, if anything does."""
-        if self._tool_runs is None:
-            return None
-        tools = self._options.tools if self._options.tool_choice == "auto" else ()
-        return self._tool_runs.next_step(prompt, tools, verbatim=verbatim)
-
-    async def _ask_model(
-        self,
-        language_model: LanguageModel,
-        messages: Sequence[Message],
-        deadline: float | None,
-        on_text: _OnText,
-        number: int,
-        *,
-        suiting: bool,
-    ) -> str:
-        """One step of the language model. Returns its text.
-
-        Args:
-            number: of the step, from 1.
-            suiting: only tools for the words of the prompt in particular may be called.
-        """
-        options, text = self._options, ""
-        offered = None
-        if self._tool_runs is not None and options.tool_choice == "auto":
-            offered = self._tool_runs.offered(options.tools, messages, suiting=suiting)
-            options = replace(options, tools=self._tool_runs.declared(options.tools, messages))
-        stream = options.ask(language_model, messages, deadline, offered, first=number == 1, last=number == _MAX_STEPS)
-        before = replace(self.metrics)
-        async for progress in stream:
-            if isinstance(progress, RemoteRequest):
-                await self._allow(progress)
-                continue
-            if isinstance(progress, SourcedProgress) and progress.sources:
-                self._sources = progress.sources
-                continue
-            self.metrics.count(progress, before)
-            self._finish_reason = progress.finished
-            self._take_text(progress.committed, on_text, progress)
-            text += progress.committed
-            if progress.tool_calls:
-                self._text_first = self._has_text if not self._calls else self._text_first
-                for delta in progress.tool_calls:
-                    self._calls.add(delta)
-                self._on_calls()
-        self._calls.read_ahead(language_model, options, text.strip())
+    async def _step(self, planner: Planner, ask: Ask, on_text: _OnText, *, first: bool) -> str:
+        """One step of the planner. Returns the text that a language model has written."""
+        text, before = "", replace(self.metrics)
+        steps = planner.respond(ask, first=first, remote_leads=self.metrics.remote_leads)
+        async with aclosing(steps):  # type: ignore[type-var]
+            async for step in steps:
+                if isinstance(step, Decision):
+                    before = replace(self.metrics)
+                    self._take_decision(step, on_text)
+                elif isinstance(step, RemoteRequest):
+                    await self._allow(step)
+                else:
+                    self._take_progress(step, before, on_text)
+                    text += step.committed
         return text
+
+    def _take_decision(self, decision: Decision, on_text: _OnText) -> None:
+        """Take what is decided: what a language model says to it follows."""
+        self.metrics.decided.append(decision)
+        if decision.grounding is not None:
+            self._sources = decision.grounding.sources
+        match decision.do:
+            case Say(text=text):
+                self._take_text(text, on_text)
+            case Call(calls=calls):
+                for call in calls:
+                    self._calls.add_made(call)
+                self._on_calls()
+
+    def _take_progress(self, progress: Progress, before: TurnMetrics, on_text: _OnText) -> None:
+        self.metrics.count(progress, before)
+        self._finish_reason = progress.finished
+        self._take_text(progress.committed, on_text, progress)
+        if progress.tool_calls:
+            self._text_first = self._has_text if not self._calls else self._text_first
+            for delta in progress.tool_calls:
+                self._calls.add(delta)
+            self._on_calls()
 
     async def _allow(self, request: RemoteRequest) -> None:
         """Words may leave the machine once the response is released: nothing that is only a guess ever does."""
@@ -349,7 +328,7 @@ class Response:
 
     async def _generate_clauses(
         self,
-        language_model: LanguageModel,
+        planner: Planner,
         messages: Sequence[Message],
         deadline: float | None,
         clauses: asyncio.Queue[Clause | None],
@@ -379,7 +358,7 @@ class Response:
                 if drafted is not None and chance >= _NEARLY_CERTAIN:
                     self._synthesize_early(drafted)
 
-        await self._generate(language_model, messages, deadline, on_text)
+        await self._generate(planner, messages, deadline, on_text)
         for clause in splitter.flush():
             queue_clause(clause, generated=previous < math.inf)
         clauses.put_nowait(None)
@@ -401,7 +380,7 @@ class Response:
         voice = models.voices.find(options.voice)
         return loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, options.speed)
 
-    async def _synthesize_clauses(self, language_model: LanguageModel, clauses: asyncio.Queue[Clause | None]) -> None:
+    async def _synthesize_clauses(self, planner: Planner, clauses: asyncio.Queue[Clause | None]) -> None:
         first = True
         while (clause := await clauses.get()) is not None:
             while sum(chunk.ms for chunk in self._chunks) > _MAX_AHEAD_S * 1000:
@@ -413,7 +392,7 @@ class Response:
                 self._drop_early_clause()
                 synthesis = self._synthesize(clause)
             if first:
-                language_model.pause(_MAX_PAUSE_S)
+                planner.pause(_MAX_PAUSE_S)
             start, begun_early = self._clock(), synthesis.done()
             audio = await synthesis
             seconds = self._clock() - start
@@ -421,7 +400,7 @@ class Response:
                 self._pace.add_synthesis(clause.num_words, seconds, len(audio) / OUTPUT_RATE)
             self._add_chunk(clause.text, audio)
             if first:
-                language_model.pause(0)
+                planner.pause(0)
                 self._paused_s = min(seconds, _MAX_PAUSE_S)
             first = False
 

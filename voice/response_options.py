@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.language_model import Grammar, LanguageModel, Progress, RemoteRequest
-from chat.types import Effort, Message, OfferedTools, Tool, ToolChoice
+from agent.language_model import Grammar
+from chat.types import Ask, Effort, Message, Tool, ToolChoice
 from voice.tts import DEFAULT_VOICE
 
 
@@ -35,39 +35,27 @@ class ResponseOptions:
     effort: Effort | None = None
     grammar: Grammar | None = None
 
-    @property
-    def may_take_parts(self) -> bool:
-        """Whether a request for several things may be taken part by part: what follows a grammar is one text."""
-        return self.tool_choice == "auto" and self.grammar is None
-
     def ask(
-        self,
-        language_model: LanguageModel,
-        messages: Sequence[Message],
-        deadline: float | None,
-        offered: OfferedTools | None,
-        *,
-        first: bool,
-        last: bool,
-    ) -> AsyncIterator[Progress | RemoteRequest]:
-        """Ask the language model for one step of a response with these options.
+        self, messages: Sequence[Message], deadline: float | None = None, *, first: bool = True, last: bool = False
+    ) -> Ask:
+        """What a language model is asked for one step of a response with these options.
 
         Args:
-            deadline, offered: see `LanguageModel.reply`.
+            deadline: when the first speakable clause is needed, on `time.monotonic`.
             first: whether it is the first step.
             last: whether it is the last step that the response may take, which calls nothing.
         """
         tool_choice = self.tool_choice if first else choice_after_output(self.tool_choice)
-        return language_model.reply(
+        return Ask(
             messages,
-            max_tokens=self.max_tokens,
-            deadline=deadline,
             tools=self.tools,
             tool_choice="none" if last else tool_choice,
-            offered=offered,
             parallel_tool_calls=self.parallel_tool_calls,
-            effort=self.effort,
             grammar=self.grammar,
+            max_tokens=self.max_tokens,
+            deadline=deadline,
+            effort=self.effort,
+            spoken=self.speak,
         )
 
 

@@ -7,11 +7,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.capture.commands import is_filler
 from agent.capture.form_runner import FormRunner
 from agent.language_model import LanguageModel
+from agent.planner import Planner
 from agent.tool_runs import ToolRuns
 from agent.tools.protocol import Announcement, Tools
 from chat.types import Message
@@ -38,6 +39,10 @@ from voice.turn_metrics import TurnMetrics
 from voice.turn_transcripts import TurnTranscripts
 from voice.unprompted import UnpromptedResponses
 
+if TYPE_CHECKING:
+    from agent.documents.evidence import DocumentEvidence
+    from agent.remote.remote_llm import RemoteLLM
+
 T = TypeVar("T")
 
 _MIN_PREFILL_WORDS = 3
@@ -54,6 +59,7 @@ class VoiceSession:
         on_event: called with every session event, on the event loop.
         clock: seconds, monotonic.
         tools: the functions that run here; the settings declare which of them responses may call.
+        documents, remote: what responses are based on, and the bigger model; None if there is none.
     """
 
     def __init__(
@@ -65,10 +71,12 @@ class VoiceSession:
         clock: Callable[[], float] = time.monotonic,
         history: History | None = None,
         tools: Tools | None = None,
+        documents: DocumentEvidence | None = None,
+        remote: RemoteLLM | None = None,
     ) -> None:
         self.settings = settings or SessionSettings()
         self.history = history or History()
-        self._language_model, self._speech_models = language_model, speech_models
+        self._speech_models = speech_models
         self.state, self._on_event, self._clock = TurnState(), on_event, clock
         self._recognizer = speech_models.recognizer.for_language(self.settings.language)
         self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
@@ -82,15 +90,15 @@ class VoiceSession:
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
-        announce_result = self._unprompted.add_result
-        self._forms = FormRunner(lambda: self.history.messages(""), announce_result)
+        self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
-        self._tool_runs = None if tools is None else ToolRuns(tools, self._spawn, announce_result, self._forms)
+        runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result, self._forms)
+        self._planner = Planner(language_model, runs, documents, remote)
         self._playback = Playback(
-            language_model, speech_models, self.history, self._emit, self._apply, self._spawn, clock, self._tool_runs
+            self._planner, speech_models, self.history, self._emit, self._apply, self._spawn, clock
         )
         self.heard_ms = self._playback.heard_ms
-        self._out_of_band = OutOfBandResponses(language_model, speech_models, self._emit, self._spawn, clock)
+        self._out_of_band = OutOfBandResponses(self._planner, speech_models, self._emit, self._spawn, clock)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -104,7 +112,7 @@ class VoiceSession:
             self._apply(turn_machine.Cleared())
         if settings.language != self.settings.language:
             self._recognizer = self._speech_models.recognizer.for_language(settings.language)
-        self._language_model.limit_context(settings.truncation)
+        self._planner.limit_context(settings.truncation)
         changed = (settings.instructions, settings.tools) != (self.settings.instructions, self.settings.tools)
         self.settings = settings
         if changed and not self._responding:
@@ -199,8 +207,8 @@ class VoiceSession:
 
     def open_with(self, tool: str) -> None:
         """Begin the conversation with a call of one of the tools, which takes no arguments."""
-        if self._tool_runs is not None:
-            self._tool_runs.open_with(tool)
+        if self._planner.runs is not None:
+            self._planner.runs.open_with(tool)
 
     def announce(self, announcement: Announcement) -> None:
         """Say a text as soon as both sides are silent."""
@@ -260,14 +268,7 @@ class VoiceSession:
         """Let the language model read ahead: the conversation, and what the user has said of the next turn."""
         if not self.settings.read_ahead:
             return
-        messages = [*self.history.messages(self.settings.instructions), *newest]
-        tools, choice = self.settings.tools, self.settings.tool_choice
-        if self._tool_runs is not None and choice == "auto":
-            declared = self._tool_runs.declared(tools, messages if newest else ())
-            if not newest and declared != tools:  # what the user will say decides whether the prompt has tools
-                self._language_model.prepare(messages, tools=tools)
-            tools = declared
-        self._language_model.prepare(messages, tools=tools, tool_choice=choice)
+        self._planner.prepare(self.settings.ask([*self.history.messages(self.settings.instructions), *newest]))
 
     @property
     def _responding(self) -> bool:
@@ -376,7 +377,7 @@ class VoiceSession:
             return
         speculation.messages = [*self.history.messages(settings.instructions), Message("user", text)]
         speculation.response = self._playback.create(settings, speculation.metrics)
-        speculation.response.generate(self._language_model, speculation.messages, settings.deadline)
+        speculation.response.generate(self._planner, speculation.messages, settings.deadline)
         self._spawn(self._report_ready(speculation, speculation.response))
 
     async def _report_ready(self, speculation: Speculation, response: Response) -> None:
@@ -405,7 +406,7 @@ class VoiceSession:
         if speculation is not None:
             speculation.cancel()
             if speculation.response is not None:
-                self._language_model.cancel()
+                self._planner.cancel()
 
     # The end of a turn.
 

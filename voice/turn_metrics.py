@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.language_model import Progress, RemoteRequest
+from agent.plan import Decision
 
 Stamp = Literal[
     "speech_end",
@@ -68,6 +69,7 @@ class TurnMetrics:
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
         drafts_shown, drafts_kept: draft tokens that were reported, and those of them that became final.
         drafted_by: what drafted them (`model.decode.draft.DraftOrigin`), in the order of first use.
+        decided: what was decided, in this order: a task, for example, first asks a language model, then for a program.
         tools: the calls of the conversation's tools.
         remote: the requests to a language model elsewhere, whose steps and tokens are counted there only.
     """
@@ -88,6 +90,7 @@ class TurnMetrics:
     drafts_shown: int = 0
     drafts_kept: int = 0
     drafted_by: list[str] = field(default_factory=list)
+    decided: list[Decision] = field(default_factory=list)
     tools: list[ToolStep] = field(default_factory=list)
     remote: list[RemoteRequest] = field(default_factory=list)
 

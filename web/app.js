@@ -32,7 +32,8 @@ let releaseTimer; // push-to-talk: audio is still sent until it fires, after the
 let responding = false; // a response is in progress on the server
 let firstAudio; // arrival of the first audio of a response: { itemId, at }
 const playbackDelayMs = new Map(); // item id → ms from the arrival of its first audio to the ear
-const turns = new Map(); // item id → rejoinder.turn event
+const turns = new Map(); // item id of a message → rejoinder.turn event
+const messages = new Map(); // response id → item id of its message, until its turn is reported
 
 function session() {
   const format = { type: "audio/pcm", rate: microphone.rate ?? 24000 };
@@ -192,7 +193,7 @@ function showLatency(itemId) {
   const playing = playbackDelayMs.get(itemId);
   const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs in parallel with the other stages
   if (playing !== undefined) stages.playing = playing;
-  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages);
+  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages, turn.decided ?? []);
 }
 
 loudspeaker.onstart = () => {
@@ -251,6 +252,8 @@ on("response.output_audio.delta", ({ item_id, delta }) => {
 });
 on("response.done", ({ response: { id, status, status_details, output } }) => {
   responding = false;
+  const messageId = responses.get(id)?.itemId;
+  if (messageId) messages.set(id, messageId);
   const response = responses.get(id);
   responses.delete(id);
   if (status === "failed") notice(status_details.error.message);
@@ -264,8 +267,10 @@ on("rejoinder.remote", ({ model, host, leaves_machine: leaves, reason }) => {
   transcript.showNote(leaves ? `Sent to ${model} at ${host}: ${reason}` : `Answered by ${model}: ${reason}`);
 });
 on("rejoinder.turn", (turn) => {
-  turns.set(turn.item_id, turn);
-  showLatency(turn.item_id);
+  const itemId = messages.get(turn.response_id) ?? turn.item_id; // a response may begin with calls
+  messages.delete(turn.response_id);
+  turns.set(itemId, turn);
+  showLatency(itemId);
 });
 on("error", ({ error }) => {
   if (error.code === "input_audio_buffer_commit_empty") phase("listening"); // the key was only tapped

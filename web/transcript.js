@@ -158,8 +158,8 @@ export class Transcript {
     this.truncate(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
   }
 
-  /** Show the latency of a turn and its stages, both in ms. */
-  showLatency(itemId, total, stages) {
+  /** Show the latency of a turn and its stages, both in ms, and what was decided. */
+  showLatency(itemId, total, stages, decided) {
     const entry = this.entries.get(itemId);
     if (!entry || total === null) return;
     const box = document.createElement("div");
@@ -178,6 +178,12 @@ export class Transcript {
       labels.push(segment.title);
       bar.append(segment);
       legend.append(label);
+    }
+    if (decided.length) {
+      const line = document.createElement("li");
+      line.className = "decided";
+      line.textContent = decided.map(({ policy, reason }) => `${policy} (${reason})`).join(" → ");
+      legend.append(line);
     }
     bar.setAttribute("role", "img");
     bar.setAttribute("aria-label", `Response after ${Math.round(total)} ms: ${labels.join(", ")}`);

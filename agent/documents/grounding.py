@@ -85,6 +85,11 @@ class Grounding:
         """The passages, as clients see them."""
         return tuple(Source(found.title, location(found), found.passage.text) for found in self.passages)
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the response begins in one way only, with the name of a document."""
+        return bool(self.passages) and len(self.openings) == 1
+
     def prompt(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the passages before its newest message. All that precedes them stays as it is, and so
         does what a cache holds of it."""
@@ -121,7 +126,7 @@ def search_text(messages: Sequence[Message]) -> str:
     return said[-1]
 
 
-def ground(question: str, matches: Sequence[Match], previous: Grounding, *, final: bool, tool_suits: bool) -> Grounding:
+def ground(question: str, matches: Sequence[Match], previous: Grounding, *, final: bool) -> Grounding:
     """Choose the passages for a question.
 
     Args:
@@ -130,16 +135,15 @@ def ground(question: str, matches: Sequence[Match], previous: Grounding, *, fina
         previous: what was chosen for the beginning of the question. It is kept while it has the best match: other
             passages would have to be read by the language model first.
         final: whether the question is complete.
-        tool_suits: whether the user's words suit a tool.
     """
     question = for_patterns(question)
     min_fit = _MIN_FIT if final else _MIN_EARLY_FIT
     fitting = [match.found for match in matches if fit(match) >= min_fit][:_MAX_PASSAGES]
     asks = _QUESTION.search(question) is not None or "?" in question
-    if fitting and (asks or not tool_suits):
+    if fitting:
         kept = {found.id for found in previous.passages}
         passages = previous.passages if fitting[0].id in kept else tuple(fitting)
-        is_certain = fit(matches[0]) >= _CERTAIN_FIT
+        is_certain = asks and fit(matches[0]) >= _CERTAIN_FIT
         if is_certain:
             passages = tuple(found for found in passages if found.title == fitting[0].title)
         titles = dict.fromkeys(found.title for found in passages)
@@ -147,7 +151,7 @@ def ground(question: str, matches: Sequence[Match], previous: Grounding, *, fina
         if not is_certain:
             openings.append(NOTHING_FOUND)
         return Grounding(passages, tuple(openings))
-    if not final or tool_suits or not asks:
+    if not final or not asks:
         return Grounding()
     if _ABOUT_DOCUMENTS.search(question):
         return Grounding((), (NOTHING_FOUND,))

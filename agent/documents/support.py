@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from agent.capture.numbers import cardinal, ordinal, tokens
-from agent.language_model import Progress, RemoteRequest, SourcedProgress
+from agent.language_model import Progress, TextProgress
+from agent.spoken_numbers import cardinal, ordinal, tokens
 
 NOT_STATED = "that is not stated."
 """What follows the name of the source in place of a clause with such a number."""
@@ -20,8 +19,6 @@ _COUNTED = 12
 
 _CLAUSE = re.compile(r".*?[.!?…,;:]\s+|.+", re.DOTALL)
 _COMPLETE = re.compile(r"[.!?…,;:]\s+$")
-
-_UNDRAFTED: dict[str, Any] = {"draft": "", "confidence": (), "draft_ends": (), "draft_origin": "", "denoised": ""}
 
 
 @dataclass(frozen=True)
@@ -51,16 +48,14 @@ class Support:
         return known | {number + 12 for number in known if 1 <= number <= _COUNTED}
 
 
-async def only_supported(
-    replying: AsyncIterator[Progress | RemoteRequest], support: Support
-) -> AsyncIterator[Progress | RemoteRequest]:
+async def only_supported(replying: AsyncIterator[Progress], support: Support) -> AsyncIterator[Progress]:
     """The same response clause by clause, up to the first one with a number that the passages do not have."""
     text = said = ""
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
-            if isinstance(progress, RemoteRequest):
+            if progress.finished == "task":
                 yield progress
-                continue
+                return
             text += progress.committed
             opening = support.opening_of(text)
             if opening is None and progress.finished is None and not said and _may_open(text, support.openings):
@@ -77,8 +72,7 @@ async def only_supported(
                     break
                 new += clause
             said += new
-            # Nobody has checked the numbers of a draft.
-            yield replace(SourcedProgress.of(progress, new), finished=finished, **_UNDRAFTED)
+            yield TextProgress.of(progress, new, finished=finished)
             if finished is not None:
                 return
 

@@ -59,7 +59,7 @@ def request_body(
 
 
 def _message(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message.role, "content": message.whole or message.content}
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         fields["content"] = message.content or None
         fields["tool_calls"] = [

@@ -42,7 +42,7 @@ def reason_for_remote(
     """
     if scope == "all":
         return "all questions"
-    said = next((message.whole or message.content for message in reversed(messages) if message.role == "user"), "")
+    said = next((message.content for message in reversed(messages) if message.role == "user"), "")
     plain = for_patterns(said)
     if _ASKED_FOR.search(plain):
         return "asked for"

@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chat.types import Effort, Message, ToolCallDelta
+from chat.types import Ask, Effort, Message, ToolCallDelta
 from model.decode.grammar import InvalidGrammar
 from model.decode.output import Progress, ScoredToken
 from model.decode.sampling import Sampling
@@ -69,7 +69,7 @@ class GenerationRequest:
         messages: the conversation.
         stop: sequences that end the text; they are not part of it.
         effort, max_steps: of block denoising; speculative decoding ignores them.
-        options: further arguments of `Conversation.reply`: tools, a grammar, log probabilities.
+        options: further fields of `Ask`: tools, a grammar, log probabilities.
     """
 
     messages: Sequence[Message]
@@ -137,13 +137,15 @@ async def generate(conversation: Conversation, request: GenerationRequest) -> As
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
     """
     progress = conversation.reply(
-        request.messages,
-        max_tokens=request.max_tokens,
-        sampling=request.sampling,
-        effort=request.effort,
-        max_steps=request.max_steps,
-        stop=request.stop,
-        **request.options,
+        Ask(
+            request.messages,
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            effort=request.effort,
+            max_steps=request.max_steps,
+            stop=request.stop,
+            **request.options,
+        )
     )
     usage = TokenUsage()
     try:

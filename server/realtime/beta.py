@@ -6,7 +6,7 @@ under `openai.types.beta.realtime`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from server.realtime.events import ServerEvent, server_event
@@ -160,3 +160,13 @@ def _get(source: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def beta_sender(send: Callable[[ServerEvent], None]) -> Callable[[ServerEvent], None]:
+    """Sends events as clients of the beta protocol know them."""
+
+    def send_beta(event: ServerEvent) -> None:
+        if (translated := to_beta(event)) is not None:
+            send(translated)
+
+    return send_beta

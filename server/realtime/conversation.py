@@ -20,7 +20,7 @@ from agent.tools.server_tools import ServerTools
 from server.access.usage import Usage, UsageMeter
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
-from server.realtime.beta import from_beta, to_beta
+from server.realtime.beta import beta_sender, from_beta
 from server.realtime.configuration import (
     InvalidConfig,
     after_output,
@@ -55,7 +55,8 @@ from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:
-    from agent.documents.grounded_model import Documents
+    from agent.documents.evidence import DocumentEvidence, Documents
+    from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -111,19 +112,14 @@ class RealtimeConversation:
         beta: bool = False,
         tools: ServerTools | None = None,
         documents: Documents | None = None,
+        remote: RemoteLLM | None = None,
         owner: str = "",
         resume_token: str = "",
         meter: UsageMeter | None = None,
         restored: SessionRecord | None = None,
     ) -> None:
         if beta:
-            send = _beta_sender(send)
-        if documents is not None:
-            from agent.documents.grounded_model import GroundedLanguageModel
-
-            language_model = GroundedLanguageModel(
-                language_model, documents, lambda: self._writer.includes("rejoinder.sources")
-            )
+            send = beta_sender(send)
         self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
         self._speech_models, self.configured_bytes = speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
@@ -137,13 +133,27 @@ class RealtimeConversation:
             send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
         )
         self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
-        on_event, settings = self._on_session_event, session_settings(self._config)
-        self.session = VoiceSession(language_model, speech_models, on_event, settings, history=history, tools=own)
+        self.session = VoiceSession(
+            language_model,
+            speech_models,
+            self._on_session_event,
+            session_settings(self._config),
+            history=history,
+            tools=own,
+            documents=None if documents is None else self._evidence(documents),
+            remote=remote,
+        )
         if own is not None:
             own.connect(self.session.announce)
         if restored is None:
             send(server_event("session.created", session=self._session_object()))
         self._connect_mcp_servers(self._config)
+
+    def _evidence(self, documents: Documents) -> DocumentEvidence:
+        """The documents, for clients that take their sources."""
+        from agent.documents.evidence import DocumentEvidence  # takes memory that nobody needs without documents
+
+        return DocumentEvidence(documents, lambda: self._writer.includes("rejoinder.sources"))
 
     async def receive(self, text: str) -> None:
         """Handle one text frame. An invalid one produces an `error` event; the conversation continues."""
@@ -486,11 +496,3 @@ class RealtimeConversation:
 def _path(error: ValueError) -> str:
     """Where the language model found what it cannot enforce."""
     return re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", ""))
-
-
-def _beta_sender(send: Callable[[ServerEvent], None]) -> Callable[[ServerEvent], None]:
-    def send_beta(event: ServerEvent) -> None:
-        if (translated := to_beta(event)) is not None:
-            send(translated)
-
-    return send_beta

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agent.language_model import LanguageModel
-from agent.tools.tool_selection import SelectingLanguageModel
 from agent.tools.user_data import owner_id
 from server.access.admission import Slot
 from server.access.usage import Usage
@@ -35,11 +33,8 @@ def open_conversation(
     Args:
         restored: the record of a session that goes on here.
     """
-    language_model: LanguageModel = SelectingLanguageModel(context.new_language_model())
-    if context.remote_llm is not None:
-        language_model = context.remote_llm.with_fallback(language_model)
     conversation = RealtimeConversation(
-        language_model,
+        context.new_language_model(),
         context.speech_models,
         context.model,
         send,
@@ -51,6 +46,7 @@ def open_conversation(
         meter=slot.meter,
         tools=context.tools,
         documents=context.documents,
+        remote=context.remote_llm,
         owner=_owner(slot),
         restored=restored,
     )

@@ -191,6 +191,7 @@ def turn_event(done: session_events.ResponseDone) -> ServerEvent:
         drafts_shown=metrics.drafts_shown,
         drafts_kept=metrics.drafts_kept,
         drafted_by=metrics.drafted_by,
+        decided=[{"policy": decision.policy, "reason": decision.reason} for decision in metrics.decided],
         tools=[asdict(step) for step in metrics.tools],
         remote=[asdict(request) for request in metrics.remote],
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.language_model import LanguageModel, RemoteRequest
-from chat.types import Message
+from chat.types import Ask, Message
 from server.serving.machine_speed import machine_speed
 from server.serving.measurements import measured_once
 from voice.asr import Utterance
@@ -193,7 +193,7 @@ async def _run_turn(
     transcript_s = time.perf_counter() - began
     splitter, first_audio_s = ClauseSplitter(), 0.0
     messages = [Message("system", _INSTRUCTIONS), Message("user", text or _QUESTION)]
-    async for progress in language_model.reply(messages, max_tokens=_MAX_TOKENS):
+    async for progress in language_model.reply(Ask(messages, max_tokens=_MAX_TOKENS)):
         assert not isinstance(progress, RemoteRequest)  # this machine is measured
         clauses = splitter.push(progress.committed)
         for clause in [*clauses, *(splitter.flush() if progress.finished else [])]:

@@ -25,7 +25,7 @@ from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
 if TYPE_CHECKING:  # features that are off are not imported
     from agent.documents.search import SharedDocuments
-    from agent.remote.language_model import RemoteLLM
+    from agent.remote.remote_llm import RemoteLLM
     from agent.remote.settings import RemoteSettings
 
 TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
@@ -145,7 +145,7 @@ def open_remote_llm(settings: RemoteSettings | None, console: Console) -> Remote
     """The bigger model; None without one. Says what is sent to it."""
     if settings is None:
         return None
-    from agent.remote.language_model import RemoteLLM
+    from agent.remote.remote_llm import RemoteLLM
 
     remote_llm = RemoteLLM(settings)
     console.print(remote_llm.notice, highlight=False)

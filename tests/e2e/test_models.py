@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message
+from chat.types import Ask, Message
 from lab.benchmarks.needle import RESPONSE_TOKENS, ask, haystack
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.conversation import Conversation
@@ -117,7 +117,7 @@ async def test_int8_responds_in_one_or_two_short_sentences_without_markdown(
     engine = Engine(lambda: load_model(language_model, device="cpu"))
     try:
         messages = [Message("system", INSTRUCTIONS), Message("user", question)]
-        text = "".join([p.committed async for p in Conversation(engine).reply(messages, max_tokens=120)])
+        text = "".join([p.committed async for p in Conversation(engine).reply(Ask(messages, max_tokens=120))])
     finally:
         engine.close()
     assert any(option in text for option in word.split("|"))

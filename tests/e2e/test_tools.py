@@ -38,14 +38,15 @@ async def test_the_page_tells_the_time_in_tokyo_and_sets_a_timer(
         await page.click("#start")
         await wait_for(page, "response.done", 2)
         calls = page.locator("#talk .call")
-        await expect(calls.first).to_contain_text("get_time(")
+        await expect(calls.first).to_contain_text("calculate(")
         await expect(calls.nth(1)).to_contain_text("set_timer(")
         answers = page.locator("#talk .assistant p")
         await expect(answers.nth(1)).to_contain_text("1 minute is running")
         spoken = await answers.all_inner_texts()
+        await expect(page.locator(".decided").first).to_contain_text("closed form (all words are understood)")
         turns = await wait_for(page, "rejoinder.turn", 2)
     assert any(time in spoken[0] for time in times_in_tokyo()) and "Tokyo" in spoken[0]
-    assert [step["name"] for turn in turns for step in turn["tools"]] == ["get_time", "set_timer"]
+    assert [step["name"] for turn in turns for step in turn["tools"]] == ["calculate", "set_timer"]
     assert all(turn["latency_ms"] is not None for turn in turns)
 
 

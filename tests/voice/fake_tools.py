@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from agent.capture.form_runner import Dialogue
-from agent.tools.protocol import CertainCall, ToolOutput, ToolTraits
+from agent.tools.protocol import ToolOutput, ToolTraits
 from chat.types import Tool
 from voice.playback import SessionSettings
 
 
 @dataclass
 class FakeTools:
-    """The tools `known`, each of which takes `seconds` and returns its own of `outputs`, or `output`. What the user
-    says may be a key of `certain`."""
+    """The tools `known`, each of which has one parameter, takes `seconds` and returns its own of `outputs`, or
+    `output`."""
 
     known: dict[str, ToolTraits] = field(default_factory=lambda: {"look": ToolTraits(read_only=True)})
     seconds: float = 0.0
@@ -25,9 +24,8 @@ class FakeTools:
     started: list[tuple[str, str]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
-    said: str = ""
-    certain: dict[str, CertainCall] = field(default_factory=dict)
-    known_before: str = ""
+    in_programs: bool = False
+    parameter: str = "city"
 
     def traits(self, name: str) -> ToolTraits | None:
         return self.known.get(name)
@@ -35,12 +33,20 @@ class FakeTools:
     def question(self, name: str, arguments: str) -> str:
         return f"Shall I {name}?"
 
-    def certain_call(self, names: Collection[str], turns: Sequence[tuple[str, str]]) -> CertainCall | None:
-        call = self.certain.get(turns[-1][0])
-        return call if call is not None and call.name in names else None
+    @property
+    def functions(self) -> tuple[Tool, ...]:
+        return self._declarations if self.in_programs else ()
 
-    async def call(self, name: str, arguments: str, said: str, dialogue: Dialogue, known: str = "") -> ToolOutput:
-        self.said, self.known_before = said, known
+    @property
+    def replaced(self) -> frozenset[str]:
+        return frozenset(self.known) if self.in_programs else frozenset()
+
+    @property
+    def _declarations(self) -> tuple[Tool, ...]:
+        properties = {self.parameter: {"type": "string"}}
+        return tuple(Tool(name, "", {"type": "object", "properties": properties}) for name in self.known)
+
+    async def call(self, name: str, arguments: str, dialogue: Dialogue) -> ToolOutput:
         self.started.append((name, arguments))
         try:
             await asyncio.sleep(self.seconds)
@@ -54,4 +60,4 @@ class FakeTools:
 
     @property
     def settings(self) -> SessionSettings:
-        return SessionSettings(tools=tuple(Tool(name) for name in self.known))
+        return SessionSettings(tools=self._declarations)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from agent.language_model import LanguageModel
+from agent.remote.remote_llm import RemoteLLM
 from agent.tools.protocol import Tools
 from tests.fakes import FakeLanguageModel, FakeRecognizer, FakeVoice, fake_speech_models, run_on_virtual_clock
 from voice import events
@@ -26,14 +26,20 @@ class SessionHarness:
         self,
         settings: SessionSettings | None = None,
         tools: Tools | None = None,
-        wrap: Callable[[FakeLanguageModel], LanguageModel] = lambda model: model,
+        remote: RemoteLLM | None = None,
     ) -> None:
         self.language_model, self.recognizer, self.voice = FakeLanguageModel(), FakeRecognizer(), FakeVoice()
         self.log: list[tuple[float, events.SessionEvent]] = []
         self.loop = asyncio.get_running_loop()
         speech_models = fake_speech_models(self.recognizer, self.voice)
         self.session = VoiceSession(
-            wrap(self.language_model), speech_models, self.record, settings, clock=self.loop.time, tools=tools
+            self.language_model,
+            speech_models,
+            self.record,
+            settings,
+            clock=self.loop.time,
+            tools=tools,
+            remote=remote,
         )
 
     def record(self, event: events.SessionEvent) -> None:
@@ -60,10 +66,10 @@ def run_session(
     scenario: Callable[[SessionHarness], Coroutine[Any, Any, None]],
     settings: SessionSettings | None = None,
     tools: Tools | None = None,
-    wrap: Callable[[FakeLanguageModel], LanguageModel] = lambda model: model,
+    remote: RemoteLLM | None = None,
 ) -> SessionHarness:
     async def run() -> SessionHarness:
-        harness = SessionHarness(settings, tools, wrap)
+        harness = SessionHarness(settings, tools, remote)
         await scenario(harness)
         await harness.session.close()
         return harness

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from chat.types import Message
+from chat.types import Ask
 from tests.fakes import FakeLanguageModel, FakeProgress
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events
@@ -26,7 +25,7 @@ class DraftingLanguageModel(FakeLanguageModel):
     draft: str = "Paris is a city. "
     text: str = "Paris is a city. "
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
         ends = tuple(match.end() for match in re.finditer(r"\S+ ?", self.draft))
         yield FakeProgress("", self.draft, 1, 0, None, self.confidence, ends, "diffusion", len(ends))
         yield FakeProgress(self.text, "", 2, 4, "stop", drafts_shown=len(ends), drafts_kept=4)
@@ -46,7 +45,7 @@ def test_a_nearly_certain_draft_is_synthesized_early(
     language_model: DraftingLanguageModel, spoken: int, dropped: int
 ) -> None:
     async def scenario(harness: SessionHarness) -> None:
-        harness.session._language_model = language_model
+        harness.session._planner.language_model = language_model
         await harness.ask_question(3.0)
 
     harness = run_session(scenario)

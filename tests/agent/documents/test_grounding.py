@@ -19,7 +19,7 @@ def chosen(grounding: Grounding) -> list[int]:
 
 def test_passages_that_fit_are_chosen_and_the_response_names_one_of_their_documents() -> None:
     matches = [match(1, 0.42, 0.4), match(2, 0.42, 0.4, title="Manual"), match(3, 0.1, 0.0)]
-    grounding = ground(QUESTION, matches, Grounding(), final=True, tool_suits=False)
+    grounding = ground(QUESTION, matches, Grounding(), final=True)
     assert chosen(grounding) == [1, 2]
     assert grounding.openings == ("According to House,", "According to Manual,", NOTHING_FOUND)
     assert [source.location for source in grounding.sources] == ["house.md, Heating, page 2"] * 2
@@ -28,11 +28,11 @@ def test_passages_that_fit_are_chosen_and_the_response_names_one_of_their_docume
 
 def test_if_the_best_passage_almost_certainly_answers_only_its_document_does() -> None:
     other = match(2, title="Manual")
-    early = ground("How do I", [match(1, 0.42, 0.4), other, match(4)], Grounding(), final=False, tool_suits=False)
+    early = ground("How do I", [match(1, 0.42, 0.4), other, match(4)], Grounding(), final=False)
     assert chosen(early) == [1, 2, 4]
-    certain = ground(QUESTION, [match(1), other, match(3)], Grounding(), final=True, tool_suits=False)
+    certain = ground(QUESTION, [match(1), other, match(3)], Grounding(), final=True)
     assert (chosen(certain), certain.openings) == ([1, 3], ("According to House,",))
-    assert chosen(ground(QUESTION, [match(1), other], early, final=True, tool_suits=False)) == [1, 4]
+    assert chosen(ground(QUESTION, [match(1), other], early, final=True)) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,15 @@ def test_if_the_best_passage_almost_certainly_answers_only_its_document_does() -
     ],
 )
 def test_if_nothing_fits_a_question_the_response_says_so(question: str, openings: tuple[str, ...]) -> None:
-    grounding = ground(question, [match(1, 0.1, 0.0)], Grounding(), final=True, tool_suits=False)
+    grounding = ground(question, [match(1, 0.1, 0.0)], Grounding(), final=True)
     assert (grounding.passages, grounding.openings) == ((), openings)
-    assert ground(question, [], Grounding(), final=False, tool_suits=False) == Grounding()
-
-
-def test_what_suits_a_tool_is_left_to_it() -> None:
-    command, question = "Write down that the boiler is broken.", "What time is it in Tokyo?"
-    assert ground(command, [match(1)], Grounding(), final=True, tool_suits=True) == Grounding()
-    assert ground(question, [match(1, 0.1, 0.0)], Grounding(), final=True, tool_suits=True) == Grounding()
-    assert chosen(ground("What time does it open?", [match(1)], Grounding(), final=True, tool_suits=True)) == [1]
+    assert ground(question, [], Grounding(), final=False) == Grounding()
 
 
 def test_passages_that_were_read_ahead_are_kept_while_they_have_the_best_match() -> None:
-    early = ground("How do I", [match(1), match(2)], Grounding(), final=False, tool_suits=False)
-    assert ground(QUESTION, [match(2), match(3)], early, final=True, tool_suits=False).passages == early.passages
-    assert chosen(ground(QUESTION, [match(3), match(1)], early, final=True, tool_suits=False)) == [3, 1]
+    early = ground("How do I", [match(1), match(2)], Grounding(), final=False)
+    assert ground(QUESTION, [match(2), match(3)], early, final=True).passages == early.passages
+    assert chosen(ground(QUESTION, [match(3), match(1)], early, final=True)) == [3, 1]
 
 
 def test_a_passage_cannot_end_its_quotation_and_stands_before_the_question() -> None:

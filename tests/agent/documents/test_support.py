@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.documents.support import NOT_STATED, Support, only_supported
-from agent.language_model import Progress, RemoteRequest, SourcedProgress
+from agent.language_model import Progress, TextProgress
 from tests.fakes import run_on_virtual_clock
 
 OPENING = "According to House,"
@@ -17,15 +17,15 @@ TEXTS = ("The house of 1908 has 24 rooms on three floors, 5.2 metres high.", "Cl
 def said_of(*parts: str, openings: tuple[str, ...] = (OPENING,)) -> list[str]:
     """What is said of a response that arrives in parts, one entry each."""
 
-    async def replying() -> AsyncIterator[Progress | RemoteRequest]:
+    async def replying() -> AsyncIterator[Progress]:
         for number, part in enumerate(parts, 1):
-            yield SourcedProgress(part, draft="99", finished="stop" if number == len(parts) else None)
+            yield TextProgress(part, draft="99", finished="stop" if number == len(parts) else None)
 
     async def collect() -> list[str]:
         progress = [one async for one in only_supported(replying(), Support(openings, TEXTS))]
-        assert all(isinstance(one, SourcedProgress) and not one.draft for one in progress)
-        assert [one.finished for one in progress if isinstance(one, SourcedProgress)][-1] == "stop"
-        return [one.committed for one in progress if isinstance(one, SourcedProgress) and one.committed]
+        assert not any(one.draft for one in progress)
+        assert progress[-1].finished == "stop"
+        return [one.committed for one in progress if one.committed]
 
     return run_on_virtual_clock(collect)
 
@@ -60,3 +60,13 @@ def test_what_does_not_come_from_documents_is_not_checked() -> None:
         " as I know, it boils at 77.3 degrees.",
     ]
     assert said_of("It has 99.", openings=()) == ["It has 99."]
+
+
+def test_a_task_is_passed_on_and_ends_the_response() -> None:
+    async def replying() -> AsyncIterator[Progress]:
+        yield TextProgress("", "task")
+
+    async def collect() -> list[str | None]:
+        return [one.finished async for one in only_supported(replying(), Support((OPENING,), TEXTS))]
+
+    assert run_on_virtual_clock(collect) == ["task"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from agent.remote.language_model import RemoteLLM
+from agent.remote.remote_llm import RemoteLLM
 from agent.remote.settings import RemoteSettings
 
 Step = float | str | Exception

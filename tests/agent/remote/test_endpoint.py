@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.language_model import RemoteRequest
-from agent.remote.language_model import BROKEN_OFF, RemoteLLM
+from agent.plan import Decision
+from agent.planner import Planner
+from agent.remote.remote_llm import BROKEN_OFF, RemoteLLM
 from agent.remote.settings import RemoteSettings
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from model.engine.engine import Engine
 from tests.agent.remote.scripted_server import chunk
 from tests.fakes import FakeLanguageModel
@@ -50,12 +52,11 @@ async def ask(url: str, first_token_s: float = 5.0, tools: tuple[Tool, ...] = ()
     remote = RemoteLLM(RemoteSettings(url, "tiny", scope="all", first_token_s=first_token_s))
     text, requests = "", list[RemoteRequest]()
     try:
-        async for step in remote.with_fallback(FakeLanguageModel(seconds_per_word=0)).reply(
-            PROMPT, max_tokens=8, tools=tools
-        ):
+        planner = Planner(FakeLanguageModel(seconds_per_word=0), remote=remote)
+        async for step in planner.respond(Ask(PROMPT, max_tokens=8, tools=tools)):
             if isinstance(step, RemoteRequest):
                 requests.append(step)
-            else:
+            elif not isinstance(step, Decision):
                 text += step.committed + "".join(call.name for call in step.tool_calls)
     finally:
         await remote.close()

@@ -12,7 +12,7 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from agent.documents.grounded_model import Documents
+from agent.documents.evidence import Documents
 from agent.tools.server_tools import ServerTools
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent

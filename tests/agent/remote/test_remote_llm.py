@@ -1,4 +1,4 @@
-"""A conversation's language model with a bigger one elsewhere: who answers, what is said, and what is counted."""
+"""The bigger model elsewhere: who answers, what is said, and what is counted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from agent.language_model import Progress, RemoteRequest
-from agent.remote.language_model import BROKEN_OFF, RemoteLLM
-from chat.types import Message, OfferedTools, Tool
+from agent.plan import Decision
+from agent.planner import Planner
+from agent.remote.remote_llm import BROKEN_OFF, RemoteLLM
+from chat.types import Ask, Message, Tool
 from tests.agent.remote.scripted_server import ScriptedServer, Step, calls, chunk, remote_llm, text
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 
@@ -27,9 +29,9 @@ STALL: list[Step] = [100.0]
 class Reply:
     """One reply: what was yielded, when the first text came, and the request if there was one."""
 
-    def __init__(self, steps: list[tuple[float, Progress | RemoteRequest]]) -> None:
+    def __init__(self, steps: list[tuple[float, Decision | Progress | RemoteRequest]]) -> None:
         self.requests = [step for _, step in steps if isinstance(step, RemoteRequest)]
-        progress = [(at, step) for at, step in steps if not isinstance(step, RemoteRequest)]
+        progress = [(at, step) for at, step in steps if not isinstance(step, Decision | RemoteRequest)]
         self.text = "".join(step.committed for _, step in progress)
         self.first_at = next((at for at, step in progress if step.committed), None)
         self.calls = [(call.name, call.arguments, call.done) for _, step in progress for call in step.tool_calls]
@@ -39,7 +41,7 @@ class Reply:
 async def reply(remote: RemoteLLM, local: FakeLanguageModel | None = None, **options: Any) -> Reply:
     steps, clock = [], asyncio.get_running_loop().time
     start = clock()
-    async for step in remote.with_fallback(local or FakeLanguageModel()).reply(PROMPT, **options):
+    async for step in Planner(local or FakeLanguageModel(), remote=remote).respond(Ask(PROMPT, **options)):
         steps.append((clock() - start, step))
     return Reply(steps)
 
@@ -148,14 +150,13 @@ def test_calls_are_checked_and_complete() -> None:
     assert len(one_reply(calls(*made), tools=TOOLS).calls) == 1
 
 
-def test_only_functions_on_offer_are_sent_and_may_be_called() -> None:
-    server = ScriptedServer([calls(("remind", "{}"))])
-    offered = OfferedTools(("weather",))
-    answer = run_on_virtual_clock(lambda: reply(remote_llm(server), tools=TOOLS, offered=offered))
-    assert [tool["function"]["name"] for tool in server.bodies[0]["tools"]] == ["weather"]
-    assert answer.text == LOCAL
+def test_functions_are_sent_unless_none_may_be_called() -> None:
+    server = ScriptedServer([text("Paris.")])
+    run_on_virtual_clock(lambda: reply(remote_llm(server), tools=TOOLS))
     run_on_virtual_clock(lambda: reply(remote_llm(server), tools=TOOLS, tool_choice="none"))
-    assert "tools" not in server.bodies[1]
+    with_tools, without = server.bodies
+    assert [tool["function"]["name"] for tool in with_tools["tools"]] == ["weather", "remind"]
+    assert "tools" not in without
 
 
 def test_a_server_that_is_down_is_not_asked_again_for_a_while() -> None:
@@ -197,30 +198,32 @@ def test_one_conversation_that_is_too_long_does_not_stop_the_others() -> None:
     assert len(server.bodies) == 5
 
 
-def test_easy_questions_stay_here() -> None:
+def test_easy_questions_and_texts_with_a_grammar_stay_here() -> None:
     server = ScriptedServer([text("Paris.")])
-    answer = run_on_virtual_clock(lambda: reply(remote_llm(server, scope="hard")))
-    assert (answer.text, answer.requests, server.bodies) == (LOCAL, [], [])
+    easy = run_on_virtual_clock(lambda: reply(remote_llm(server, scope="hard")))
+    held = run_on_virtual_clock(lambda: reply(remote_llm(server), grammar="any"))
+    for answer in (easy, held):
+        assert (answer.text, answer.requests, server.bodies) == (LOCAL, [], [])
 
 
 def test_a_cancelled_answer_ends_and_closes_its_connection() -> None:
     server = ScriptedServer([text(*["word "] * 100, pause=1)])
 
-    async def run() -> tuple[int, RemoteRequest]:
-        remote, local = remote_llm(server), FakeLanguageModel()
-        model, words, request = remote.with_fallback(local), 0, None
-        async for step in model.reply(PROMPT):
+    async def run() -> tuple[str, RemoteRequest]:
+        local = FakeLanguageModel()
+        planner, said, request = Planner(local, remote=remote_llm(server)), "", None
+        async for step in planner.respond(Ask(PROMPT)):
             if isinstance(step, RemoteRequest):
                 request = step
-                continue
-            words += 1
-            if words == 3:
-                model.cancel()
+            elif not isinstance(step, Decision):
+                said += step.committed
+                if step.committed and said.count("word") == 3:
+                    planner.cancel()
         assert local.cancelled == 1 and not local.prompts and request is not None
-        return words, request
+        return said, request
 
-    words, request = run_on_virtual_clock(run)
-    assert words == 3
+    said, request = run_on_virtual_clock(run)
+    assert said == "word word word "
     assert (request.status, request.output_tokens > 0, server.closed_early) == ("running", True, 1)
 
 
@@ -228,14 +231,14 @@ def test_nothing_is_sent_until_the_response_goes_on() -> None:
     server = ScriptedServer([text("Paris.")])
 
     async def run() -> None:
-        model = remote_llm(server).with_fallback(FakeLanguageModel())
-        model.prepare(PROMPT)
-        await model.turn_completion("What is")
-        async with aclosing(model.reply(PROMPT)) as stream:
-            assert isinstance(await anext(stream), RemoteRequest)
+        planner = Planner(FakeLanguageModel(), remote=remote_llm(server))
+        planner.prepare(Ask(PROMPT))
+        async with aclosing(planner.respond(Ask(PROMPT))) as steps:  # type: ignore[type-var]
+            assert isinstance(await anext(steps), Decision)
+            assert isinstance(await anext(steps), RemoteRequest)
             await asyncio.sleep(10)
             assert not server.bodies
-            assert (await anext(stream)).committed == "Paris."
+            assert (await anext(steps)).committed == "Paris."
             assert len(server.bodies) == 1
 
     run_on_virtual_clock(run)

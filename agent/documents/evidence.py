@@ -1,0 +1,74 @@
+"""What documents have to say about a turn: a search that the planner waits for, made once for the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.documents.grounding import Grounding, ground, search_text
+from agent.documents.index import Match
+from chat.types import Message
+
+_log = logging.getLogger("rejoinder.server")
+
+
+class Documents(Protocol):
+    """Searches the documents."""
+
+    def search(self, question: str) -> list[Match]:
+        """The best matches, the best first. Takes some milliseconds; runs on `executor`."""
+        ...
+
+    @property
+    def executor(self) -> Executor:
+        """Where searches run."""
+        ...
+
+
+@dataclass
+class _Search:
+    """The newest search of a turn."""
+
+    text: str = ""
+    num_messages: int = 0
+    matches: Sequence[Match] = ()
+
+
+class DocumentEvidence:
+    """The documents, for one conversation.
+
+    Args:
+        enabled: whether responses use the documents; asked before each one.
+    """
+
+    def __init__(self, documents: Documents, enabled: Callable[[], bool] = lambda: True) -> None:
+        self._documents, self._enabled = documents, enabled
+        self._last_search, self._grounding = _Search(), Grounding()
+
+    def is_asked(self, messages: Sequence[Message]) -> bool:
+        """Whether the newest message is one to search for."""
+        return self._enabled() and bool(search_text(messages))
+
+    async def find(self, messages: Sequence[Message], *, final: bool) -> Grounding:
+        """What the documents add to the response to the newest message.
+
+        Args:
+            final: whether the user has said all of it.
+        """
+        text = search_text(messages)
+        if (text, len(messages)) != (self._last_search.text, self._last_search.num_messages):
+            loop = asyncio.get_running_loop()
+            try:
+                matches = await loop.run_in_executor(self._documents.executor, self._documents.search, text)
+            except Exception:
+                _log.exception("the documents could not be searched; the response does without")
+                return Grounding()
+            if len(messages) != self._last_search.num_messages:
+                self._grounding = Grounding()
+            self._last_search = _Search(text, len(messages), matches)
+        self._grounding = ground(messages[-1].content, self._last_search.matches, self._grounding, final=final)
+        return self._grounding

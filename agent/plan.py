@@ -1,0 +1,214 @@
+"""What a response does next: say something, make calls, or ask a language model. A pure function over one ordered list
+of policies, so that an answer can be predicted from this page. `planner.py` gathers the evidence and carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from agent.program.evaluator import Outcome
+from agent.program.grammar import program_grammar
+from agent.program.prompt import program_messages
+from chat.types import Ask, Opening, Tool
+
+if TYPE_CHECKING:
+    from agent.documents.grounding import Grounding
+
+Policy = Literal[
+    "form", "opening", "output", "confirmation", "closed form", "program", "documents", "bigger model", "local model"
+]
+"""What decides, in the order in which they are asked."""
+
+MAX_PROGRAM_TOKENS = 160
+"""Of a program; nobody asks for a longer one in one breath."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """Say this."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class MakeCall:
+    """A call that the language model of the conversation has not made.
+
+    Attributes:
+        arguments: JSON text of an object.
+        confirmed: the user has agreed to it.
+    """
+
+    name: str
+    arguments: str
+    confirmed: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """Make these calls."""
+
+    calls: tuple[MakeCall, ...]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a response does next, and why.
+
+    Attributes:
+        grounding: what documents add to it; None for nothing.
+    """
+
+    do: Say | Call | Ask
+    policy: Policy
+    reason: str
+    grounding: Grounding | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a response answers.
+
+    Attributes:
+        ask: what a language model would be asked for it, with all functions that may be called.
+        functions: the server's tools among those that programs may call.
+        replaced: names of the server's tools that programs take the place of, these and others.
+        said: what the user said last; empty if the response does not follow their words.
+        programs: what they said before, with the programs for it, the oldest first.
+    """
+
+    ask: Ask
+    functions: tuple[Tool, ...] = ()
+    replaced: frozenset[str] = frozenset()
+    said: str = ""
+    programs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about a turn.
+
+    Attributes:
+        form: what an open form says to it; None if none is open.
+        opening: the tool that opens the conversation, and is yet to be called.
+        output: the words of the newest outputs, which are said as they are.
+        confirmation: what follows from the user's reply to a question before a consequential call.
+        closed: the calls that a closed form needs.
+        recognizes_tasks: whether the local language model tells what is for a program from what is not.
+        is_task: whether it has recognized that this is; None if it was not asked yet.
+        program: what came of the program for it; None if there is none, or it could not be run.
+        program_begin: what the program is to begin with, after one that could not be run.
+        program_calls: the calls that it makes.
+        program_speech: what it has computed, in words, if no tool says it.
+        grounding: what documents add; None for nothing.
+        remote_reason: why the bigger model answers; None if it does not.
+    """
+
+    form: str | None = None
+    opening: str = ""
+    output: str = ""
+    confirmation: Say | MakeCall | None = None
+    closed: tuple[MakeCall, ...] = ()
+    recognizes_tasks: bool = False
+    is_task: bool | None = None
+    program: Outcome | None = None
+    program_begin: str = ""
+    program_calls: tuple[MakeCall, ...] = ()
+    program_speech: str = ""
+    grounding: Grounding | None = None
+    remote_reason: str | None = None
+
+
+def plan(turn: Turn, evidence: Evidence) -> Decision:
+    """The decision of the first policy that has one."""
+    return next(decision for policy in _POLICIES if (decision := policy(turn, evidence)) is not None)
+
+
+def _form(turn: Turn, evidence: Evidence) -> Decision | None:
+    return None if evidence.form is None else Decision(Say(evidence.form), "form", "a form is open")
+
+
+def _opening(turn: Turn, evidence: Evidence) -> Decision | None:
+    if not evidence.opening:
+        return None
+    return Decision(Call((MakeCall(evidence.opening, "{}", confirmed=True),)), "opening", "the tool opens calls")
+
+
+def _output(turn: Turn, evidence: Evidence) -> Decision | None:
+    return Decision(Say(evidence.output), "output", "the tools say it themselves") if evidence.output else None
+
+
+def _confirmation(turn: Turn, evidence: Evidence) -> Decision | None:
+    match evidence.confirmation:
+        case Say() as say:
+            return Decision(say, "confirmation", "the user refused")
+        case MakeCall() as call:
+            return Decision(Call((call,)), "confirmation", "the user agreed")
+    return None
+
+
+def _closed_form(turn: Turn, evidence: Evidence) -> Decision | None:
+    return Decision(Call(evidence.closed), "closed form", "all words are understood") if evidence.closed else None
+
+
+def _program(turn: Turn, evidence: Evidence) -> Decision | None:
+    """A task is written as a program, and what comes of that is said or called."""
+    if not evidence.is_task or not turn.replaced or evidence.remote_reason is not None:
+        return None
+    outcome = evidence.program
+    if outcome is None:
+        messages = program_messages(turn.functions, turn.programs, turn.said)
+        grammar = program_grammar(turn.functions, evidence.program_begin)
+        ask = Ask(messages, grammar=grammar, max_tokens=MAX_PROGRAM_TOKENS, deadline=turn.ask.deadline)
+        return Decision(ask, "program", "not complete" if evidence.program_begin else "recognized as a task")
+    if evidence.program_calls:
+        return Decision(Call(evidence.program_calls), "program", "the program calls")
+    if evidence.program_speech:
+        return Decision(Say(evidence.program_speech), "program", "the program computes")
+    if outcome.question:
+        return Decision(Say(outcome.question), "program", "something is missing")
+    if outcome.refusal:
+        return Decision(Say(f"Sorry, I can't {outcome.refusal.rstrip('.')}."), "program", "it cannot be done")
+    return None
+
+
+def _documents(turn: Turn, evidence: Evidence) -> Decision | None:
+    grounding = evidence.grounding
+    if grounding is None or not grounding.openings or evidence.is_task or turn.ask.grammar is not None:
+        return None
+    ask = replace(_local_ask(turn, evidence), messages=grounding.prompt(turn.ask.messages))
+    reason = "the best passage almost certainly answers" if grounding.is_certain else "passages may answer"
+    if not grounding.passages:
+        reason = "no passage fits"
+    # A response that has read passages calls nothing: anyone may have written them.
+    ask = replace(ask, grammar=Opening(grounding.openings), tools=(), tool_choice="none")
+    if grounding.is_certain:
+        ask = replace(ask, may_be_task=False)  # its beginning is said before anything is computed
+    return Decision(ask, "documents", reason, grounding)
+
+
+def _bigger_model(turn: Turn, evidence: Evidence) -> Decision | None:
+    if evidence.remote_reason is None:
+        return None
+    return Decision(turn.ask, "bigger model", evidence.remote_reason)
+
+
+def _local_model(turn: Turn, evidence: Evidence) -> Decision:
+    ask = _local_ask(turn, evidence)
+    reason = "no task" if evidence.is_task is False else "may be a task" if ask.may_be_task else "nothing else suits"
+    return Decision(ask, "local model", reason)
+
+
+def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
+    """What the local language model is asked: whether it is a task, if it can tell; then programs call the server's
+    tools, and the prompt declares the other ones only."""
+    if not turn.replaced or not evidence.recognizes_tasks:
+        return turn.ask
+    tools = tuple(tool for tool in turn.ask.tools if tool.name not in turn.replaced)
+    return replace(turn.ask, tools=tools, may_be_task=bool(turn.said) and evidence.is_task is None)
+
+
+_POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
+    _form, _opening, _output, _confirmation, _closed_form, _program, _documents, _bigger_model, _local_model,
+)  # fmt: skip

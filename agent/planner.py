@@ -1,0 +1,312 @@
+"""Carries out plans: gathers the evidence about a turn, asks the language models, and plans again with what they say.
+
+One planner serves one conversation. Everything that it waits for can be cancelled at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from agent.closed_forms import closed_form
+from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
+from agent.plan import Decision, Evidence, MakeCall, Turn, plan
+from agent.program.check import missing_number
+from agent.program.evaluator import Outcome, run_program
+from agent.program.speech import answer
+from agent.program.values import BadProgram
+from agent.tool_runs import ToolRuns
+from agent.tools.calculator import CALCULATE
+from agent.tools.tool_selection import ToolSelection
+from chat.types import Ask, Message, Truncation
+
+if TYPE_CHECKING:
+    from agent.documents.evidence import DocumentEvidence
+    from agent.documents.grounding import Grounding
+    from agent.remote.remote_llm import RemoteAnswers, RemoteLLM
+
+_log = logging.getLogger("rejoinder.voice")
+
+_MAX_PROGRAMS = 16
+"""Programs that are remembered, for what the user says next."""
+
+_NUM_EARLIER = 2
+"""Earlier turns that a program's prompt has: what "and in Berlin?" takes up."""
+
+_TALK = "talk()"
+"""The program for what is no task."""
+
+
+def local_time() -> datetime:
+    """The time of this machine, with its zone."""
+    return datetime.now().astimezone()
+
+
+class Planner:
+    """Decides what the responses of one conversation say, and with which language model.
+
+    Args:
+        runs: the calls of the conversation's tools; None if there are none.
+        documents: what documents have to say; None if there are none.
+        remote: the bigger model; None if there is none.
+        now: the time here, with its zone.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        runs: ToolRuns | None = None,
+        documents: DocumentEvidence | None = None,
+        remote: RemoteLLM | None = None,
+        now: Callable[[], datetime] = local_time,
+    ) -> None:
+        self.language_model = language_model
+        self.runs = runs
+        self._documents, self._now = documents, now
+        self._remote = None if remote is None else _answers_of(remote)
+        self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
+        self._selection = ToolSelection()
+        self._programs: OrderedDict[str, str] = OrderedDict()
+        self._preparing: asyncio.Task[None] | None = None
+
+    # Reading ahead.
+
+    def prepare(self, ask: Ask) -> None:
+        """Let the language model read ahead what it would be asked: a plan for what the user has said so far."""
+        self._stop_preparing()
+        turn = self._turn(ask)
+        if self._documents is not None and ask.messages[-1:] and self._documents.is_asked(ask.messages):
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare(turn, self._documents))
+            return
+        self.language_model.prepare(self._provisional(turn, None))
+
+    async def _prepare(self, turn: Turn, documents: DocumentEvidence) -> None:
+        grounding = await documents.find(turn.ask.messages, final=False)
+        self.language_model.prepare(self._provisional(turn, grounding))
+
+    def _provisional(self, turn: Turn, grounding: Grounding | None) -> Ask:
+        """What a language model would be asked if this were all that the user says."""
+        recognizes = self.language_model.recognizes_tasks
+        do = plan(turn, Evidence(grounding=grounding, recognizes_tasks=recognizes)).do
+        return do if isinstance(do, Ask) else turn.ask
+
+    def _stop_preparing(self) -> None:
+        """What is prepared later than this would cancel the request that is about to be made."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+            self._preparing = None
+
+    # Responses.
+
+    async def respond(
+        self, ask: Ask, *, first: bool = True, remote_leads: bool = False
+    ) -> AsyncIterator[Decision | Progress | RemoteRequest]:
+        """One step of a response: each decision, followed by what a language model says to it. Before words are sent
+        elsewhere, yields where.
+
+        Args:
+            ask: the conversation, with all functions that may be called.
+            first: whether it is the response's first step.
+            remote_leads: whether the bigger model has made the calls whose outputs come last.
+        """
+        self._stop_preparing()
+        turn = self._turn(ask)
+        evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
+        while True:
+            decision = plan(turn, evidence)
+            yield decision
+            if not isinstance(decision.do, Ask):
+                return
+            if decision.policy == "bigger model":
+                request, begun = self._remote_request(decision.reason), False
+                yield request
+                async for progress in self._ask_remote(request, decision.do):
+                    begun = True
+                    yield progress
+                if begun or request.status not in ("slow", "failed"):
+                    return
+                evidence = replace(evidence, remote_reason=None)
+            elif decision.policy == "program":
+                program, last = "", None
+                async with aclosing(self._programming.reply(decision.do)) as writing:  # type: ignore[type-var]
+                    async for last in writing:
+                        program += last.committed
+                        yield TextProgress.of(last, "", finished=None)
+                evidence = self._with_program(turn, evidence, program)
+            else:
+                ended = None
+                async with aclosing(self._ask_local(decision)) as answering:  # type: ignore[type-var]
+                    async for answered in answering:
+                        ended = answered.finished
+                        yield answered if ended != "task" else TextProgress.of(answered, "", finished=None)
+                if ended != "task":
+                    return
+                evidence = replace(evidence, is_task=True)
+
+    def _turn(self, ask: Ask) -> Turn:
+        newest = ask.messages[-1] if ask.messages else Message("system", "")
+        if self.runs is None or ask.tool_choice != "auto":
+            return Turn(ask)
+        replaced = self.runs.replaced & {tool.name for tool in ask.tools}
+        kept = replaced if self.language_model.recognizes_tasks else frozenset[str]()
+        chosen = self._selection.select([tool for tool in ask.tools if tool.name not in kept], ask.messages)
+        ask = replace(ask, tools=[tool for tool in ask.tools if tool.name in kept or tool in chosen])
+        if ask.grammar is not None:
+            return Turn(ask)
+        said = newest.content if newest.role == "user" else ""
+        users = [message.content for message in ask.messages if message.role == "user"]
+        earlier = users[:-1][-_NUM_EARLIER:] if said else []
+        programs = tuple((before, self._programs.get(before, _TALK)) for before in earlier)
+        functions = tuple(tool for tool in self.runs.functions if tool.name in replaced)
+        return Turn(ask, functions, replaced, said, programs)
+
+    async def _evidence(self, turn: Turn, *, first: bool, remote_leads: bool) -> Evidence:
+        """What is known about a turn before a language model is asked."""
+        messages, runs = turn.ask.messages, self.runs
+        evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
+        if runs is not None:
+            evidence = replace(
+                evidence,
+                form=runs.form_reply(messages),
+                opening=runs.opening(messages),
+                output=runs.words_of_outputs(messages, verbatim=not remote_leads),
+                confirmation=runs.confirmation(messages),
+                closed=() if remote_leads else self._closed_form(turn),
+            )
+        if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:
+            from agent.remote.routing import reason_for_remote
+
+            scope = self._remote.remote.settings.scope
+            reason = reason_for_remote(scope, messages, turn.ask.tools, turn.ask.effort)
+            evidence = replace(evidence, remote_reason=reason)
+        may_search = turn.ask.grammar is None and turn.ask.tool_choice in ("auto", "none")
+        if self._documents is not None and may_search and self._documents.is_asked(messages) and not evidence.closed:
+            evidence = replace(evidence, grounding=await self._documents.find(messages, final=True))
+        return evidence
+
+    def _closed_form(self, turn: Turn) -> tuple[MakeCall, ...]:
+        """The call that answers a closed form."""
+        program = closed_form(turn.said) if turn.said and CALCULATE in turn.replaced else None
+        if program is None:
+            return ()
+        try:
+            run_program(program, self._now(), {})
+        except BadProgram:
+            return ()
+        self._remember(turn.said, program)
+        return (MakeCall(CALCULATE, json.dumps({"program": program})),)
+
+    def _remote_request(self, reason: str) -> RemoteRequest:
+        assert self._remote is not None
+        return self._remote.remote.new_request(reason)
+
+    async def _ask_remote(self, request: RemoteRequest, ask: Ask) -> AsyncIterator[Progress]:
+        assert self._remote is not None
+        async with aclosing(self._remote.answer(request, ask)) as answering:  # type: ignore[type-var]
+            async for progress in answering:
+                yield progress
+
+    async def _ask_local(self, decision: Decision) -> AsyncIterator[Progress]:
+        """What the language model of this machine answers, with the certain opening said at once, and without numbers
+        that no passage has."""
+        assert isinstance(decision.do, Ask)
+        grounding, replying = decision.grounding, self.language_model.reply(decision.do)
+        if grounding is not None and grounding.is_certain:
+            replying = _begun_at_once(replying, grounding.openings[0])
+        if grounding is not None and grounding.passages:
+            from agent.documents.support import Support, only_supported
+
+            texts = [message.content for message in decision.do.messages]
+            replying = only_supported(replying, Support(grounding.source_openings, texts))
+        async with aclosing(replying):  # type: ignore[type-var]
+            async for progress in replying:
+                yield progress
+
+    # Programs.
+
+    @property
+    def _programming(self) -> LanguageModel:
+        if self._programmer is None:
+            self._programmer = self.language_model.fork()
+        return self._programmer
+
+    def _with_program(self, turn: Turn, evidence: Evidence, program: str) -> Evidence:
+        """The evidence with what came of a program. If nothing did, what the user said is answered as talk."""
+        now, functions = self._now(), {tool.name: list(tool.parameters["properties"]) for tool in turn.functions}
+        try:
+            outcome = run_program(program, now, functions)
+            speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
+        except BadProgram as error:
+            _log.info("the program for a task could not be run: %s", error)
+            if error.begin and not evidence.program_begin:
+                return replace(evidence, program_begin=error.begin)
+            return replace(evidence, is_task=False)
+        known = [turn.said, *(said for said, _ in turn.programs)]
+        if question := missing_number(outcome, known):
+            outcome, speech, program = Outcome(question=question), "", f"ask({json.dumps(question)})"
+        calls = [MakeCall(call.name, json.dumps(dict(call.arguments))) for call in outcome.calls]
+        if outcome.answers and CALCULATE in turn.replaced:
+            calls.insert(0, MakeCall(CALCULATE, json.dumps({"program": outcome.computing})))
+        elif not (calls or speech or outcome.question or outcome.refusal):
+            return replace(evidence, is_task=False)
+        self._remember(turn.said, program)
+        return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)
+
+    def _remember(self, said: str, program: str) -> None:
+        self._programs[said] = program
+        self._programs.move_to_end(said)
+        while len(self._programs) > _MAX_PROGRAMS:
+            self._programs.popitem(last=False)
+
+    # The language models, as one.
+
+    def pause(self, seconds: float) -> None:
+        """Let no language model of this machine run a step for so long, or resume now (0)."""
+        self.language_model.pause(seconds)
+
+    def cancel(self) -> None:
+        """Cancel the current response."""
+        self._stop_preparing()
+        self.language_model.cancel()
+        if self._programmer is not None:
+            self._programmer.cancel()
+        if self._remote is not None:
+            self._remote.cancel()
+
+    def limit_context(self, truncation: Truncation) -> None:
+        """Choose what happens when the conversation outgrows the context of the local language model."""
+        self.language_model.limit_context(truncation)
+
+    def fork(self) -> Planner:
+        """A planner for a response outside the conversation, which uses no tools and no documents."""
+        remote = None if self._remote is None else self._remote.remote
+        return Planner(self.language_model.fork(), None, None, remote, self._now)
+
+
+def _answers_of(remote: RemoteLLM) -> RemoteAnswers:
+    from agent.remote.remote_llm import RemoteAnswers  # not needed where there is no bigger model
+
+    return RemoteAnswers(remote)
+
+
+async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> AsyncIterator[Progress]:
+    """A response whose opening is certain: it is said before the language model has read the prompt."""
+    yield TextProgress(f"{opening} ")
+    text, said = "", 0
+    async with aclosing(replying):  # type: ignore[type-var]
+        async for progress in replying:
+            if progress.finished == "task":
+                yield progress
+                return
+            text += progress.committed
+            if not said and (rest := text.removeprefix(opening).lstrip()):
+                said = len(text) - len(rest)
+            new, said = (text[said:], len(text)) if said else ("", 0)
+            yield TextProgress.of(progress, new)

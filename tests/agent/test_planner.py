@@ -1,0 +1,316 @@
+"""Plans that are carried out: tasks become programs, and whatever is cancelled leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.documents.evidence import DocumentEvidence
+from agent.language_model import Progress, RemoteRequest
+from agent.plan import Call, Decision, MakeCall, Say
+from agent.planner import Planner
+from agent.program.check import MISSING
+from agent.tool_runs import ToolRuns
+from agent.tools.server_tools import ServerTools, ToolSettings
+from chat.types import Ask, Lark, Message, Tool
+from tests.agent.documents.sample_documents import FakeDocuments, match
+from tests.agent.remote.scripted_server import ScriptedServer, remote_llm, text
+from tests.fakes import FakeLanguageModel, FakeProgress, run_on_virtual_clock
+
+SYSTEM = Message("system", "Be kind.")
+SAID = "Set a timer for 5 minutes."
+SUM = "How much are 2 tickets at 3 euros?"
+POWER = "What does 999 to the power of 50 come to?"
+LOCAL = "The capital of France is Paris."
+PAY = Tool("pay", "Pay a bill.")
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+
+
+@dataclass
+class SteppingLanguageModel(FakeLanguageModel):
+    """Lets others run before each step. Records which requests it is answering, and its forks."""
+
+    seconds_per_word: float = 0.0
+    answering: list[Ask] = field(default_factory=list)
+    forks: list[FakeLanguageModel] = field(default_factory=list)
+
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        self.answering.append(ask)
+        try:
+            async with aclosing(super().reply(ask)) as replying:  # type: ignore[type-var]
+                async for progress in replying:
+                    await asyncio.sleep(0)
+                    yield progress
+        finally:
+            self.answering.remove(ask)
+
+    def fork(self) -> FakeLanguageModel:
+        self.forks.append(super().fork())
+        return self.forks[-1]
+
+
+class Setup:
+    """A planner with the built-in tools, and what it is asked."""
+
+    def __init__(self, folder: Path, programs: dict[str, list[str]], **options: Any) -> None:
+        tools = ServerTools(ToolSettings(data=folder)).local_conversation()
+        self.model = SteppingLanguageModel(programs=programs)
+        self.declared = (*tools.declarations, PAY)
+        runs = ToolRuns(tools, asyncio.ensure_future, lambda: None)
+        self.planner = Planner(self.model, runs, **options, now=lambda: NOW)
+
+    def ask(self, *said: str, **options: Any) -> Ask:
+        """A conversation in which the user says this."""
+        messages = [SYSTEM]
+        for words in said:
+            messages += [Message("user", words), Message("assistant", "Fine.")]
+        return Ask(messages[:-1], self.declared, **options)
+
+    async def respond(self, *said: str, **options: Any) -> Steps:
+        return Steps([step async for step in self.planner.respond(self.ask(*said), **options)])
+
+
+class Steps:
+    """What a response was made of."""
+
+    def __init__(self, steps: Sequence[Decision | Progress | RemoteRequest]) -> None:
+        self.decisions = [step for step in steps if isinstance(step, Decision)]
+        self.requests = [step for step in steps if isinstance(step, RemoteRequest)]
+        progress = [step for step in steps if not isinstance(step, Decision | RemoteRequest)]
+        self.text = "".join(step.committed for step in progress)
+        self.finished = progress[-1].finished if progress else None
+
+    @property
+    def policies(self) -> list[str]:
+        return [decision.policy for decision in self.decisions]
+
+    @property
+    def outcome(self) -> tuple[list[str], Any, str]:
+        last = self.decisions[-1].do
+        return self.policies, None if isinstance(last, Ask) else last, self.text
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Callable[..., Setup]:
+    return lambda programs=None, **options: Setup(tmp_path, programs or {}, **options)
+
+
+def calls(*made: tuple[str, dict[str, Any]]) -> Call:
+    return Call(tuple(MakeCall(name, json.dumps(arguments)) for name, arguments in made))
+
+
+@pytest.mark.parametrize(
+    ("said", "program", "do"),
+    [
+        (SAID, "set_timer(minutes=5)", calls(("set_timer", {"minutes": 5}))),
+        (SAID, "set_timer(minutes=5)\nlist_alarms()", calls(("set_timer", {"minutes": 5}), ("list_alarms", {}))),
+        (SUM, "answer = 2 * 3, 'euros'", calls(("calculate", {"program": "answer = (2 * 3, 'euros')"}))),
+        (
+            SUM,
+            "price = 2 * 3\nwrite_note('tickets')\nanswer = price",
+            calls(("calculate", {"program": "price = 2 * 3\nanswer = price"}), ("write_note", {"text": "tickets"})),
+        ),
+        (SAID, "ask('For how long?')", Say("For how long?")),
+        (SAID, "cannot('stop the time')", Say("Sorry, I can't stop the time.")),
+        ("Set a timer.", "set_timer(minutes=10)", Say("For how long?")),
+        ("How much are the tickets?", "answer = 2 * 30", Say(MISSING)),
+        (POWER, "answer = 999 ** 50", calls(("calculate", {"program": "answer = 999 ** 50"}))),
+    ],
+)
+def test_a_task_becomes_a_program_and_the_program_calls_or_says_something(
+    setup: Callable[..., Setup], said: str, program: str, do: Call | Say
+) -> None:
+    asked = setup({said: [program]})
+    steps = run_on_virtual_clock(lambda: asked.respond(said))
+    assert steps.policies == ["local model", "program", "program"]
+    assert (steps.decisions[-1].do, steps.text) == (do, "")
+    judging, writing = asked.model.asked
+    assert judging.may_be_task and judging.tools == (PAY,)  # programs call the others
+    assert isinstance(writing.grammar, Lark) and writing.messages[-1] == Message("user", said)
+
+
+def test_without_the_calculator_a_result_is_said_at_once(setup: Callable[..., Setup]) -> None:
+    asked = setup({SUM: ["answer = 2 * 3, 'euros'"]})
+    asked.declared = tuple(tool for tool in asked.declared if tool.name != "calculate")
+    assert run_on_virtual_clock(lambda: asked.respond(SUM)).decisions[-1].do == Say("That's 6 euros.")
+
+
+def test_a_program_that_lacks_something_is_completed_once(setup: Callable[..., Setup]) -> None:
+    asked = setup({SUM: ["price = 2 * 3", "price = 2 * 3\nanswer = price"]})
+    steps = run_on_virtual_clock(lambda: asked.respond(SUM))
+    assert steps.policies == ["local model", "program", "program", "program"]
+    assert steps.decisions[-1].do == calls(("calculate", {"program": "price = 2 * 3\nanswer = price"}))
+    first, second = (ask.grammar.source for ask in asked.model.asked[1:])
+    assert 'start: "price = 2 * 3\\nanswer = " value' in second and "price" not in first
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [["talk()"], ["answer = 1 / 0"], ["answer = "], ["price = 2", "price = 2"], ["answer = 1000 ** 200 * 3 ** 999"]],
+)
+def test_what_no_program_can_do_is_talked_about(setup: Callable[..., Setup], programs: list[str]) -> None:
+    asked = setup({SUM: list(programs)})
+    steps = run_on_virtual_clock(lambda: asked.respond(SUM))
+    assert (steps.policies[-1], steps.text, steps.finished) == ("local model", LOCAL, "stop")
+    assert not asked.model.asked[-1].may_be_task and len(asked.model.asked) == 2 + len(programs)
+
+
+def test_a_closed_form_asks_no_language_model(setup: Callable[..., Setup]) -> None:
+    asked = setup({SAID: []})
+    steps = run_on_virtual_clock(lambda: asked.respond("What is 6 times 7?"))
+    assert steps.outcome == (["closed form"], calls(("calculate", {"program": "answer = 6 * 7"})), "")
+    assert not asked.model.asked
+    assert run_on_virtual_clock(lambda: asked.respond("What is 1 / 0?")).policies == ["local model"]
+
+
+def test_a_follow_up_sees_the_programs_before_it(setup: Callable[..., Setup]) -> None:
+    first, second, third = "What is 6 times 7?", SAID, "And again for 5 minutes."
+    asked = setup({second: ["set_timer(minutes=5)"], third: ["set_timer(minutes=5)"]})
+
+    async def scenario() -> None:
+        await asked.respond(first)
+        await asked.respond(first, second)
+        await asked.respond(first, second, third)
+        asked.model.programs[third] = ["talk()"]
+        await asked.respond("How are you?", third)
+
+    run_on_virtual_clock(scenario)
+    seen = [ask.messages[1:-1] for ask in asked.model.asked if ask.grammar is not None]
+    sum_, timer = Message("assistant", "answer = 6 * 7"), Message("assistant", "set_timer(minutes=5)")
+    assert seen == [
+        [Message("user", first), sum_],
+        [Message("user", first), sum_, Message("user", second), timer],
+        [Message("user", "How are you?"), Message("assistant", "talk()")],
+    ]
+
+
+def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_program(
+    setup: Callable[..., Setup],
+) -> None:
+    asked, plain = setup({SAID: ["set_timer(minutes=5)"]}), setup({})
+    later = run_on_virtual_clock(lambda: asked.respond(SAID, first=False))
+    assert (later.policies, later.text, asked.model.asked[0].may_be_task) == (["local model"], LOCAL, False)
+    run_on_virtual_clock(lambda: plain.respond(SAID))
+    (ask,) = plain.model.asked
+    assert not ask.may_be_task and {tool.name for tool in ask.tools} & asked.planner.runs.replaced
+
+
+def test_what_is_read_ahead_is_what_is_asked(setup: Callable[..., Setup]) -> None:
+    asked = setup({SAID: ["talk()"]})
+    asked.planner.prepare(asked.ask(SUM))
+    run_on_virtual_clock(lambda: asked.respond(SUM))
+    assert asked.model.prepared == [asked.model.asked[0].messages]
+
+
+def test_words_go_to_the_bigger_model_and_stay_here_if_it_fails(setup: Callable[..., Setup]) -> None:
+    server = ScriptedServer([text("Fine."), 500, 500])
+    asked = setup({SAID: ["set_timer(minutes=5)"]}, remote=remote_llm(server))
+    answered = run_on_virtual_clock(lambda: asked.respond(SAID))
+    assert answered.outcome == (["bigger model"], None, "Fine.") and not asked.model.asked
+    failed = run_on_virtual_clock(lambda: asked.respond(SAID))
+    assert failed.policies == ["bigger model", "local model", "program", "program"]
+    assert failed.decisions[-1].do == calls(("set_timer", {"minutes": 5}))
+    assert [request.status for request in (*answered.requests, *failed.requests)] == ["answered", "failed"]
+
+
+def test_cancelling_reaches_whoever_answers(setup: Callable[..., Setup]) -> None:
+    asked = setup({SAID: ["set_timer(minutes=5)"]})
+    run_on_virtual_clock(lambda: asked.respond(SAID))
+    asked.planner.cancel()
+    assert [model.cancelled for model in (asked.model, *asked.model.forks)] == [1, 1]
+
+
+def test_a_response_outside_the_conversation_uses_no_tools_and_no_documents(setup: Callable[..., Setup]) -> None:
+    documents = FakeDocuments(match(1))
+    asked = setup({SAID: ["set_timer(minutes=5)"]}, documents=DocumentEvidence(documents))
+
+    async def respond() -> Steps:
+        fork = asked.planner.fork()
+        return Steps([step async for step in fork.respond(Ask([SYSTEM, Message("user", SAID)]))])
+
+    assert run_on_virtual_clock(respond).outcome == (["local model"], None, LOCAL)
+    assert documents.searched == []
+
+
+QUESTION = "How do I switch on the boiler?"
+
+
+def _setup_of(kind: str, setup: Callable[..., Setup]) -> tuple[Setup, str]:
+    if kind == "program":
+        return setup({SUM: []}), SUM
+    documents = DocumentEvidence(FakeDocuments(match(1)))
+    if kind == "documents":
+        return setup({SAID: []}, documents=documents), QUESTION
+    server = ScriptedServer([text("Paris", " is", " it.", pause=0)])
+    return setup({SAID: []}, remote=remote_llm(server)), QUESTION
+
+
+def _refill(asked: Setup) -> None:
+    asked.model.programs.update({SUM: ["price = 2 * 3", "price = 2 * 3\nanswer = price"]})
+
+
+@pytest.mark.parametrize("kind", ["program", "documents", "bigger model"])
+def test_a_cancel_at_any_time_leaves_no_task_and_the_next_response_is_whole(
+    setup: Callable[..., Setup], kind: str
+) -> None:
+    async def cancelled_after(turns: int) -> tuple[bool, Any]:
+        asked, said = _setup_of(kind, setup)
+        _refill(asked)
+        asked.planner.prepare(asked.ask(said))
+        task = asyncio.ensure_future(asked.respond(said))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        done = task.done()
+        task.cancel()
+        asked.planner.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert asked.model.answering == []
+        _refill(asked)
+        return done, (await asked.respond(said)).outcome
+
+    outcomes, turns, done = [], 0, False
+    while not done:
+        done, outcome = run_on_virtual_clock(lambda turns=turns: cancelled_after(turns))
+        outcomes.append(outcome)
+        turns += 1
+    assert 4 < turns < 200
+    assert all(outcome == outcomes[-1] for outcome in outcomes)
+    assert kind in outcomes[-1][0]
+
+
+@pytest.mark.parametrize("kind", ["program", "documents", "bigger model"])
+def test_a_response_may_be_left_after_any_step(setup: Callable[..., Setup], kind: str) -> None:
+    async def left_after(count: int) -> tuple[bool, Any]:
+        asked, said = _setup_of(kind, setup)
+        _refill(asked)
+        async with aclosing(asked.planner.respond(asked.ask(said))) as responding:  # type: ignore[type-var]
+            for _ in range(count):
+                if await anext(responding, None) is None:
+                    return True, None
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert asked.model.answering == []
+        _refill(asked)
+        return False, (await asked.respond(said)).outcome
+
+    outcomes, count, done = [], 1, False
+    while not done:
+        done, outcome = run_on_virtual_clock(lambda count=count: left_after(count))
+        outcomes.append(outcome)
+        count += 1
+    assert len(outcomes) > 3
+    assert all(outcome == outcomes[0] for outcome in outcomes[:-1])
+
+
+def test_nothing_is_said_from_documents_before_it_is_known_that_it_is_no_task(setup: Callable[..., Setup]) -> None:
+    asked = setup({SAID: ["set_timer(minutes=5)"]}, documents=DocumentEvidence(FakeDocuments(match(1))))
+    steps = run_on_virtual_clock(lambda: asked.respond(SAID))
+    assert steps.outcome == (["documents", "program", "program"], calls(("set_timer", {"minutes": 5})), "")
