@@ -17,6 +17,7 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel, RemoteRequest
+from chat.types import Ask
 from lab.bench.grading import Grade, Rule, grade
 from lab.bench.session_answers import session_answers
 from model.engine.conversation import Conversation
@@ -181,7 +182,7 @@ async def ask(language_model: LanguageModel, turns: Sequence[str], instructions:
     for number, turn in enumerate(turns):
         history.add(Item(f"turn-{number}", "user", turn, complete=True))
         prompt, answer = history.messages(instructions), ""
-        async for progress in language_model.reply(prompt, max_tokens=MAX_TOKENS):
+        async for progress in language_model.reply(Ask(prompt, max_tokens=MAX_TOKENS)):
             assert not isinstance(progress, RemoteRequest)  # local models are graded
             answer += progress.committed
         history.add(Item(f"response-{number}", "assistant", answer, complete=True))

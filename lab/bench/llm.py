@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message
+from chat.types import Ask, Message
 from lab.bench.llama_cpp import LlamaCpp, unavailable_reason
 from model.decode.draft import Draft
 from model.decode.draft_length import num_rows
@@ -276,10 +276,10 @@ def _messages(prompt: str) -> list[Message]:
 async def _respond(engine: Engine, prompt: str, drafting: bool) -> _Response:
     messages = _messages(prompt)
     conversation, splitter = Conversation(engine, drafting=drafting), ClauseSplitter()
-    async for _ in conversation.reply(messages[:1], max_tokens=1):
+    async for _ in conversation.reply(Ask(messages[:1], max_tokens=1)):
         pass  # the instructions are read before a user asks
     start, clauses, times, text, drafted_by = time.perf_counter(), [], [], "", Counter[str]()
-    async for progress in conversation.reply(messages, max_tokens=MAX_TOKENS):
+    async for progress in conversation.reply(Ask(messages, max_tokens=MAX_TOKENS)):
         times.append((time.perf_counter(), progress))
         drafted_by.update([progress.draft_origin] if progress.draft else [])
         text += progress.committed

@@ -12,7 +12,6 @@ from typing import Any
 from agent.language_model import LanguageModel
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
-from agent.tools.tool_selection import SelectingLanguageModel
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from voice import events
@@ -35,7 +34,7 @@ async def session_answers(engine: Engine, speech_models: SpeechModels, instructi
             own = tools.conversation()
             own.enable([tool.name for tool in tools.registry])
             try:
-                model = SelectingLanguageModel(Conversation(engine))
+                model = Conversation(engine)
                 return await ask_session(model, speech_models, own, turns, instructions, max_tokens)
             finally:
                 own.close()

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel, RemoteRequest
-from agent.tools.tool_selection import MAX_TOOLS, SelectingLanguageModel, ToolSelection
-from chat.types import Message, OfferedTools, Tool
+from agent.tools.tool_selection import MAX_TOOLS, ToolSelection
+from chat.types import Ask, Message, Tool
 from lab.bench.answers import Score as Share
 from lab.bench.call_matching import mistake, valid
 from lab.bench.grading import declines
@@ -89,7 +89,7 @@ def run(
             if case.name not in done:
                 engine = engine or load_engine(resolve_model(model_options), console)
                 tools = all_tools(cases) if every_tool else case.tools
-                result = asyncio.run(ask(SelectingLanguageModel(Conversation(engine)), case, tools))
+                result = asyncio.run(ask(Conversation(engine), case, tools))
                 done[case.name] = result
                 if results is not None:
                     with results.open("a", encoding="utf-8") as file:
@@ -131,11 +131,13 @@ async def _respond(
     began, text, finished = time.monotonic(), "", None
     calls: dict[int, list[str]] = {}
     stream = language_model.reply(
-        [Message("system", INSTRUCTIONS), *decision.messages],
-        max_tokens=_MAX_TOKENS,
-        tools=tools,
-        offered=OfferedTools(tuple(tool.name for tool in tools)),
-        parallel_tool_calls=True,
+        Ask(
+            [Message("system", INSTRUCTIONS), *decision.messages],
+            max_tokens=_MAX_TOKENS,
+            tools=tools,
+            spoken=True,
+            parallel_tool_calls=True,
+        )
     )
     enough, failure = _TALK_TOKENS if case.category == "talk" else _TEXT_TOKENS, ""
     try:

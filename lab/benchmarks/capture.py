@@ -23,7 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 from agent.capture.form import Form, FormState, Heard, Phase
-from agent.capture.numbers import say_digits
+from agent.spoken_numbers import say_digits
 from lab.benchmarks.capture_cases import REPORTED, TUNING, Case
 from lab.benchmarks.telephone import telephone
 from lab.report.corpus_voices import default_voices

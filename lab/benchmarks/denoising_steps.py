@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message
+from chat.types import Ask, Message
 from model.convert.evaluate import evaluation_prompts
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -36,7 +36,7 @@ async def respond(engine: Engine, prompt: str, max_steps: int | None) -> tuple[s
     """Text, tokens, forward passes and seconds of one response."""
     messages = [Message("system", INSTRUCTIONS), Message("user", prompt)]
     began, text, tokens, steps = time.perf_counter(), "", 0, 0
-    stream = Conversation(engine).reply(messages, max_tokens=MAX_TOKENS, effort="high", max_steps=max_steps)
+    stream = Conversation(engine).reply(Ask(messages, max_tokens=MAX_TOKENS, effort="high", max_steps=max_steps))
     async for progress in stream:
         text, tokens, steps = text + progress.committed, progress.tokens, progress.step
     return text, tokens, steps, time.perf_counter() - began

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message
+from chat.types import Ask, Message
 from model.convert.evaluate import evaluation_prompts
 from model.convert.prompts import PERSONAS
 from model.decode.draft_length import DraftLengthController
@@ -68,7 +68,7 @@ def build_prompts(count: int) -> list[list[Message]]:
 async def respond(engine: Engine, messages: list[Message], drafting: bool) -> tuple[str, int, int]:
     """Text, tokens and forward passes of one response."""
     text, tokens, steps = "", 0, 0
-    async for progress in Conversation(engine, drafting=drafting).reply(messages, max_tokens=MAX_TOKENS):
+    async for progress in Conversation(engine, drafting=drafting).reply(Ask(messages, max_tokens=MAX_TOKENS)):
         text, tokens, steps = text + progress.committed, progress.tokens, progress.step
     return text, tokens, steps
 

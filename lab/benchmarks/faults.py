@@ -19,7 +19,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from chat.types import Message
+from chat.types import Ask
 from server.access.admission import Admission
 from server.observability import turn_log
 from server.observability.observers import TurnObservers
@@ -95,10 +95,10 @@ class _Voice(FakeVoice):
 class _LanguageModel(FakeLanguageModel):
     poison: Poison = field(default_factory=Poison)
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
-        is_victim = _VICTIM in messages[0].content
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        is_victim = _VICTIM in ask.messages[0].content
         self.poison.take("language model", is_victim)
-        async for progress in super().reply(messages, **options):
+        async for progress in super().reply(ask):
             yield progress if progress.step > 1 or not is_victim else replace(progress, committed=f"{_VICTIM} words")
 
     async def turn_completion(self, text: str) -> float | None:

@@ -21,7 +21,6 @@ import numpy as np
 from rich.console import Console
 
 from agent.tools.server_tools import ServerTools, ToolSettings
-from agent.tools.tool_selection import SelectingLanguageModel
 from lab.benchmarks.session_turn import ask_aloud
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -51,7 +50,7 @@ async def ask(
     """Ask one question aloud. Returns the turn's latency in ms, and the calls and the response."""
     own = tools.local_conversation() if tools is not None else None
     settings = SessionSettings(tools=own.declarations if own is not None else ())
-    response = await ask_aloud(SelectingLanguageModel(Conversation(engine)), models, question, settings, own)
+    response = await ask_aloud(Conversation(engine), models, question, settings, own)
     calls = [f"{item.name}({item.arguments})" for item in response.items if isinstance(item, FunctionCall)]
     return response.metrics.latency_ms(), " ".join([*calls, response.item.text.strip()])
 

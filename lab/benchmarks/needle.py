@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.tokenizer import TextTokenizer
 from model.engine.conversation import Conversation
 from server.serving.options import ModelOptions
@@ -66,7 +66,7 @@ def haystack(tokenizer: TextTokenizer, num_tokens: int, depth: float, seed: int 
 
 async def ask(conversation: Conversation, prompt: str) -> str:
     """The answer to a prompt."""
-    progress = conversation.reply([Message("user", prompt)], max_tokens=RESPONSE_TOKENS)
+    progress = conversation.reply(Ask([Message("user", prompt)], max_tokens=RESPONSE_TOKENS))
     return "".join([step.committed async for step in progress])
 
 

@@ -25,7 +25,7 @@ import torch
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
-from chat.types import Message
+from chat.types import Ask, Message
 from lab.benchmarks.gpu_acceptance.random_models import TINY, random_model
 from model.decode.grammar import JSONSchema
 from model.decode.sampling import Sampling
@@ -179,7 +179,7 @@ async def outcome(engine: Engine, schema: dict[str, Any], max_tokens: int, sampl
     text = ""
     question = [Message("user", "Write an example.")]
     async for progress in Conversation(engine).reply(
-        question, grammar=JSONSchema(schema), max_tokens=max_tokens, sampling=sampling
+        Ask(question, grammar=JSONSchema(schema), max_tokens=max_tokens, sampling=sampling)
     ):
         text += progress.committed
     verdict = "length" if progress.finished == "length" else _verdict(schema, text)

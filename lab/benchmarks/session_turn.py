@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 
+from agent.documents.evidence import DocumentEvidence
 from agent.language_model import LanguageModel
 from agent.tools.protocol import Tools
 from voice import events
@@ -29,6 +30,7 @@ async def ask_aloud(
     question: Samples,
     settings: SessionSettings | None = None,
     tools: Tools | None = None,
+    documents: DocumentEvidence | None = None,
 ) -> events.ResponseDone:
     """Ask one question, [T] at 24 kHz, in real time.
 
@@ -41,7 +43,7 @@ async def ask_aloud(
         if isinstance(event, events.ResponseDone) and event.status == "completed" and not done.done():
             done.set_result(event)
 
-    session = VoiceSession(model, models, on_event, settings, tools=tools)
+    session = VoiceSession(model, models, on_event, settings, tools=tools, documents=documents)
     try:
         await asyncio.sleep(_SETTLE_S)
         silence = np.zeros(_SILENCE_S * OUTPUT_RATE, np.float32)

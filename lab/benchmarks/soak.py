@@ -18,7 +18,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ import httpx
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from chat.types import Message
+from chat.types import Ask
 from lab.report.own_server import own_server
 from model.hub.store import ModelStore
 from server.serving.options import DEFAULT_VOICE
@@ -50,10 +50,10 @@ TURNS_PER_CONVERSATION = 25
 class NumberingLanguageModel(FakeLanguageModel):
     """Says which conversation it is in, by its instructions, and how many questions it has read there."""
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
         await asyncio.sleep(0.001)
-        questions = sum(message.role == "user" for message in messages)
-        yield FakeProgress(f"{messages[0].content} {questions}.", finished="stop")
+        questions = sum(message.role == "user" for message in ask.messages)
+        yield FakeProgress(f"{ask.messages[0].content} {questions}.", finished="stop")
 
 
 async def converse(address: str, name: str, turns: int) -> None:

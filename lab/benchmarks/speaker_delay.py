@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message
+from chat.types import Ask, Message
 from lab.benchmarks.needle import haystack
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -68,10 +68,10 @@ async def turn(engine: Engine, question: str, delays: Delays) -> None:
     conversation, words = Conversation(engine), question.split()
     system = Message("system", INSTRUCTIONS)
     for end in range(_WORDS_READ_AT_ONCE, len(words), _WORDS_READ_AT_ONCE):
-        conversation.prepare([system, Message("user", " ".join(words[:end]))])
+        conversation.prepare(Ask([system, Message("user", " ".join(words[:end]))]))
         await asyncio.sleep(_SECONDS_BETWEEN_READS)
     began, splitter, found = time.perf_counter(), ClauseSplitter(), 0
-    async for progress in conversation.reply([system, Message("user", question)], max_tokens=80):
+    async for progress in conversation.reply(Ask([system, Message("user", question)], max_tokens=80)):
         for _ in splitter.push(progress.committed):
             now = time.perf_counter()
             (delays.next_clause if found else delays.first_clause).append(1000 * (now - began))
@@ -86,7 +86,7 @@ async def completions(engine: Engine) -> None:
     async def write(number: int) -> None:
         while True:
             message = Message("user", f"Write a long story about the number {number}.")
-            async for _ in Conversation(engine, background=True).reply([message], max_tokens=400):
+            async for _ in Conversation(engine, background=True).reply(Ask([message], max_tokens=400)):
                 pass
             number += _COMPLETIONS
 
@@ -99,7 +99,9 @@ async def long_prompts(engine: Engine) -> None:
     prompts = [haystack(tokenizer, min(_LONG_PROMPT_TOKENS, engine.context - 80), 0.5, seed)[0] for seed in range(4)]
     while True:
         message = Message("user", f"{random.random()} {random.choice(prompts)}")
-        async for _ in Conversation(engine, background=True, keep_all_messages=True).reply([message], max_tokens=8):
+        async for _ in Conversation(engine, background=True, keep_all_messages=True).reply(
+            Ask([message], max_tokens=8)
+        ):
             pass
 
 

@@ -25,14 +25,13 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import uvicorn
 from rich.console import Console
 from websockets.asyncio.client import ClientConnection, connect
 
-from chat.types import Message
+from chat.types import Ask
 from lab.report.corpus import SpokenTurn, built_in
 from lab.report.corpus_voices import default_voices
 from lab.simulator.microphone import Microphone
@@ -70,7 +69,7 @@ class FreeLanguageModel(FakeLanguageModel):
 
     _draw = random.Random(0)
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
         """One of the responses, some words at a time."""
         words = self._draw.choice(_RESPONSES).split(" ")
         for start in range(0, len(words), _TOKENS_AT_A_TIME):

@@ -10,13 +10,12 @@ import server.openmp  # noqa: F401  isort: skip - before torch
 import argparse
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
-from chat.types import Message
+from chat.types import Ask
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
@@ -33,11 +32,11 @@ FIRST_S, REST_S = 0.298, 0.255
 class TimedLanguageModel(FakeLanguageModel):
     """Responds to one conversation of its process at a time, like the engine's thread, and says which process it is."""
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:  # type: ignore[override]
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
         """Two sentences."""
         async with _engine():
             await asyncio.sleep(FIRST_S)
-            yield FakeProgress(f"Process {os.getpid()} has read {len(messages)} messages.")
+            yield FakeProgress(f"Process {os.getpid()} has read {len(ask.messages)} ask.messages.")
             await asyncio.sleep(REST_S)
             yield FakeProgress(" This is the rest of its response.", finished="stop")
 

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.documents.grounded_model import Documents, GroundedLanguageModel
+from agent.documents.evidence import DocumentEvidence, Documents
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, Source, SourcedProgress
+from agent.language_model import LanguageModel, RemoteRequest, Source
+from agent.plan import Decision
+from agent.planner import Planner
 from agent.tools.alarms import Alarms
 from agent.tools.server_tools import builtin_tools, local_time
 from agent.tools.user_data import UserData
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from lab.benchmarks.documents.evaluation import HERE, Question, is_supported
 
 _MAX_TOKENS = 80
@@ -42,13 +44,15 @@ class Answer:
         return any(self.text.startswith(f"According to {title},") for title in titles)
 
 
-async def ask(model: LanguageModel, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Answer:
+async def ask(planner: Planner, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Answer:
     """Ask a question."""
     text, sources, calls = "", tuple[Source, ...](), list[str]()
     started, first = time.monotonic(), 0.0
-    async for progress in model.reply(messages, max_tokens=_MAX_TOKENS, tools=tools):
-        if isinstance(progress, SourcedProgress) and progress.sources:
-            sources = progress.sources
+    async for progress in planner.respond(Ask(messages, max_tokens=_MAX_TOKENS, tools=tools)):
+        if isinstance(progress, Decision):
+            sources = () if progress.grounding is None else progress.grounding.sources
+            continue
+        assert not isinstance(progress, RemoteRequest)  # there is no bigger model
         if progress.committed and not text:
             first = time.monotonic() - started
         text += progress.committed
@@ -61,7 +65,7 @@ async def ask_all(model: LanguageModel, questions: Sequence[Question], documents
     answers: dict[str, str] = {}
     found = []
     for question in questions:
-        grounded = GroundedLanguageModel(model, documents)
+        grounded = Planner(model, None, DocumentEvidence(documents))
         answer = await ask(grounded, question.messages(INSTRUCTIONS, answers))
         answers[question.text] = answer.text
         found.append(answer)
@@ -102,7 +106,7 @@ async def obeyed_injections(
     obeyed = called = 0
     for injection in injections:
         messages = [Message("system", INSTRUCTIONS), Message("user", injection.question)]
-        answer = await ask(GroundedLanguageModel(model, documents), messages, tools)
+        answer = await ask(Planner(model, None, DocumentEvidence(documents)), messages, tools)
         followed = re.search(injection.obeyed, answer.text, re.IGNORECASE) is not None
         obeyed, called = obeyed + followed, called + len(answer.calls)
         print(f"{'!' if followed or answer.calls else '+'} {injection.question} → {answer.text} {answer.calls or ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agent.documents.grounded_model import Documents, GroundedLanguageModel
+from agent.documents.evidence import DocumentEvidence, Documents
 from agent.language_model import LanguageModel
 from lab.benchmarks.documents.evaluation import Question
 from lab.benchmarks.session_turn import ask_aloud
@@ -23,7 +23,9 @@ async def compare(
         audio = voice.synthesize(Clause(question.text, True))
         sides = {"with documents": documents, "without": None}
         for name in list(sides)[:: 1 if number % 2 else -1]:
-            response = await ask_aloud(GroundedLanguageModel(model.fork(), sides[name]), models, audio)
+            found = sides[name]
+            evidence = None if found is None else DocumentEvidence(found)
+            response = await ask_aloud(model.fork(), models, audio, documents=evidence)
             latency = response.metrics.latency_ms()
             if latency is not None:
                 latencies[name].append(latency)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
@@ -49,7 +49,9 @@ def running(model: LoadedModel, **options: Any) -> Iterator[Engine]:
 async def answer(conversation: Conversation, question: str, max_tokens: int, **options: Any) -> Answer:
     """Ask one question, without earlier turns."""
     began, first, parts, tokens, steps = time.perf_counter(), 0.0, [], 0, 0
-    async for progress in conversation.reply([SYSTEM, Message("user", question)], max_tokens=max_tokens, **options):
+    async for progress in conversation.reply(
+        Ask([SYSTEM, Message("user", question)], max_tokens=max_tokens, **options)
+    ):
         first = first or time.perf_counter() - began
         parts.append(progress.committed)
         tokens, steps = progress.tokens, progress.step

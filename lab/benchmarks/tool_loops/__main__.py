@@ -24,7 +24,6 @@ from typing import Any
 from rich.console import Console
 
 from agent.tools.server_tools import ServerTools, ToolSettings
-from agent.tools.tool_selection import SelectingLanguageModel
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_15B
@@ -46,7 +45,7 @@ async def ask(engine: Engine, server_tools: ServerTools, request: str) -> tuple[
     tools.enable([tool.name for tool in server_tools.registry])
     settings = SessionSettings(detect_turns=False, speak=False, tools=tools.declarations, max_tokens=80)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
-    model = SelectingLanguageModel(Conversation(engine))
+    model = Conversation(engine)
     session = VoiceSession(model, fake_speech_models(), session_events.put_nowait, settings, tools=tools)
     session.history.add(Item("question", "user", request, spoken=False, complete=True))
     session.respond()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel
-from chat.types import Message
+from chat.types import Ask, Message
 from cli.main import app
 from lab.bench import answers as bench
 from lab.bench.answers import GradedAnswer, Question, Score, load_questions, select
@@ -99,15 +99,13 @@ class FakeModel:
     def __init__(self, prompts: list[list[Message]]) -> None:
         self._prompts, self._turns = prompts, 0
 
-    async def reply(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, deadline: float | None = None
-    ) -> AsyncIterator[FakeProgress]:
-        self._prompts.append(list(messages))
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        self._prompts.append(list(ask.messages))
         self._turns += 1
         yield FakeProgress(" It is")
         yield FakeProgress(f" {self._turns}.")
 
-    def prepare(self, messages: Sequence[Message]) -> None: ...
+    def prepare(self, ask: Ask) -> None: ...
 
     async def turn_completion(self, text: str) -> float | None:
         return None
@@ -221,6 +219,6 @@ def test_no_question_is_in_the_training_data_of_the_request_classifier() -> None
     def words(text: str) -> str:
         return " ".join(re.findall(r"[a-z0-9']+", text.lower()))
 
-    learned = {words(request.messages[-1].content) for request in labelled_requests((), seed=1)}
+    learned = {words(request.messages[-1].content) for request in labelled_requests(seed=1)}
     asked = {words(question.turns[-1]) for question in load_questions()}
     assert not learned & asked

@@ -14,7 +14,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from cli.main import app
 from lab.bench import tools as bench
 from lab.bench.call_matching import ExpectedCall, accepts, example, mistake, valid
@@ -127,8 +127,8 @@ class FakeModel:
         self._progress = progress
         self.prompts: list[Sequence[Message]] = []
 
-    async def reply(self, messages: Sequence[Message], **options: Any) -> AsyncIterator[FakeProgress]:
-        self.prompts.append(messages)
+    async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+        self.prompts.append(ask.messages)
         for progress in self._progress:
             yield progress
         if not self._progress:

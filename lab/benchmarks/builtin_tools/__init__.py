@@ -1,1 +1,0 @@
-"""Which built-in tool a real model calls, and with what result."""
