@@ -15,7 +15,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.decode.decoding import generate
@@ -245,7 +245,7 @@ async def test_every_turn_of_a_conversation_is_what_the_sampler_generates(
         messages = [Message("system", "the capital of France is Paris")]
         for words in ("hello", "hello to you", "the capital"):
             messages.append(Message("user", words))
-            conversation.prepare(messages)
+            conversation.prepare(Ask(messages))
             progress = await collect_progress(conversation, *messages, max_tokens=64)
             ids = model.template.encode(messages)
             mask = model.decoder.mask_token
