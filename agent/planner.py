@@ -19,6 +19,7 @@ from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
 from agent.plan import Decision, Evidence, MakeCall, Turn, plan
 from agent.program.check import missing_number
+from agent.program.dates import local_time
 from agent.program.evaluator import Outcome, run_program
 from agent.program.speech import answer
 from agent.program.values import BadProgram
@@ -42,11 +43,6 @@ _NUM_EARLIER = 2
 
 _TALK = "talk()"
 """The program for what is no task."""
-
-
-def local_time() -> datetime:
-    """The time of this machine, with its zone."""
-    return datetime.now().astimezone()
 
 
 class Planner:
@@ -125,25 +121,27 @@ class Planner:
             if not isinstance(decision.do, Ask):
                 return
             if decision.policy == "bigger model":
-                request, begun = self._remote_request(decision.reason), False
+                assert self._remote is not None
+                request, begun = self._remote.remote.new_request(decision.reason), False
                 yield request
-                async for progress in self._ask_remote(request, decision.do):
-                    begun = True
-                    yield progress
+                async with aclosing(self._remote.answer(request, decision.do)) as answering:  # type: ignore[type-var]
+                    async for progress in answering:
+                        begun = True
+                        yield progress
                 if begun or request.status not in ("slow", "failed"):
                     return
                 evidence = replace(evidence, remote_reason=None)
             elif decision.policy == "program":
-                program, last = "", None
+                program = ""
                 async with aclosing(self._programming.reply(decision.do)) as writing:  # type: ignore[type-var]
-                    async for last in writing:
-                        program += last.committed
-                        yield TextProgress.of(last, "", finished=None)
+                    async for written in writing:
+                        program += written.committed
+                        yield TextProgress.of(written, "", finished=None)
                 evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
-                async with aclosing(self._ask_local(decision)) as answering:  # type: ignore[type-var]
-                    async for answered in answering:
+                async with aclosing(self._ask_local(decision)) as replying:  # type: ignore[type-var]
+                    async for answered in replying:
                         ended = answered.finished
                         yield answered if ended != "task" else TextProgress.of(answered, "", finished=None)
                 if ended != "task":
@@ -203,16 +201,6 @@ class Planner:
         self._remember(turn.said, program)
         return (MakeCall(CALCULATE, json.dumps({"program": program})),)
 
-    def _remote_request(self, reason: str) -> RemoteRequest:
-        assert self._remote is not None
-        return self._remote.remote.new_request(reason)
-
-    async def _ask_remote(self, request: RemoteRequest, ask: Ask) -> AsyncIterator[Progress]:
-        assert self._remote is not None
-        async with aclosing(self._remote.answer(request, ask)) as answering:  # type: ignore[type-var]
-            async for progress in answering:
-                yield progress
-
     async def _ask_local(self, decision: Decision) -> AsyncIterator[Progress]:
         """What the language model of this machine answers, with the certain opening said at once, and without numbers
         that no passage has."""
@@ -268,7 +256,7 @@ class Planner:
     # The language models, as one.
 
     def pause(self, seconds: float) -> None:
-        """Let no language model of this machine run a step for so long, or resume now (0)."""
+        """Let the language model that writes what is said run no step for so long, or resume now (0)."""
         self.language_model.pause(seconds)
 
     def cancel(self) -> None:
@@ -297,14 +285,12 @@ def _answers_of(remote: RemoteLLM) -> RemoteAnswers:
 
 
 async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> AsyncIterator[Progress]:
-    """A response whose opening is certain: it is said before the language model has read the prompt."""
+    """A response whose opening is certain: it is said before the language model has read the prompt. Nothing is a task
+    then, as the plan says."""
     yield TextProgress(f"{opening} ")
     text, said = "", 0
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
-            if progress.finished == "task":
-                yield progress
-                return
             text += progress.committed
             if not said and (rest := text.removeprefix(opening).lstrip()):
                 said = len(text) - len(rest)

@@ -27,6 +27,11 @@ _WEEKDAY = re.compile(rf"(?:(next|last|this past|past|this)(?: coming)? |on )?({
 _COUNTED = re.compile(r"(?:in )?(\d{1,5}|an?) (day|week|month|year)s?( ago)?(?: from now| from today)?")
 
 
+def local_time() -> datetime:
+    """The time of this machine, with its zone."""
+    return datetime.now().astimezone()
+
+
 def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
     """The day that a text names. Raises BadProgram.
 

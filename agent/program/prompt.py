@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from agent.program.words import in_digits
 from chat.types import Message, Tool
@@ -301,10 +302,13 @@ def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]]
 def _instructions(functions: Sequence[Tool]) -> str:
     names = {tool.name for tool in functions} | {"ask", "cannot", "talk", "answer"}
     signatures = [f"{tool.name}({', '.join(tool.parameters.get('properties', {}))})" for tool in functions]
-    examples = []
-    for example in _EXAMPLES.split("\n\n"):
-        said, _, program = example.partition("\n")
-        if set(_CALL.findall(program)) <= names:
-            examples.append(f"User: {in_digits(said)}\n{program}")
+    examples = [text for text, called in _examples() if called <= names]
     listed = f"Functions: {', '.join([*signatures, *_ALWAYS])}."
     return "\n\n".join([_TASK, f"{listed}\n{_VALUES}", *examples])
+
+
+@cache
+def _examples() -> list[tuple[str, frozenset[str]]]:
+    """The examples, each with the functions that it calls."""
+    parts = [example.partition("\n") for example in _EXAMPLES.split("\n\n")]
+    return [(f"User: {in_digits(said)}\n{program}", frozenset(_CALL.findall(program))) for said, _, program in parts]

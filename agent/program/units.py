@@ -40,15 +40,9 @@ _PLURALS = {
 }  # fmt: skip
 
 _SINGULARS = {
-    "inches": "inch",
-    "feet": "foot",
-    "centuries": "century",
-    "stone": "stone",
-    "horsepower": "horsepower",
-    "kelvin": "kelvin",
-    "miles per hour": "mile per hour",
-    "kilometers per hour": "kilometer per hour",
-}
+    "inches": "inch", "feet": "foot", "centuries": "century", "stone": "stone", "horsepower": "horsepower",
+    "kelvin": "kelvin", "miles per hour": "mile per hour", "kilometers per hour": "kilometer per hour",
+}  # fmt: skip
 """Of plurals that are not made by adding an s."""
 
 _KNOWN = frozenset(
@@ -60,9 +54,6 @@ minute hour day week year decade century byte kilobyte megabyte gigabyte terabyt
 kilojoule calorie kilocalorie watt kilowatt horsepower
 """.split()
 )
-_IRREGULAR = {"inches": "inch", "feet": "foot", "centuries": "century", "lbs": "lb"}
-
-
 _NAME = re.compile(r"[^\W\d_][^\W\d_]*(?:[ _/°][^\W\d_]+){0,5}|°[CF]", re.IGNORECASE)
 """What a name of a unit consists of: words."""
 
@@ -122,9 +113,7 @@ def unit_name(unit: str, amount: Fraction | float = 2) -> str:
     if kind in _POWERS and length:
         return f"{kind} {unit_name(length, amount)}"
     plural = _PLURALS.get(plain) or (plain if plain in _SINGULARS or plain.endswith("s") else f"{plain}s")
-    return (
-        plural if abs(amount) != 1 or plural.startswith("degrees") else _SINGULARS.get(plural, plural.removesuffix("s"))
-    )
+    return plural if abs(amount) != 1 or plural.startswith("degrees") else _singular(plural)
 
 
 def is_known_unit(name: str) -> bool:
@@ -136,4 +125,4 @@ def is_known_unit(name: str) -> bool:
 
 def _singular(name: str) -> str:
     plain = name.strip()
-    return _IRREGULAR.get(plain, plain.removesuffix("s"))
+    return _SINGULARS.get(plain, plain.removesuffix("s"))

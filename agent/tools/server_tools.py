@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.program.dates import local_time
 from agent.program.units import load_units
 from agent.storage import data_folder
 from agent.tools.alarms import Alarms
@@ -57,15 +58,14 @@ class ServerTools:
     """The tools of the server.
 
     Args:
-        now: the time here, with its zone; this machine's if None.
+        now: the time here, with its zone.
 
     Raises:
         OSError: the folder cannot be used.
         ValueError: a file cannot be used, or two tools have the same name.
     """
 
-    def __init__(self, settings: ToolSettings, now: Callable[[], datetime] | None = None) -> None:
-        now = now or local_time
+    def __init__(self, settings: ToolSettings, now: Callable[[], datetime] = local_time) -> None:
         own = [tool for path in settings.files for tool in load_tool_file(path)]
         self.registry = ToolRegistry(own)
         self._mcp_servers: list[McpServerConnection] = []
@@ -142,11 +142,6 @@ class ServerTools:
                 present.add(tool.name)
             except ValueError as error:
                 _log.warning("%s; the one of the MCP server is not used", error)
-
-
-def local_time() -> datetime:
-    """The time of this machine, with its zone."""
-    return datetime.now().astimezone()
 
 
 def builtin_tools(data: UserData, alarms: Alarms, now: Callable[[], datetime] = local_time) -> list[ServerTool]:

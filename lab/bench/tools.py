@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from agent.language_model import LanguageModel, RemoteRequest
+from agent.language_model import LanguageModel
 from agent.tools.tool_selection import MAX_TOOLS, ToolSelection
 from chat.types import Ask, Message, Tool
 from lab.bench.answers import Score as Share
@@ -143,8 +143,6 @@ async def _respond(
     try:
         async with aclosing(stream):  # type: ignore[type-var]
             async for progress in stream:
-                if isinstance(progress, RemoteRequest):
-                    continue
                 text, finished = text + progress.committed, progress.finished
                 for delta in progress.tool_calls:
                     call = calls.setdefault(delta.index, [delta.name, ""])

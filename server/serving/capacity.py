@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.language_model import LanguageModel, RemoteRequest
+from agent.language_model import LanguageModel
 from chat.types import Ask, Message
 from server.serving.machine_speed import machine_speed
 from server.serving.measurements import measured_once
@@ -194,7 +194,6 @@ async def _run_turn(
     splitter, first_audio_s = ClauseSplitter(), 0.0
     messages = [Message("system", _INSTRUCTIONS), Message("user", text or _QUESTION)]
     async for progress in language_model.reply(Ask(messages, max_tokens=_MAX_TOKENS)):
-        assert not isinstance(progress, RemoteRequest)  # this machine is measured
         clauses = splitter.push(progress.committed)
         for clause in [*clauses, *(splitter.flush() if progress.finished else [])]:
             await loop.run_in_executor(models.synthesis_executor, models.voices.default.synthesize, clause)
