@@ -13,7 +13,7 @@ _VALUES = r"""
 start: BEGIN line{0,12} ending
 line: NAME " = " value "\n"
 ending: final ("\n" final){0,3}
-value: condition | sum
+value: condition | sum | STRING " if " condition " else " STRING
 condition: sum (" > " | " < " | " >= " | " <= " | " == ") sum
 sum: product ((" + " | " - ") product){0,5}
 product: factor ((" * " | " / " | " // " | " % ") factor){0,4}

@@ -89,16 +89,18 @@ class Alarms:
             if not length:
                 return Spoken("For how long?")
             start = self._timestamp()
-            self._add(caller, "timer", _timer_name(name), start + length.total_seconds())
-            what = f"{_timer_name(name)} timer" if _timer_name(name) else "timer"
+            self._add(caller, "timer", _plain_name(name), start + length.total_seconds())
+            what = _named("timer", _plain_name(name))
             return Spoken(f"Your {what} for {spoken_duration(length)} is running.")
 
         @tool(in_programs="called")
-        async def set_alarm(time: ClockText, caller: Caller, day: str = "", repeat: Repeat = "") -> Spoken:
+        async def set_alarm(
+            time: ClockText, caller: Caller, day: str = "", repeat: Repeat = "", name: str = ""
+        ) -> Spoken:
             """Set an alarm, such as one to wake the user."""
-            moment = first_due(time, day, repeat, self._now(), morning=True)
-            self._add(caller, "alarm", "", moment.timestamp(), stored_repeat(repeat, moment))
-            return Spoken(f"Your alarm is set for {self._spoken(moment, repeat)}.")
+            moment, name = first_due(time, day, repeat, self._now(), morning=True), _plain_name(name)
+            self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
+            return Spoken(f"Your {_named('alarm', name)} is set for {self._spoken(moment, repeat)}.")
 
         @tool(in_programs="called")
         async def set_reminder(
@@ -194,10 +196,9 @@ def _announcement(alarm: Alarm, now: float) -> str:
     if alarm.kind == "reminder":
         return f"Here is your reminder: {alarm.text}.{ago}"
     if alarm.kind == "alarm":
-        return f"It's time: this is your alarm.{ago}"
+        return f"It's time: this is your {_named('alarm', alarm.text)}.{ago}"
     length = spoken_duration(timedelta(seconds=alarm.due_at - alarm.set_at))
-    what = f"{alarm.text} timer" if alarm.text else "timer"
-    return f"Your {what} for {length} is up.{ago}"
+    return f"Your {_named('timer', alarm.text)} for {length} is up.{ago}"
 
 
 def _describe(alarm: Alarm, now: datetime) -> str:
@@ -206,13 +207,18 @@ def _describe(alarm: Alarm, now: datetime) -> str:
     if alarm.kind == "reminder":
         return f"At {when}: {alarm.text}."
     if alarm.kind == "alarm":
-        return f"An alarm is set for {when}."
+        return f"The {alarm.text} alarm is set for {when}." if alarm.text else f"An alarm is set for {when}."
     left = spoken_duration(max(timedelta(seconds=1), due - now))
     return f"The {alarm.text} timer has {left} left." if alarm.text else f"A timer has {left} left."
 
 
-def _timer_name(name: str) -> str:
-    """The name of a timer: "pasta" for "the pasta timer"."""
+def _named(kind: str, name: str) -> str:
+    """A timer or an alarm with its name, if it has one: "pasta timer"."""
+    return f"{name} {kind}" if name else kind
+
+
+def _plain_name(name: str) -> str:
+    """The name of a timer or an alarm: "pasta" for "the pasta timer"."""
     return " ".join(word for word in name.strip().split() if word.lower() not in _NO_NAME)
 
 
