@@ -70,7 +70,7 @@ def tune_command(
             texts,
             base,
             _digest(read),
-            TuningConfig(epochs, seed, rank, batch_size, rate),
+            TuningConfig(epochs, seed, batch_size, rate, rank),
             folder / "tuning.state",
         )
         with Progress(console=_err) as progress:

@@ -15,11 +15,12 @@ from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import write_tuned
-from model.convert import tune
+from model.convert import text_training
 from model.convert.conversations import encode_responses
 from model.convert.corpus import TrainingText
+from model.convert.text_training import PackedTexts, packed_states
 from model.convert.train_draft_head import HeadTrainingProgress
-from model.convert.tune import PackedTexts, Tuning, TuningConfig, tuned_states
+from model.convert.tune import Tuning, TuningConfig
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -65,7 +66,7 @@ def test_packed_texts_have_the_states_that_each_has_alone(model: LoadedModel) ->
     assert len(packed.tokens) < sum(len(text.tokens) for text in texts), "the instructions are there once"
     untrained = random_adapter(decoder.config, 2, 0, 1, b_std=0.0)
     with torch.no_grad():
-        states = tuned_states(decoder, untrained, packed)[packed.rows]
+        states = packed_states(decoder, packed, untrained)[packed.rows]
     alone, targets = [], []
     for text in texts:
         [rows] = decoder.run(
@@ -89,7 +90,7 @@ def test_a_step_s_loss_is_the_cross_entropy_of_the_responses(
         losses += [
             cross_entropy(logits[begin - 1 : end - 1], ids[begin:end], reduction="none") for begin, end in text.spans
         ]
-    monkeypatch.setattr(tune, "_BATCH_TOKENS", 60)  # several forward passes a step
+    monkeypatch.setattr(text_training, "_BATCH_TOKENS", 60)  # several forward passes a step
     tuning(model, tmp_path / "state", epochs=1, texts=len(texts)).run(log.append)
     assert log[0].loss == pytest.approx(float(torch.cat(losses).mean()), rel=1e-4)
 
@@ -128,7 +129,7 @@ async def test_a_tuned_model_says_what_it_was_taught(
     question = [Message("user", "the capital of France")]
     texts = encode_responses([*question, Message("assistant", "hello Paris")], model.template, model.stop_tokens)
     training = Tuning(
-        model.decoder, texts * 2, "ab" * 32, "", TuningConfig(40, rank=4, texts=2, rate=1e-2), tmp_path / "s"
+        model.decoder, texts * 2, "ab" * 32, "", TuningConfig(40, texts=2, rate=1e-2, rank=4), tmp_path / "s"
     )
     training.run(lambda progress: None)
     tuned = write_tuned(open_checkpoint(base), training.updates(), "ab" * 32, tmp_path)
