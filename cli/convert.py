@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from cli.convert_programs import programs_command
 from cli.convert_tune import tune_command
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
@@ -152,6 +153,7 @@ def train_command(
 
 
 app.command("tune")(tune_command)
+app.command("programs")(programs_command)
 
 
 @app.command("head")

@@ -21,11 +21,13 @@ from model.nn.adapter import Adapter, load_adapter
 from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
 from model.nn.decoder import Decoder
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
+from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
 
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
 BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
 BUNDLED_CLASSIFIERS = Path(__file__).parent / "classifiers"
 BUNDLED_REQUEST_CLASSIFIERS = BUNDLED_CLASSIFIERS / "requests"
+BUNDLED_PROGRAM_PREFIXES = Path(__file__).parent / "program_prefixes"
 
 _CHUNK = 8 << 20
 
@@ -110,6 +112,14 @@ def bundled_request_classifier(
     """The bundled request classifier for these weights, or None."""
     file = _file_for(path, folder)
     return None if file is None else load_request_classifier(file, config, required_checksum(path, file))
+
+
+def bundled_program_prefix(
+    path: Path, config: DecoderConfig, folder: Path = BUNDLED_PROGRAM_PREFIXES
+) -> TrainedPrefix | None:
+    """The bundled prefix for programs for these weights, or None."""
+    file = _file_for(path, folder)
+    return None if file is None else load_trained_prefix(file, config, required_checksum(path, file))
 
 
 def _file_for(path: Path, folder: Path) -> Path | None:

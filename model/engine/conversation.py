@@ -217,8 +217,11 @@ class Conversation:
 
     @property
     def recognizes_tasks(self) -> bool:
-        """Whether `Ask.may_be_task` has an effect: a request classifier was trained for these weights."""
-        return self._engine.diffusion is None and self._engine.model.request_classifier is not None
+        """Whether `Ask.may_be_task` has an effect: these weights were trained to tell tasks from talk, and to write
+        programs for them."""
+        model = self._engine.model
+        trained = model.request_classifier is not None and model.program_prefix is not None
+        return trained and self._engine.diffusion is None
 
     def pause(self, seconds: float) -> None:
         """Pause the active request for this long; 0 resumes it at once."""

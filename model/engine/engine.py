@@ -306,6 +306,10 @@ class Engine:
 
     def _start(self, model: LoadedModel, context: int) -> None:
         self._device = model.decoder.device
+        if model.program_prefix is not None:
+            trained = model.decoder.new_cache()
+            trained.load(model.program_prefix.tokens, model.program_prefix.keys, model.program_prefix.values)
+            self.prefix_cache = PrefixCache([trained])
         on_gpu = self.drafts_with_grammar = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device

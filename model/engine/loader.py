@@ -26,6 +26,7 @@ from model.engine.bundled import (
     bundled_adapter,
     bundled_block_drafter,
     bundled_draft_head,
+    bundled_program_prefix,
     bundled_request_classifier,
     bundled_turn_completion_classifier,
     required_checksum,
@@ -41,6 +42,7 @@ from model.nn.decoder import CacheType, Decoder, Precision
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
+from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
 
 Drafts = Literal["auto", "diffusion", "recurrent", "masked", "none"]
 """What drafts: a block drafter, a recurrent head, an adapter's masked rows in the forward pass itself, or nothing but
@@ -61,6 +63,7 @@ class LoadedModel:
         call_thresholds: when a response is a tool call.
         request_classifier: recognizes requests that the assistant cannot fulfil; None if none was trained for these
             weights.
+        program_prefix: what prompts for programs begin with; None if it was not trained for these weights.
     """
 
     decoder: Decoder
@@ -72,6 +75,7 @@ class LoadedModel:
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
     request_classifier: RequestClassifier | None = None
+    program_prefix: TrainedPrefix | None = None
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
@@ -120,6 +124,7 @@ def load_model(
     drafts: Drafts = "auto",
     turn_completion: Path | Literal["auto", "none"] = "auto",
     request_classifier: Path | Literal["auto", "none"] = "auto",
+    program_prefix: Path | Literal["auto", "none"] = "auto",
     family: str | None = None,
     kv_cache_dtype: CacheType = "auto",
     context: int = 0,
@@ -134,6 +139,7 @@ def load_model(
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
             there is no block drafter; elsewhere it is `masked`.
         turn_completion, request_classifier: a classifier's file, `auto` for the bundled one, or `none`.
+        program_prefix: the file of a prefix for programs, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
         context: tokens that a conversation may span. If the model was trained on fewer, and its card describes how to
@@ -173,6 +179,7 @@ def load_model(
         draft_head,
         call_thresholds(path),
         _request_classifier(path, decoder, request_classifier),
+        _program_prefix(path, decoder, program_prefix),
     )
 
 
@@ -273,3 +280,11 @@ def _device(name: str) -> torch.device:
     if index >= torch.cuda.device_count():
         raise ValueError(f"there is no {name} on this machine: it has {torch.cuda.device_count()} CUDA devices")
     return torch.device("cuda", index)
+
+
+def _program_prefix(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]) -> TrainedPrefix | None:
+    if choice == "none":
+        return None
+    if isinstance(choice, Path):
+        return load_trained_prefix(choice, decoder.config, required_checksum(path, choice))
+    return bundled_program_prefix(path, decoder.config)

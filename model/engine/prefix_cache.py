@@ -18,28 +18,35 @@ _MIN_TOKENS = 8
 
 
 class PrefixCache:
-    """Shared prefixes, evicted least recently used first. For one thread."""
+    """Shared prefixes, evicted least recently used first. For one thread.
 
-    def __init__(self) -> None:
+    Args:
+        trained: prefixes whose keys and values were trained. They are never evicted.
+    """
+
+    def __init__(self, trained: Sequence[KeyValueCache] = ()) -> None:
         self._prefixes: OrderedDict[tuple[int, ...], KeyValueCache] = OrderedDict()
+        self._trained = {tuple(cache.tokens): cache for cache in trained}
 
     def fill(self, cache: KeyValueCache, ids: Sequence[int]) -> None:
         """Copy the longest stored prefix of `ids` into a cache, if it is longer than what the cache holds of them."""
         cached = cache.common_prefix_length(ids)
         matches = [
             tokens
-            for tokens in self._prefixes
+            for tokens in (*self._prefixes, *self._trained)
             if cached < len(tokens) <= len(ids) and tuple(ids[: len(tokens)]) == tokens
         ]
         if matches:
             longest = max(matches, key=len)
-            self._prefixes.move_to_end(longest)
-            cache.copy_from(self._prefixes[longest])
+            if longest in self._prefixes:
+                self._prefixes.move_to_end(longest)
+            cache.copy_from(self._trained.get(longest) or self._prefixes[longest])
 
     def add(self, cache: KeyValueCache, count: int) -> None:
         """Store the first `count` tokens of a cache for other conversations."""
         tokens = tuple(cache.tokens[:count])
-        if not _MIN_TOKENS <= count <= MAX_TOKENS or len(tokens) < count or tokens in self._prefixes:
+        known = tokens in self._prefixes or tokens in self._trained
+        if known or not _MIN_TOKENS <= count <= MAX_TOKENS or len(tokens) < count:
             return
         while len(self._prefixes) >= MAX_PREFIXES or count + sum(map(len, self._prefixes)) > MAX_TOKENS:
             self._prefixes.popitem(last=False)

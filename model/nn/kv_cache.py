@@ -38,6 +38,14 @@ def dequantized(records: Tensor, head_dim: int) -> Tensor:
     return levels.float() * scales.repeat_interleave(group_size(head_dim), -1)
 
 
+def quantized(values: Tensor, head_dim: int) -> Tensor:
+    """Numbers as an int8 cache keeps them: [..., head_dim] float32 → [..., record_bytes] int8."""
+    groups = values.view(*values.shape[:-1], -1, group_size(head_dim))
+    scales = groups.abs().amax(-1, keepdim=True) / 127
+    levels = (groups / scales.clamp(min=1e-12)).round().to(torch.int8).flatten(-2)
+    return torch.cat([levels, scales.squeeze(-1).contiguous().view(torch.int8)], -1)
+
+
 def _capacity_for(tokens: int) -> int:
     """Tokens that a cache of this many has room for."""
     if tokens > _LARGE:
@@ -105,6 +113,16 @@ class KeyValueCache:
         self._keys[layer][:, start:end] = key.transpose(0, 1)
         self._values[layer][:, start:end] = value.transpose(0, 1)
         return self._keys[layer][:, :end], self._values[layer][:, :end]
+
+    @torch.inference_mode()
+    def load(self, tokens: Sequence[int], keys: Tensor, values: Tensor) -> None:
+        """Replace the contents with tokens whose keys and values are known: [layers, kv_heads, tokens, head_dim] each,
+        float32."""
+        self.truncate(0)
+        self.reserve(len(tokens))
+        for tensor, known in zip(self.tensors(), (*keys, *values), strict=True):
+            tensor[:, : len(tokens)] = quantized(known, known.shape[-1]) if self._dtype == torch.int8 else known
+        self.commit(tokens)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Record which tokens were written, after every layer has written them."""

@@ -136,6 +136,11 @@ class ModelOptions(DiffusionOptions, title="Models"):
         "Recognizes requests that the assistant must decline: a file from `rejoinder convert`, auto (the "
         "bundled one) or none.",
     )
+    program_prefix: _FileOrKeyword = option(
+        "auto",
+        "What prompts for programs begin with: a file from `rejoinder convert programs`, auto (the bundled one) or "
+        "none (then the model calls the tools itself).",
+    )
     decoding: DecodingMode | None = option(
         None,
         "verified: speculative decoding, with the base model's exact output. blocks: diffusion decoding of "

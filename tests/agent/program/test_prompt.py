@@ -1,40 +1,50 @@
-"""What a language model reads that writes a program."""
+"""What a language model reads that writes a program, and the examples that it is trained with."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
-from agent.program import prompt
 from agent.program.check import missing_number
 from agent.program.evaluator import run_program
-from agent.program.prompt import program_messages
+from agent.program.grammar import program_grammar
+from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Message, Tool
+from model.convert.programs import ProgramExample, read_examples, varied
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=ZoneInfo("Europe/Berlin"))
-EXAMPLES = [example.partition("\n")[::2] for example in prompt._EXAMPLES.split("\n\n")]
-TIMER = Tool("set_timer", "", {"type": "object", "properties": {"hours": {"type": "number"}}})
+LIGHT = Tool("set_light", "", {"type": "object", "properties": {"room": {"type": "string"}}})
 
 
 @pytest.fixture
-def tools(tmp_path: object) -> ConversationTools:
+def tools(tmp_path: Path) -> ConversationTools:
     weather = WeatherSettings("http://127.0.0.1:9")
     return ServerTools(
         ToolSettings(data=tmp_path, weather=weather, search_url="http://127.0.0.1:9")
     ).local_conversation()
 
 
-def test_only_examples_with_the_functions_that_there_are_are_shown() -> None:
-    (system, said) = program_messages((TIMER,), [], "And for twenty minutes?")
-    assert said == Message("user", "And for 20 minutes?")
-    assert "Functions: set_timer(hours), ask(question), cannot(reason), talk()." in system.content
-    assert "\nset_timer(" in system.content and "\ntalk()" in system.content and "\nanswer = " in system.content
-    assert "set_alarm" not in system.content and "get_weather" not in system.content
+def test_the_instructions_name_the_functions_of_the_server_with_their_parameters(tools: ConversationTools) -> None:
+    assert {tool.name for tool in tools.functions} == set(FUNCTIONS)
+    for tool in tools.functions:
+        assert f"{tool.name}({', '.join(tool.parameters['properties'])})" in INSTRUCTIONS
+    (system, said) = program_messages(tools.functions, [], "And for twenty minutes?")
+    assert system == Message("system", INSTRUCTIONS) and said == Message("user", "And for 20 minutes?")
+
+
+def test_after_them_the_prompt_says_which_other_functions_there_are_and_which_are_not(
+    tools: ConversationTools,
+) -> None:
+    functions = (*(tool for tool in tools.functions if tool.name not in ("get_weather", "search_web")), LIGHT)
+    (system, _) = program_messages(functions, [], "Light, please.")
+    assert system.content == f"{INSTRUCTIONS}, set_light(room) without get_weather, search_web"
 
 
 def test_earlier_turns_come_with_their_programs() -> None:
@@ -45,9 +55,30 @@ def test_earlier_turns_come_with_their_programs() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "program"), EXAMPLES)
-def test_every_example_runs_with_the_servers_functions_and_what_was_said(
-    said: str, program: str, tools: ConversationTools
-) -> None:
+def test_every_example_follows_the_grammar_and_runs_with_what_was_said(tools: ConversationTools) -> None:
     functions = {tool.name: list(tool.parameters["properties"]) for tool in tools.functions}
-    assert not missing_number(run_program(program, NOW, functions), [said])
+    tokenizer = LLTokenizer("byte")
+    grammar = LLMatcher.grammar_from_lark(program_grammar(tools.functions).source)
+    examples = list(read_examples())
+    assert len(examples) > 2000
+    for example in examples:
+        said = []
+        for words, program in example.turns:
+            said.append(words)
+            assert not missing_number(run_program(program, NOW, functions), said), example
+            matcher, ids = LLMatcher(tokenizer, grammar), tokenizer.tokenize_str(program)
+            assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), example
+
+
+def test_examples_are_varied_without_losing_what_was_asked_for() -> None:
+    examples = [
+        ProgramExample(((f"Weather in Rome, and {n}.5 plus 1?", 'get_weather("Rome")\nanswer = 2'),))
+        for n in range(200)
+    ]
+    all_varied = [varied(example, 1) for example in examples]
+    assert all_varied == [varied(example, 1) for example in examples]
+    without = [one for one in all_varied if "get_weather" in one.without]
+    assert without and all(one.turns[0][1] == 'answer = 2\ncannot("tell the weather")' for one in without)
+    plain = [one for one in all_varied if one.turns[0][0] == one.turns[0][0].lower()]
+    assert plain and plain[0].turns[0][0].startswith("weather in rome and ")
+    assert 20 < len(plain) < 45 and 10 < len(without) < 45

@@ -117,3 +117,7 @@ def test_prefixes_take_a_bounded_amount_of_memory() -> None:
     too_long = [5] * (MAX_TOKENS + 1)
     prefixes.add(read(too_long), len(too_long))
     assert not is_kept(too_long) and is_kept(texts[0])
+    prefixes = PrefixCache([read([7] * 20)])
+    for text in (*texts, [8] * MAX_TOKENS):
+        prefixes.add(read(text), len(text))
+    assert is_kept([7] * 20), "what was trained is never evicted"

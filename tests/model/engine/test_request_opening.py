@@ -125,7 +125,6 @@ async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
     never = CallThresholds(call=1e4)
     engine = Engine(lambda: replace(model, request_classifier=classifier(weight, bias), call_thresholds=never))
     conversation = Conversation(engine)
-    assert conversation.recognizes_tasks
     progress = await collect_progress(conversation, instructions, OTHER, may_be_task=True, max_tokens=40, **options)
     assert [step.finished for step in progress] == ["task"] and not committed_text(progress)
     progress = await collect_progress(conversation, instructions, OTHER, max_tokens=12, **options)

@@ -1,0 +1,97 @@
+"""`rejoinder convert programs`: trains the beginning of the prompt with which a model writes programs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
+from chat.types import Message, Tool
+from cli.errors import user_errors
+from cli.options import DeviceOption, ModelOption
+from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from model.checkpoint.chat_template import ChatTemplate
+from model.convert.conversations import encode_responses
+from model.convert.programs import EXAMPLES, ProgramExample, read_examples, varied
+from model.convert.text_training import TextTrainingConfig
+from model.convert.train_prefix import PrefixTraining, share_right
+from model.engine.bundled import weights_checksum, weights_size
+from model.engine.loader import load_model
+from model.hub.catalog import QWEN_15B
+from server.serving.runtime import locate_model
+
+_HELD_OUT = 20
+"""One of so many examples is not trained on."""
+
+_out = Console()
+_err = Console(stderr=True)
+
+
+def programs_command(
+    examples: Annotated[Path, typer.Option(help="Examples: see model/convert/programs.py.")] = EXAMPLES,
+    folder: Annotated[Path, typer.Option("--folder", help="Folder for the training state and the prefix.")] = Path(
+        "programs"
+    ),
+    epochs: Annotated[float, typer.Option(min=0.01, help="How often every example is trained on.")] = 3.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 8,
+    rate: Annotated[float, typer.Option(min=1e-6, help="Peak learning rate.")] = 1e-2,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    stop_after: StopAfterOption = None,
+    model: ModelOption = QWEN_15B.name,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a model to write programs for what users say. If interrupted, run the command again to resume."""
+    with user_errors():
+        is_over = over_after(stop_after)
+        read = [varied(example, seed) for example in read_examples(examples)]
+        path = locate_model(model, _err)
+        loaded = load_model(
+            path, device=device, precision="bfloat16", adapter="none", turn_completion="none", request_classifier="none"
+        )
+        base = weights_checksum(path)
+        texts = [encode_responses(_messages(one), loaded.template, loaded.stop_tokens) for one in read]
+        training = PrefixTraining(
+            loaded.decoder,
+            prefix_tokens(loaded.template),
+            [text for n, part in enumerate(texts) if n % _HELD_OUT for text in part],
+            base,
+            hashlib.sha256((INSTRUCTIONS + repr(read)).encode()).hexdigest(),
+            TextTrainingConfig(epochs, seed, batch_size, rate),
+            folder / "programs.state",
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        with Progress(console=_err) as progress:
+            if not training.run(training_reporter(progress), is_over):
+                print_stopped(stop_after)
+                return
+        right = share_right(training, [text for part in texts[::_HELD_OUT] for text in part])
+        file = folder / "programs.safetensors"
+        about = {
+            "epochs": f"{epochs:g}", "rate": f"{rate:g}", "batch": str(batch_size), "seed": str(seed),
+            "examples": str(len(read)), "right": f"{right:.3f}", "base_bytes": str(weights_size(path)),
+            "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
+        }  # fmt: skip
+        training.prefix(about).save(file, base)
+    _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
+
+
+def prefix_tokens(template: ChatTemplate) -> list[int]:
+    """The tokens that all prompts for programs begin with, whichever functions there are."""
+    prompts = [
+        template.encode([Message("system", f"{INSTRUCTIONS}{rest}"), Message("user", said)])
+        for rest, said in (("", "a"), (", b()", "b"), (" without a", "c"))
+    ]
+    different = next(n for n, tokens in enumerate(zip(*prompts, strict=False)) if len(set(tokens)) > 1)
+    return prompts[0][:different]
+
+
+def _messages(example: ProgramExample) -> list[Message]:
+    """An example as a conversation: the prompt for its last program, and that program."""
+    functions = [Tool(name, "", {}) for name in FUNCTIONS if name not in example.without]
+    *earlier, (said, program) = example.turns
+    return [*program_messages(functions, earlier, said), Message("assistant", program)]

@@ -1,0 +1,1 @@
+"""Trained prefixes of prompts for programs, bundled with the package."""
