@@ -169,8 +169,13 @@ def _program(turn: Turn, evidence: Evidence) -> Decision | None:
     if outcome.question:
         return Decision(Say(outcome.question), "program", "something is missing")
     if outcome.refusal:
-        return Decision(Say(f"Sorry, I can't {outcome.refusal.rstrip('.')}."), "program", "it cannot be done")
+        return Decision(Say(refusal(outcome)), "program", "it cannot be done")
     return None
+
+
+def refusal(outcome: Outcome) -> str:
+    """What is said of what cannot be done; empty if a program refuses nothing."""
+    return f"Sorry, I can't {outcome.refusal.rstrip('.')}." if outcome.refusal else ""
 
 
 def _documents(turn: Turn, evidence: Evidence) -> Decision | None:

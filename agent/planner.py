@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
-from agent.plan import Decision, Evidence, MakeCall, Turn, plan
+from agent.plan import Decision, Evidence, MakeCall, Turn, plan, refusal
 from agent.program.check import missing_number
 from agent.program.dates import local_time
 from agent.program.evaluator import Outcome, run_program
@@ -70,6 +70,7 @@ class Planner:
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
         self._selection = ToolSelection()
         self._programs: OrderedDict[str, str] = OrderedDict()
+        self._unsaid = ""  # what a program asks or refuses besides its calls
         self._preparing: asyncio.Task[None] | None = None
 
     # Reading ahead.
@@ -169,12 +170,14 @@ class Planner:
         """What is known about a turn before a language model is asked."""
         messages, runs = turn.ask.messages, self.runs
         evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
+        unsaid, self._unsaid = "" if first else self._unsaid, ""
         if runs is not None:
+            output = runs.words_of_outputs(messages, verbatim=not remote_leads)
             evidence = replace(
                 evidence,
                 form=runs.form_reply(messages),
                 opening=runs.opening(messages),
-                output=runs.words_of_outputs(messages, verbatim=not remote_leads),
+                output=output and f"{output} {unsaid}".rstrip(),
                 confirmation=runs.confirmation(messages),
                 closed=() if remote_leads else self._closed_form(turn),
             )
@@ -245,6 +248,7 @@ class Planner:
         elif not (calls or speech or outcome.question or outcome.refusal):
             return replace(evidence, is_task=False)
         self._remember(turn.said, program)
+        self._unsaid = " ".join(filter(None, (refusal(outcome), outcome.question))) if calls else ""
         return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)
 
     def _remember(self, said: str, program: str) -> None:

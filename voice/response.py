@@ -275,8 +275,7 @@ class Response:
     def _take_decision(self, decision: Decision, on_text: _OnText) -> None:
         """Take what is decided: what a language model says to it follows."""
         self.metrics.decided.append(decision)
-        if decision.grounding is not None:
-            self._sources = decision.grounding.sources
+        self._sources = () if decision.grounding is None else decision.grounding.sources
         match decision.do:
             case Say(text=text):
                 self._take_text(text, on_text)

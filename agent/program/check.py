@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agent.program.evaluator import Outcome
 from agent.program.words import in_digits
+from agent.spoken_numbers import ORDINALS
 
 _QUESTIONS = {
     "time": "For what time?",
@@ -20,8 +21,8 @@ MISSING = "I don't have all the numbers for that. Can you tell me more?"
 """What the user is told if something is computed with a number that nobody has said."""
 
 _NAMED = {
-    "half": "0.5 2 30", "halve": "2", "third": "3", "thirds": "3 2", "quarter": "0.25 4 15", "quarters": "0.25 4 3 45",
-    "fifth": "5 0.2", "tenth": "10 0.1", "twice": "2", "double": "2", "doubled": "2", "both": "2", "couple": "2",
+    "half": "0.5 2 30", "halve": "2", "quarter": "0.25 4 15", "quarters": "0.25 4 3 45",
+    "twice": "2", "double": "2", "doubled": "2", "both": "2", "couple": "2",
     "pair": "2", "pairs": "2", "triple": "3", "once": "1", "twins": "2", "dozen": "12", "score": "20", "noon": "12",
     "percent": "100", "week": "7", "weeks": "7", "year": "12 52 365", "years": "12 52 365", "day": "24", "days": "24",
     "hour": "60 3600", "hours": "60 3600", "minute": "60", "minutes": "60", "average": "2", "gross": "144",
@@ -29,7 +30,8 @@ _NAMED = {
     "meter": "100", "meters": "100 1000", "kilometers": "1000", "litre": "1000", "liters": "1000", "gram": "1000",
     "halves": "0.5 2", "halved": "0.5 2", "back": "2", "millilitres": "1000", "milliliters": "1000", "grams": "1000",
     "kilograms": "1000", "centimetres": "100", "centimeters": "100", "february": "28 29", "remainder": "0",
-    "square": "2", "month": "12 30 31", "months": "12 30", "decade": "10", "century": "100", "fortnight": "14",
+    "square": "2", "squared": "2", "cubed": "3", "month": "12 30 31", "months": "12 30", "decade": "10",
+    "century": "100", "fortnight": "14",
 }  # fmt: skip
 """Numbers that words name which are none."""
 
@@ -50,8 +52,9 @@ def missing_number(outcome: Outcome, said: Sequence[str]) -> str:
     """
     known = _known(said)
     for call in outcome.calls:
-        for name, value in call.arguments.items():
-            if name in _QUESTIONS and not _numbers(str(value)) <= known:
+        for name, written in call.written.items():
+            numbers = _numbers(written) or _numbers(str(call.arguments[name]))
+            if name in _QUESTIONS and not numbers <= known:
                 return _QUESTIONS[name]
     computed = re.sub(
         r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", lambda match: match[0] if ":" in match[0] else " ", outcome.computing
@@ -68,6 +71,10 @@ def _known(said: Sequence[str]) -> set[float]:
         found |= _numbers(plain)
         for word in re.findall(r"[a-z]+", plain):
             named |= {float(number) for number in _NAMED.get(word, "").split()}
+            if share := ORDINALS.get(word.removesuffix("s")):
+                named |= {float(share), 1 / share}
+        named |= {1900.0 + int(year) for year in re.findall(r"'(\d\d)\b", plain)}
+        named.add(float(len(_NUMBER.findall(plain))))  # their average needs it
         if " to " in plain:  # "twenty to seven" is 6:40
             found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}
     halves = {number + half for number in found if number <= 24 for half in (-12, 12)}

@@ -33,10 +33,16 @@ QUESTION, REFUSAL, TALK = "ask", "cannot", "talk"
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A call of a function that acts or looks something up. Its arguments are numbers, texts and booleans."""
+    """A call of a function that acts or looks something up.
+
+    Attributes:
+        arguments: numbers, texts and booleans.
+        written: the arguments as the program has them.
+    """
 
     name: str
     arguments: Mapping[str, Any]
+    written: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,8 @@ class _Run:
             if keyword.arg is None or keyword.arg not in parameters or keyword.arg in given:
                 raise BadProgram(f"{name} has no parameter {keyword.arg}")
             given[keyword.arg] = keyword.value
-        return FunctionCall(name, {parameter: plain(self._value(value)) for parameter, value in given.items()})
+        written = {parameter: ast.unparse(value) for parameter, value in given.items()}
+        return FunctionCall(name, {parameter: plain(self._value(value)) for parameter, value in given.items()}, written)
 
     def _value(self, node: ast.expr) -> Value:
         value = self._compute(node)
@@ -275,6 +282,10 @@ def _operation(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
+    if isinstance(left, Clock) and isinstance(right, datetime):
+        right = _clock_of(right)
+    elif isinstance(left, datetime) and isinstance(right, Clock):
+        left = _clock_of(left)
     one, other = _comparable(left), _comparable(right)
     if type(one) is not type(other):
         raise BadProgram("these cannot be compared")
@@ -290,6 +301,10 @@ def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
         case ast.Eq():
             return bool(one == other)
     raise BadProgram("these cannot be compared")
+
+
+def _clock_of(moment: datetime) -> Clock:
+    return Clock(60 * moment.hour + moment.minute)
 
 
 def _comparable(value: Value) -> Any:

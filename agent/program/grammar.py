@@ -28,8 +28,11 @@ RECKONING: "round" | "sqrt" | "floor" | "ceil" | "abs" | "min" | "max" | "weekda
 NAME: /[a-z][a-z0-9_]{0,29}/ & ~/RESERVED/
 NUMBER: /[0-9]{1,15}(\.[0-9]{1,9})?/
 STRING: /"[^"\\\n]{1,200}"/
-CLOCK: /[0-9]{1,2}(:[0-9][0-9])?( [ap]m)?|noon|midnight/
+CLOCK: /CLOCK_PATTERN/
 """
+
+CLOCK_PATTERN = r"[0-9]{1,2}(:[0-9][0-9])?( [ap]m)?|noon|midnight"
+"""A time of day, as `read_clock` reads it."""
 
 
 _RESERVED = (
@@ -62,6 +65,7 @@ def program_grammar(functions: Sequence[Tool], begin: str = "") -> Lark:
         rules += _call(f"call{number}", tool)
     reserved = "|".join([*_RESERVED, *(f"{re.escape(tool.name)}.*" for tool in functions)])
     values = _VALUES.strip().replace("BEGIN ", _beginning(begin)).replace("RESERVED", reserved)
+    values = values.replace("CLOCK_PATTERN", CLOCK_PATTERN)
     return Lark(f"{values}\n{chr(10).join(rules)}\n")
 
 
@@ -94,6 +98,8 @@ def _call(rule: str, tool: Tool) -> list[str]:
 def _argument(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return f"({' | '.join(lark_string(chr(34) + option + chr(34)) for option in schema['enum'])})"
+    if schema.get("pattern") == f"^({CLOCK_PATTERN})$":
+        return '("\\"" CLOCK "\\"" | clock (" + " | " - ") length)'
     if "pattern" in schema:
         return f'/"({schema["pattern"].strip("^$").replace("/", chr(92) + "/")})"/'
     return "NUMBER" if schema.get("type") in ("number", "integer") else "STRING"

@@ -12,7 +12,13 @@ from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
 _MAX_DIGITS = 15
 """Longer numbers are said as powers of ten."""
 
-_MONEY = frozenset("dollar dollars euro euros pounds sterling".split())
+_MONEY = frozenset("dollars euros pounds".split())
+
+_ONE_OF = {
+    "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
+    "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
+}  # fmt: skip
+"""One of what is counted, where no rule makes it."""
 
 _MAX_SECONDS = 10**12
 
@@ -42,11 +48,23 @@ def answer(value: Value, unit: str, now: datetime) -> str:
             return f"That's {spoken_duration(value)}."
         case Quantity():
             return f"That's {spoken_number(value.amount)} {unit_name(value.unit, value.amount)}."
-    if value == 1 and unit.lower() in _MONEY:
-        unit = unit.removesuffix("s")
+    if value == 1:
+        unit = _one_of(unit)
     if unit.lower() in _MONEY and value.denominator != 1:
         return f"That's {float(value):,.2f} {unit}."
     return f"That's {spoken_number(value)}{f' {unit}' if unit else ''}."
+
+
+def _one_of(unit: str) -> str:
+    """What one of a number of things is called: "child" for "children", "mile per hour" for "miles per hour"."""
+    thing, space, rest = unit.partition(" ")
+    if thing.endswith("ies"):
+        one = f"{thing[:-3]}y"
+    elif thing.endswith(("ses", "xes", "ches", "shes", "sses", "toes")):
+        one = thing[:-2]
+    else:
+        one = thing if thing.endswith("ss") else thing.removesuffix("s")
+    return f"{_ONE_OF.get(thing, one)}{space}{rest}"
 
 
 def spoken_number(value: float | Fraction) -> str:

@@ -69,6 +69,8 @@ class Clock:
     def after(self, seconds: Fraction) -> Clock:
         """The time of day after a duration."""
         minutes = self.minutes + round(seconds / 60)
+        if not self.certain and abs(seconds) < 43_200:  # nobody knows whether that is another day
+            return replace(self, minutes=minutes % (_MINUTES_OF_DAY // 2))
         return replace(self, minutes=minutes % _MINUTES_OF_DAY, days=self.days + minutes // _MINUTES_OF_DAY)
 
     def until(self, end: Clock) -> Duration:
@@ -98,6 +100,10 @@ def _sum(left: Value, right: Value) -> Value:
             return Duration(left.seconds + right.seconds, left.months + right.months)
         case (Quantity(), Quantity()) if left.unit == right.unit:
             return Quantity(left.amount + right.amount, left.unit)
+        case (Quantity(), Fraction()):
+            return Quantity(left.amount + right, left.unit)
+        case (Fraction(), Quantity()):
+            return Quantity(left + right.amount, right.unit)
         case (Duration(), Clock() | date()):
             return add(right, left)
         case (Clock(), Duration()) if not right.months:
@@ -124,6 +130,10 @@ def subtract(left: Value, right: Value) -> Value:
             assert isinstance(clock, Clock)
             here = Clock(60 * moment.hour + moment.minute)
             return here.until(clock) if clock is left else clock.until(here)
+        case (date(), datetime()) if not isinstance(left, datetime):
+            until = _day(left) if left >= right.date() else _months_after(_day(left), 12)
+            moment = datetime.combine(until, time(), right.tzinfo)
+            return Duration(Fraction((moment - right).total_seconds()))
         case (date(), date()):
             start, end = _day(right), _day(left)
             if end < start and isinstance(left, YearlessDay):

@@ -16,9 +16,10 @@ _O_CLOCK = re.compile(r"\b(\d{1,2})(:00)? ?o'? ?clock\b", re.IGNORECASE)
 _AND_PART = re.compile(r"\b(\d+) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE)
 _MERIDIEM = re.compile(r"\b(\d{1,2}(?::\d\d)?) ?([ap])\.? ?m\b\.?", re.IGNORECASE)
 _LENGTH = re.compile(
-    r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b",
+    r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b(?! of)",
     re.IGNORECASE,
 )
+_POINT = re.compile(r"\b(\d+) point (\d(?: \d)*)\b", re.IGNORECASE)
 _PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of) an? hour)\b", re.IGNORECASE)
 
 
@@ -28,6 +29,7 @@ def in_digits(said: str) -> str:
     text = _LENGTH.sub(_length, text)
     text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
     text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2]):g}", text)
+    text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", text)
     text = _CLOCK.sub(_clock, text)
     text = _O_CLOCK.sub(r"\1:00", text)
     return _MERIDIEM.sub(lambda match: f"{match[1]} {match[2].lower()}m", text)

@@ -11,13 +11,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agent.program.dates import WEEKDAYS
 from agent.program.evaluator import read_clock
+from agent.program.grammar import CLOCK_PATTERN
 from agent.program.speech import spoken_date, spoken_duration, spoken_time
 from agent.spoken_numbers import digits_for_words
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
 from agent.tools.protocol import Announcement
-from agent.tools.recurrence import CLOCK_PATTERN, REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
+from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
 from agent.tools.user_data import Alarm, UserData
 
 _LATE_S = 60.0
@@ -126,7 +126,7 @@ class Alarms:
 
         @tool(in_programs="called")
         async def cancel_alarm(caller: Caller, name: str = "") -> Spoken:
-            """Cancel timers, alarms or reminders: the one of this name, kind or time, or all."""
+            """Cancel timers, alarms or reminders: the one of this name, kind or time, the last one, or all."""
             alarms = self._data.alarms(caller.owner)
             chosen, words = _chosen(alarms, name, self._now()), set(name.lower().split())
             if not chosen:
@@ -225,13 +225,15 @@ def _plain_name(name: str) -> str:
 def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
     """Those that a name means: by their kind, the length of a timer, the time that they are due at, or their text."""
     words = name.lower().split()
+    if "last" in words:
+        return alarms and [max(alarms, key=lambda alarm: alarm.id)]
     kinds = {_KINDS[word] for word in words if word in _KINDS}
     candidates = [alarm for alarm in alarms if not kinds or alarm.kind in kinds]
-    rest = " ".join(word for word in words if word not in _NO_NAME)
+    rest = _plain_name(name.lower())
     if not rest:
         return candidates
     text = digits_for_words(name.lower())
-    return [alarm for alarm in candidates if rest in alarm.text.lower() or _is_at(alarm, text, now)]
+    return [alarm for alarm in candidates if rest in _plain_name(alarm.text.lower()) or _is_at(alarm, text, now)]
 
 
 def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
@@ -241,7 +243,8 @@ def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
         length = alarm.due_at - alarm.set_at
         return any(abs(number * unit - length) < 1 for number in numbers for unit in (1, 60, 3600))
     due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
-    if any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", ")) if day in WEEKDAYS):
+    days = {0: ["today", "tonight"], 1: ["tomorrow"]}.get((due.date() - now.date()).days, [])
+    if any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", "), *days) if day):
         return True
     found = re.search(CLOCK_PATTERN, text)
     if found is None:

@@ -14,14 +14,17 @@ _DAYS = "|".join(WEEKDAYS)
 REPEAT_PATTERN = rf"daily|weekdays|weekends|weekly|monthly|yearly|({_DAYS})(, ({_DAYS}))*"
 """What may be said of how often."""
 
-CLOCK_PATTERN = r"[0-9]{1,2}(:[0-9][0-9])?( [ap]m)?|noon|midnight"
-"""A time of day, as `read_clock` reads it."""
-
 _PART_OF_DAY = re.compile(r"(?P<day>.*?) ?\b(?:this )?(?P<part>morning|afternoon|evening|night|tonight)")
 
 _MAX_AHEAD = timedelta(days=366)
 _DEFAULT = Clock(9 * 60)
 """When a reminder is due that has a day only."""
+
+_EARLIEST = 5 * 60
+"""The first minute of the day at which people get up."""
+
+_HOURS = {"morning": 9, "afternoon": 15, "evening": 19, "night": 21, "tonight": 21}
+"""When one is due that has a part of a day only."""
 
 
 def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, morning: bool) -> datetime:
@@ -30,7 +33,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     Args:
         clock_text: a time of day; empty for nine o'clock.
         day_text: a day; empty for the next one that it can be.
-        morning: whether a time without a half of the day is one of the morning.
+        morning: whether a time without a half of the day is one of the morning, if people get up at it.
 
     Raises:
         BadProgram: it is not understood, has passed, or is more than a year ahead.
@@ -38,17 +41,20 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     clock = read_clock(clock_text) if clock_text else _DEFAULT
     if match := _PART_OF_DAY.fullmatch(day_text.strip().lower()):
         day_text = match["day"] or "today"
-        if match["part"] != "morning":
+        if not clock_text:
+            clock = Clock(60 * _HOURS[match["part"]])
+        elif match["part"] != "morning":
             clock = _evening(clock)
     day = named_date(day_text, now) if day_text else None
     moment = _at(day or now.date(), clock, now)
-    if not clock.certain and not morning and not _is_morning(clock, day, now):
+    gets_up = morning and clock.minutes >= _EARLIEST
+    if not clock.certain and not gets_up and not _is_morning(clock, day, now):
         moment += timedelta(hours=12)
     if day is None:
         while moment <= now or not falls_on(moment.date(), repeat):
             moment += timedelta(days=1)
     if moment <= now:
-        raise BadProgram("That time has already passed.")
+        raise BadProgram("That time has already passed." if clock_text else "Ask the user at what time.")
     if moment - now > _MAX_AHEAD:
         raise BadProgram("More than a year ahead is too far.")
     return moment

@@ -71,7 +71,7 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         ),
         (TURN, told(COMPUTED, OTHER, CALL, speech="That's 2."), "program", Call((OTHER, CALL))),
         (TURN, told(COMPUTED, speech="That's 2."), "program", Say("That's 2.")),
-        (TURN, told(Outcome(calls=(FunctionCall("set_timer", {}),)), CALL), "program", Call((CALL,))),
+        (TURN, told(Outcome(calls=(FunctionCall("set_timer", {}, {}),)), CALL), "program", Call((CALL,))),
         (TURN, told(Outcome(question="For how long?")), "program", Say("For how long?")),
         (
             TURN,

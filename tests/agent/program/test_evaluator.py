@@ -66,7 +66,10 @@ def test_a_program_computes_what_is_said(program: str, spoken: str) -> None:
 
 def test_calls_questions_and_refusals_are_read_and_nothing_is_called() -> None:
     calls = run("length = 5\nset_timer(minutes=length, name='eggs')\nlist_alarms()")
-    assert calls.calls == (FunctionCall("set_timer", {"minutes": 5, "name": "eggs"}), FunctionCall("list_alarms", {}))
+    assert calls.calls == (
+        FunctionCall("set_timer", {"minutes": 5, "name": "eggs"}, {"minutes": "length", "name": "'eggs'"}),
+        FunctionCall("list_alarms", {}, {}),
+    )
     assert run("set_alarm(time('6:40 am'), 'tomorrow')").calls[0].arguments == {"time": "6:40 am", "day": "tomorrow"}
     assert run("ask('For how long?')").question == "For how long?"
     assert run("cannot('tell whether it snows')").refusal == "tell whether it snows"
