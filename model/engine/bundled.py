@@ -1,12 +1,14 @@
-"""Adapters, draft heads and classifiers that are bundled with this package, found by the checksum of
+"""Adapters, draft heads, classifiers and prefixes that are bundled with this package, found by the checksum of
 the weights they were made for.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -14,22 +16,21 @@ from model.checkpoint.bound_file import stated_base
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile, split_parts
 from model.checkpoint.tuned import tuned_from
-from model.engine.request_classifier import RequestClassifier, load_request_classifier
-from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
-from model.nn.adapter import Adapter, load_adapter
 from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
 from model.nn.decoder import Decoder
 from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
-from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
 
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
 BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
 BUNDLED_CLASSIFIERS = Path(__file__).parent / "classifiers"
 BUNDLED_REQUEST_CLASSIFIERS = BUNDLED_CLASSIFIERS / "requests"
+BUNDLED_CALL_GATES = BUNDLED_CLASSIFIERS / "calls"
 BUNDLED_PROGRAM_PREFIXES = Path(__file__).parent / "program_prefixes"
 
 _CHUNK = 8 << 20
+
+T = TypeVar("T")
 
 
 def weights_size(path: Path) -> int:
@@ -74,12 +75,6 @@ def required_checksum(path: Path, file: Path) -> str:
     return base if base is not None and stated_base(file) == base else weights_checksum(path)
 
 
-def bundled_adapter(path: Path, config: DecoderConfig, folder: Path = BUNDLED_ADAPTERS) -> Adapter | None:
-    """The bundled adapter for these weights, or None."""
-    file = _file_for(path, folder)
-    return None if file is None else load_adapter(file, config, required_checksum(path, file))
-
-
 def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS) -> DraftHeadWeights | None:
     """The bundled draft head for these weights, or None."""
     file = _file_for(path, folder)
@@ -98,28 +93,14 @@ def bundled_block_drafter(
     return load_block_drafter(file, decoder.config, decoder.num_features, required_checksum(path, file))
 
 
-def bundled_turn_completion_classifier(
-    path: Path, config: DecoderConfig, folder: Path = BUNDLED_CLASSIFIERS
-) -> TurnCompletionClassifier | None:
-    """The bundled turn-completion classifier for these weights, or None."""
+Load = Callable[[Path, DecoderConfig, str], T]
+"""Opens a file for a model of this shape, which must have been made for the weights with this checksum."""
+
+
+def bundled(path: Path, config: DecoderConfig, folder: Path, load: Load[T]) -> T | None:
+    """What lies in a folder for these weights, or None."""
     file = _file_for(path, folder)
-    return None if file is None else load_turn_completion_classifier(file, config, required_checksum(path, file))
-
-
-def bundled_request_classifier(
-    path: Path, config: DecoderConfig, folder: Path = BUNDLED_REQUEST_CLASSIFIERS
-) -> RequestClassifier | None:
-    """The bundled request classifier for these weights, or None."""
-    file = _file_for(path, folder)
-    return None if file is None else load_request_classifier(file, config, required_checksum(path, file))
-
-
-def bundled_program_prefix(
-    path: Path, config: DecoderConfig, folder: Path = BUNDLED_PROGRAM_PREFIXES
-) -> TrainedPrefix | None:
-    """The bundled prefix for programs for these weights, or None."""
-    file = _file_for(path, folder)
-    return None if file is None else load_trained_prefix(file, config, required_checksum(path, file))
+    return None if file is None else load(file, config, required_checksum(path, file))
 
 
 def _file_for(path: Path, folder: Path) -> Path | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -22,18 +22,21 @@ from model.decode.call_margins import CallMargins
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
+from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
-    bundled_adapter,
+    BUNDLED_ADAPTERS,
+    BUNDLED_CALL_GATES,
+    BUNDLED_CLASSIFIERS,
+    BUNDLED_PROGRAM_PREFIXES,
+    BUNDLED_REQUEST_CLASSIFIERS,
+    Load,
+    bundled,
     bundled_block_drafter,
     bundled_draft_head,
-    bundled_program_prefix,
-    bundled_request_classifier,
-    bundled_turn_completion_classifier,
     required_checksum,
 )
 from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
-from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.nn.adapter import Adapter, load_adapter
 from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
@@ -43,6 +46,8 @@ from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 from model.nn.linear import cpu_kernels_installed
 from model.nn.peft import LINEAR_SPEC_FOLDER, load_lora_adapter
 from model.nn.trained_prefix import TrainedPrefix, load_trained_prefix
+
+T = TypeVar("T")
 
 Drafts = Literal["auto", "diffusion", "recurrent", "masked", "none"]
 """What drafts: a block drafter, a recurrent head, an adapter's masked rows in the forward pass itself, or nothing but
@@ -63,6 +68,8 @@ class LoadedModel:
         call_thresholds: when a response is a tool call.
         request_classifier: recognizes requests that the assistant cannot fulfil; None if none was trained for these
             weights.
+        call_gate: tells whether one of the functions on offer does what was asked for; None if none was trained for
+            these weights.
         program_prefix: what prompts for programs begin with; None if it was not trained for these weights.
     """
 
@@ -71,10 +78,11 @@ class LoadedModel:
     template: ChatTemplate
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
-    turn_completion: TurnCompletionClassifier | None = None
+    turn_completion: BinaryClassifier | None = None
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
     request_classifier: RequestClassifier | None = None
+    call_gate: BinaryClassifier | None = None
     program_prefix: TrainedPrefix | None = None
 
     @cached_property
@@ -124,6 +132,7 @@ def load_model(
     drafts: Drafts = "auto",
     turn_completion: Path | Literal["auto", "none"] = "auto",
     request_classifier: Path | Literal["auto", "none"] = "auto",
+    call_gate: Path | Literal["auto", "none"] = "auto",
     program_prefix: Path | Literal["auto", "none"] = "auto",
     family: str | None = None,
     kv_cache_dtype: CacheType = "auto",
@@ -138,7 +147,7 @@ def load_model(
             lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
             there is no block drafter; elsewhere it is `masked`.
-        turn_completion, request_classifier: a classifier's file, `auto` for the bundled one, or `none`.
+        turn_completion, request_classifier, call_gate: a classifier's file, `auto` for the bundled one, or `none`.
         program_prefix: the file of a prefix for programs, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
         kv_cache_dtype: how keys and values are kept.
@@ -169,17 +178,20 @@ def load_model(
         drafts = drafts_of(adapter)
     draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
     masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
+    turn_completions = partial(load_binary_classifier, kind="turn-completion classifier")
+    call_gates = partial(load_binary_classifier, kind="call gate")
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
         _adapter(path, decoder, adapter) if masked else None,
-        _turn_completion_classifier(path, decoder, turn_completion),
+        _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, turn_completions),
         draft_head,
         call_thresholds(path),
-        _request_classifier(path, decoder, request_classifier),
-        _program_prefix(path, decoder, program_prefix),
+        _of_weights(path, decoder, request_classifier, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier),
+        _of_weights(path, decoder, call_gate, BUNDLED_CALL_GATES, call_gates),
+        _of_weights(path, decoder, program_prefix, BUNDLED_PROGRAM_PREFIXES, load_trained_prefix),
     )
 
 
@@ -194,7 +206,7 @@ def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"
         mask_embedding = decoder.embedding(torch.tensor([decoder.mask_token], device=decoder.device))[0]
         adapter = load_lora_adapter(lora_folder, decoder.config, mask_embedding)
     else:
-        adapter = bundled_adapter(path, decoder.config)
+        adapter = bundled(path, decoder.config, BUNDLED_ADAPTERS, load_adapter)
     return None if adapter is None else adapter.to(decoder.device, decoder.dtype)
 
 
@@ -242,26 +254,6 @@ def output_rows(checkpoint: Checkpoint, tokens: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(dequantize(FORMATS[stored.format], stored.blocks[tokens.numpy()]))
 
 
-def _turn_completion_classifier(
-    path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]
-) -> TurnCompletionClassifier | None:
-    if choice == "none":
-        return None
-    if isinstance(choice, Path):
-        return load_turn_completion_classifier(choice, decoder.config, required_checksum(path, choice))
-    return bundled_turn_completion_classifier(path, decoder.config)
-
-
-def _request_classifier(
-    path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]
-) -> RequestClassifier | None:
-    if choice == "none":
-        return None
-    if isinstance(choice, Path):
-        return load_request_classifier(choice, decoder.config, required_checksum(path, choice))
-    return bundled_request_classifier(path, decoder.config)
-
-
 def _device(name: str) -> torch.device:
     """The device that a name stands for. A CUDA device has its index: `torch.cuda.set_device` refuses one without."""
     if name == "auto":
@@ -282,9 +274,12 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def _program_prefix(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]) -> TrainedPrefix | None:
+def _of_weights(
+    path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"], folder: Path, load: Load[T]
+) -> T | None:
+    """What was trained for a model's weights: what is bundled, a file of the user's, or nothing."""
     if choice == "none":
         return None
     if isinstance(choice, Path):
-        return load_trained_prefix(choice, decoder.config, required_checksum(path, choice))
-    return bundled_program_prefix(path, decoder.config)
+        return load(choice, decoder.config, required_checksum(path, choice))
+    return bundled(path, decoder.config, folder, load)

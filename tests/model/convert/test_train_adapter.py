@@ -11,7 +11,7 @@ import torch
 
 from model.checkpoint.gguf import BadModelFile
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
-from model.engine.bundled import bundled_adapter, weights_checksum, weights_size
+from model.engine.bundled import bundled, weights_checksum, weights_size
 from model.engine.loader import LoadedModel
 from model.nn.adapter import load_adapter
 from tests.model.convert.tiny_corpus import tiny_corpus
@@ -34,8 +34,8 @@ def test_an_adapter_learns_is_saved_and_loaded_and_rejected_for_other_weights(
     adapter = load_adapter(path, model.decoder.config, corpus.base)
     assert adapter.acceptance == log[-1].acceptance
     assert json.loads(adapter.metadata["recipe"])["rank"] == 8
-    bundled = bundled_adapter(tiny_qwen2, model.decoder.config, tmp_path)
-    assert bundled is not None and torch.equal(bundled.mask, adapter.mask)
+    found = bundled(tiny_qwen2, model.decoder.config, tmp_path, load_adapter)
+    assert found is not None and torch.equal(found.mask, adapter.mask)
     with pytest.raises(BadModelFile, match="was made for weights with sha256"):
         load_adapter(path, model.decoder.config, "other")
     lines = (tmp_path / "log.jsonl").read_text().splitlines()

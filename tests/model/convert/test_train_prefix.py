@@ -18,7 +18,7 @@ from model.convert.corpus import TrainingText
 from model.convert.text_training import PackedTexts, TextTrainingConfig, packed_states
 from model.convert.train_draft_head import HeadTrainingProgress
 from model.convert.train_prefix import PrefixTraining, read_prefix, share_right
-from model.engine.bundled import bundled_program_prefix, weights_checksum, weights_size
+from model.engine.bundled import bundled, weights_checksum, weights_size
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -125,7 +125,7 @@ async def test_a_conversation_that_begins_with_it_uses_it(
     trained = PrefixTraining(loaded.decoder, prefix_of(loaded), [text] * 2, sha, "", config, tmp_path / "s")
     trained.run(lambda progress: None)
     trained.prefix({"base_bytes": str(weights_size(base))}).save(file, sha)
-    found = bundled_program_prefix(base, loaded.decoder.config, file.parent)
+    found = bundled(base, loaded.decoder.config, file.parent, load_trained_prefix)
     assert found is not None and found.tokens == tuple(prefix_of(loaded))
     said = []
     for choice in ("none", file):

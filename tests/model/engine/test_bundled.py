@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,15 @@ import torch
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import write_tuned
+from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
+    bundled,
     bundled_draft_head,
-    bundled_request_classifier,
-    bundled_turn_completion_classifier,
     is_made_for,
     weights_checksum,
     weights_size,
 )
 from model.engine.loader import load_model
-from model.engine.request_classifier import KINDS, RequestClassifier
-from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.store import verified_checksum
 from model.nn.decoder import Decoder
 from tests.model.random_draft_head import random_draft_head
@@ -32,24 +31,13 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
     config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "ending.safetensors"
     weight = torch.randn(config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
     metadata = {"base_bytes": str(weights_size(tiny_qwen2)), "seed": "1"}
-    classifier = TurnCompletionClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
+    classifier = BinaryClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
     classifier.save(path)
-    bundled = bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path)
-    assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
+    load = partial(load_binary_classifier, kind="classifier")
+    found = bundled(tiny_qwen2, config, tmp_path, load)
+    assert found is not None and torch.equal(found.weight, classifier.weight)
     replace(classifier, base="0" * 64).save(path)
-    assert bundled_turn_completion_classifier(tiny_qwen2, config, tmp_path) is None
-
-
-def test_a_bundled_request_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
-    config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "requests.safetensors"
-    weight, bias = torch.ones(len(KINDS) - 1, config.hidden), torch.zeros(len(KINDS) - 1)
-    metadata = {"base_bytes": str(weights_size(tiny_qwen2))}
-    classifier = RequestClassifier(weight, bias, 1.0, 1.0, "", weights_checksum(tiny_qwen2), metadata)
-    classifier.save(path)
-    bundled = bundled_request_classifier(tiny_qwen2, config, tmp_path)
-    assert bundled is not None and torch.equal(bundled.weight, classifier.weight)
-    replace(classifier, base="0" * 64).save(path)
-    assert bundled_request_classifier(tiny_qwen2, config, tmp_path) is None
+    assert bundled(tiny_qwen2, config, tmp_path, load) is None
 
 
 def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
