@@ -28,6 +28,7 @@ from model.convert.generate_states import StateShard, generate_shard, invent_que
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
+from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
@@ -353,6 +354,37 @@ def request_classifier_command(
         f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
         f"{metrics.false_positive_rate:.1%} of the answerable ones for one that cannot be fulfilled and "
         f"{metrics.false_task_rate:.1%} for a task; use it with `--request-classifier {file}`",
+        soft_wrap=True,
+    )
+
+
+@app.command("call-gate")
+def call_gate_command(
+    folder: FolderOption = _FOLDER,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    model: ModelOption = _MODEL,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train a classifier of requests which one of the functions on offer fulfils; takes minutes."""
+    with user_errors():
+        path = locate_model(model, _err)
+        loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
+        with Progress(console=_err, transient=True) as progress:
+            task = progress.add_task("reading", total=1.0)
+            gate, metrics = train_call_gate(
+                loaded,
+                (INSTRUCTIONS, "You are a helpful assistant."),
+                weights_checksum(path),
+                weights_size(path),
+                seed=seed,
+                on_progress=lambda done: progress.update(task, completed=done),
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "calls.safetensors"
+        gate.save(file)
+    _out.print(
+        f"{file}: tells {metrics.accuracy:.0%} of {metrics.requests} held-out requests apart (AUC {metrics.auc:.3f}); "
+        f"use it with `--call-gate {file}`",
         soft_wrap=True,
     )
 

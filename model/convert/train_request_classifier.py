@@ -106,7 +106,7 @@ def request_states(
         groups.setdefault((request.instructions, *(tool.name for tool in request.tools)), []).append(n)
     states: dict[int, Tensor] = {}
     for group in groups.values():
-        for n, row in _read(model, {n: _prompt(model, instructions, requests[n]) for n in group}):
+        for n, row in last_states(model, {n: _prompt(model, instructions, requests[n]) for n in group}):
             states[n] = row
             on_progress(len(states) / len(requests))
     return torch.stack([states[n] for n in range(len(requests))])
@@ -118,9 +118,9 @@ def _prompt(model: LoadedModel, instructions: str, request: LabelledRequest) -> 
     return model.template.encode(messages, tools=declarations, add_generation_prompt=True)
 
 
-def _read(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Tensor]]:
-    """Yields the number of each prompt with the state [hidden] of its last row. What all prompts begin with is
-    read once."""
+def last_states(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Tensor]]:
+    """Yields the number of each prompt with the state (`classified_states`) [hidden] of its last row. What all prompts
+    begin with is read once."""
     decoder = model.decoder
     first = next(iter(prompts.values()))
     count = min(_common_length(first, ids) for ids in prompts.values())

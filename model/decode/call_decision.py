@@ -3,14 +3,15 @@
 Small models call too often, and invent arguments. What they would write if nothing held them to a grammar tells more
 than what they write under it: a model that is asked for something that no tool does still begins a call, but of a
 function that it makes up. So the decision has two stages. The first token's distribution says whether the response may
-be a call; that costs nothing. If it may, one forward pass scores the names of all tools, unmasked: the best one is
-called, or none. The thresholds are calibrated for each model (docs/benchmarks/tool-calls.md).
+be a call, and a classifier that was trained on the model's own states (the call gate) whether one of the tools does
+what is asked for; that costs nothing. If it may, one forward pass scores the names of all tools, unmasked: the best one
+is called, or none. The thresholds are calibrated for each model (docs/benchmarks/tool-calls.md).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,7 @@ class CallThresholds:
         expected: what is added where a call is likely by the words or by the state of the conversation.
         another: that text follows a call, from which another call follows, where several are allowed.
         optional: how much likelier an optional argument must be than the end of the arguments.
+        fit_weight: how much the call gate counts (`CallDecision.observe`), where the model has one.
     """
 
     call: float = -4.7
@@ -49,6 +51,7 @@ class CallThresholds:
     expected: float = 2.0
     another: float = -6.6
     optional: float = 3.7
+    fit_weight: float = 0.0
 
 
 class CallDecision:
@@ -62,6 +65,8 @@ class CallDecision:
         expected: whether a call is likely: the user's words suit a tool, or answer a question.
         after_output: whether the response follows the output of a tool. It is a call only if the tag is the most likely
             token: models that were not taught the tag repeat their call then, instead of answering.
+        gate: the log odds that one of the tools does what is asked for, given the features [features] of the row that
+            predicts the first token; None if nothing was trained for that.
     """
 
     def __init__(
@@ -73,13 +78,26 @@ class CallDecision:
         *,
         expected: bool = False,
         after_output: bool = False,
+        gate: Callable[[Tensor], float] | None = None,
     ) -> None:
+        self._gate = None if after_output or not thresholds.fit_weight else gate
         self._tokenizer, self._names, self._calls = tokenizer, names, calls
         self._thresholds, self._after_output = thresholds, after_output
         self._bonus = thresholds.expected if expected else 0.0
         self._starts = start_tokens(tokenizer)
         self._tag = tokenizer.token_id(CALL_START)
         self._start_score, self._head_length = 0.0, 0
+
+    @property
+    def observes(self) -> bool:
+        """Whether it waits for the features of the first step."""
+        return self._gate is not None
+
+    def observe(self, features: Tensor) -> None:
+        """Take the features [features] of the row that predicts the first token into account."""
+        if self._gate is not None:
+            self._bonus += self._thresholds.fit_weight * self._gate(features)
+            self._gate = None
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call's first tokens: [vocabulary] → nats."""

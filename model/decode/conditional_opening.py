@@ -39,11 +39,12 @@ class ConditionalOpening:
     @property
     def observes(self) -> bool:
         """Whether it waits for the features of the first step."""
-        return self._is_open and self._features is None
+        return (self._is_open and self._features is None) or self._constraint.observes
 
     def observe(self, features: Tensor) -> None:
         """See `Constraint`."""
         self._features = features
+        self._constraint.observe(features)
 
     @property
     def options(self) -> OptionTree | None:

@@ -102,9 +102,6 @@ class GrammarConstraint:
     in_call = False
     """See `Constraint`."""
 
-    observes = False
-    """See `Constraint`: a grammar needs no features."""
-
     def __init__(self, matcher: GrammarMatcher | None = None) -> None:
         self._matcher = matcher
         self._value_length = 0
@@ -114,6 +111,11 @@ class GrammarConstraint:
     def active(self) -> bool:
         """Whether there is a grammar to follow."""
         return self._matcher is not None
+
+    @property
+    def observes(self) -> bool:
+        """See `Constraint`: a grammar needs no features."""
+        return False
 
     def observe(self, features: Tensor) -> None:
         """Nothing to do."""

@@ -165,6 +165,16 @@ class ToolCallConstraint(GrammarConstraint):
         return super().active or self._is_open
 
     @property
+    def observes(self) -> bool:
+        """See `Constraint`: whether the decision takes the features of the first step."""
+        return self._is_open and self._decision is not None and self._decision.observes
+
+    def observe(self, features: Tensor) -> None:
+        """See `Constraint`."""
+        if self._decision is not None:
+            self._decision.observe(features)
+
+    @property
     def options(self) -> OptionTree | None:
         """The beginnings of calls that are to be scored, if the response may be one."""
         return self._options

@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from chat.types import Ask, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
@@ -19,7 +21,9 @@ from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
+from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
+from model.engine.request_classifier import classified_states
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
             matcher,
             expected=answers_question,
             after_output=after_output,
+            gate=None if model.call_gate is None else partial(_fit, model.call_gate),
         )
     constraint = ToolCallConstraint(
         matcher,
@@ -110,6 +115,10 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
         habit=model.call_habit,
     )
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
+
+
+def _fit(gate: BinaryClassifier, features: Tensor) -> float:
+    return float(gate.log_odds(classified_states(features, len(gate.weight))))
 
 
 def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:

@@ -136,6 +136,11 @@ class ModelOptions(DiffusionOptions, title="Models"):
         "Recognizes requests that the assistant must decline: a file from `rejoinder convert`, auto (the "
         "bundled one) or none.",
     )
+    call_gate: _FileOrKeyword = option(
+        "auto",
+        "Tells whether a function on offer does what was asked for: a file from `rejoinder convert`, auto (the bundled "
+        "one) or none.",
+    )
     program_prefix: _FileOrKeyword = option(
         "auto",
         "What prompts for programs begin with: a file from `rejoinder convert programs`, auto (the bundled one) or "

@@ -92,6 +92,7 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
             drafts="masked" if model_options.decoding == "blocks" else model_options.drafts,  # the adapter denoises
             turn_completion=model_options.turn_completion,
             request_classifier=model_options.request_classifier,
+            call_gate=model_options.call_gate,
             program_prefix=model_options.program_prefix,
             family=model_options.family,
             kv_cache_dtype=model_options.kv_cache_dtype,
