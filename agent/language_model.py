@@ -85,7 +85,7 @@ class Progress(Protocol):
 
     @property
     def finished(self) -> str | None:
-        """Why the response ended (`stop`, `length`, `tool_calls`, or `task` for `Ask.may_be_task`); set on its last
+        """Why the response ended (`stop`, `length`, `tool_calls`, or `task` for `Ask.task`); set on its last
         progress only."""
         ...
 
@@ -181,7 +181,7 @@ class LanguageModel(Protocol):
 
     @property
     def recognizes_tasks(self) -> bool:
-        """Whether `Ask.may_be_task` has an effect."""
+        """Whether `Ask.task` has an effect."""
         ...
 
     def check_tools(self, tools: Sequence[Tool]) -> None:

@@ -97,7 +97,8 @@ class Evidence:
         closed: the calls that a closed form needs.
         recognizes_tasks: whether the local language model tells what is for a program from what is not.
         is_task: whether it has recognized that this is; None if it was not asked yet.
-        program: what came of the program for it; None if there is none, or it could not be run.
+        program: what came of the program for it, which may be that it is talk; None if there is none, or it could not
+            be run.
         program_begin: what the program is to begin with, after one that could not be run.
         program_calls: the calls that it makes.
         program_speech: what it has computed, in words, if no tool says it.
@@ -189,7 +190,7 @@ def _documents(turn: Turn, evidence: Evidence) -> Decision | None:
     # A response that has read passages calls nothing: anyone may have written them.
     ask = replace(ask, grammar=Opening(grounding.openings), tools=(), tool_choice="none")
     if grounding.is_certain:
-        ask = replace(ask, may_be_task=False)  # its beginning is said before anything is computed
+        ask = replace(ask, task="")  # its beginning is said before anything is computed
     return Decision(ask, "documents", reason, grounding)
 
 
@@ -201,7 +202,8 @@ def _bigger_model(turn: Turn, evidence: Evidence) -> Decision | None:
 
 def _local_model(turn: Turn, evidence: Evidence) -> Decision:
     ask = _local_ask(turn, evidence)
-    reason = "no task" if evidence.is_task is False else "may be a task" if ask.may_be_task else "nothing else suits"
+    unknown = "may be a task" if ask.task == "maybe" else "nothing else suits"
+    reason = "no task" if evidence.is_task is False else unknown
     return Decision(ask, "local model", reason)
 
 
@@ -211,7 +213,10 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
     if not turn.replaced or not evidence.recognizes_tasks:
         return turn.ask
     tools = tuple(tool for tool in turn.ask.tools if tool.name not in turn.replaced)
-    return replace(turn.ask, tools=tools, may_be_task=bool(turn.said) and evidence.is_task is None)
+    if evidence.is_task is None:
+        return replace(turn.ask, tools=tools, task="maybe" if turn.said else "")
+    is_talk = evidence.program is not None and evidence.program.is_talk
+    return replace(turn.ask, tools=tools, task="no" if is_talk else "")
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (

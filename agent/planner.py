@@ -246,7 +246,7 @@ class Planner:
         if outcome.answers and CALCULATE in turn.replaced:
             calls.insert(0, MakeCall(CALCULATE, json.dumps({"program": outcome.computing})))
         elif not (calls or speech or outcome.question or outcome.refusal):
-            return replace(evidence, is_task=False)
+            return replace(evidence, is_task=False, program=outcome)
         self._remember(turn.said, program)
         self._unsaid = " ".join(filter(None, (refusal(outcome), outcome.question))) if calls else ""
         return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)

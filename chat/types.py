@@ -130,8 +130,9 @@ class Ask:
         top_log_probabilities: report the log probability of each token, and those of this many most likely ones.
         stop: nothing is drafted after any of these texts. Whoever asks leaves the iterator there.
         spoken: the text is said aloud, so it begins with a word.
-        may_be_task: end at once, with no text and `finished` = `task`, if the language model recognizes that what the
-            user said is for the assistant's functions.
+        task: whether what the user said is for the assistant's functions. `maybe`: if the language model recognizes
+            that it is, it ends at once, with no text and `finished` = `task`. `no`: it is not, though it may look so.
+            Empty: there is no function for it.
     """
 
     messages: Sequence[Message]
@@ -147,4 +148,4 @@ class Ask:
     top_log_probabilities: int | None = None
     stop: Sequence[str] = ()
     spoken: bool = False
-    may_be_task: bool = False
+    task: Literal["", "maybe", "no"] = ""

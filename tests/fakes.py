@@ -188,7 +188,7 @@ class FakeLanguageModel:
         self.efforts.append(ask.effort)
         self.grammars.append(ask.grammar)
         forced = ask.tool_choice not in ("auto", "none")
-        if ask.may_be_task and messages[-1].content in self.programs:
+        if ask.task == "maybe" and messages[-1].content in self.programs:
             yield FakeProgress("", finished="task")
             return
         if isinstance(ask.grammar, Lark):

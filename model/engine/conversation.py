@@ -217,7 +217,7 @@ class Conversation:
 
     @property
     def recognizes_tasks(self) -> bool:
-        """Whether `Ask.may_be_task` has an effect: these weights were trained to tell tasks from talk, and to write
+        """Whether `Ask.task` has an effect: these weights were trained to tell tasks from talk, and to write
         programs for them."""
         model = self._engine.model
         trained = model.request_classifier is not None and model.program_prefix is not None

@@ -27,7 +27,7 @@ OPENINGS: Mapping[RequestKind, str] = {
 
 def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseForm:
     """The form of a response, with what the model's request classifier demands if no tool is called: that it ends at
-    once, if what the user said is a task for others (`Ask.may_be_task`), or that it begins with an opening.
+    once, if what the user said is a task for others (`Ask.task`), or that it begins with an opening.
 
     Nothing changes without a classifier, and for a response to anything but a user's message. Openings are for the
     instructions that the classifier was trained with, where no tools are declared.
@@ -37,9 +37,9 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
         return form
     knows = messages[0].role == "system" and classifier.is_valid_for(messages[0].content) and not ask.tools
     opens = knows and ask.grammar is None
-    if not (opens or ask.may_be_task):
+    if not opens and ask.task != "maybe":
         return form
-    opening = _Opening(model, classifier, may_be_task=ask.may_be_task, opens=opens)
+    opening = _Opening(model, classifier, ask.task, opens=opens)
     constraint = ConditionalOpening(form.constraint or GrammarConstraint(), opening.choose)
     return replace(form, constraint=constraint, is_task=lambda: opening.is_task)
 
@@ -47,14 +47,14 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
 class _Opening:
     """The opening of one response. `is_task` is set once it is chosen."""
 
-    def __init__(self, model: LoadedModel, classifier: RequestClassifier, *, may_be_task: bool, opens: bool) -> None:
-        self._model, self._classifier, self._may_be_task, self._opens = model, classifier, may_be_task, opens
+    def __init__(self, model: LoadedModel, classifier: RequestClassifier, task: str, *, opens: bool) -> None:
+        self._model, self._classifier, self._task, self._opens = model, classifier, task, opens
         self.is_task = False
 
     def choose(self, features: Tensor) -> list[int]:
         """The tokens that the response begins with; its end, if the request is a task."""
-        kind = self._classifier.classify(features, may_be_task=self._may_be_task)
+        kind = self._classifier.classify(features, may_be_task=bool(self._task))
         if kind == "task":
-            self.is_task = True
-            return [min(self._model.stop_tokens)]
+            self.is_task = self._task == "maybe"
+            return [min(self._model.stop_tokens)] if self.is_task else []
         return self._model.tokenizer.encode(OPENINGS[kind]) if self._opens else []

@@ -34,7 +34,7 @@ class ResponseForm:
         constraint: what decoding is held to, if anything.
         parser: separates text and calls; None without tools.
         calls_allowed: whether calls that the model makes count.
-        is_task: whether the response has ended because the request is a task (`Ask.may_be_task`).
+        is_task: whether the response has ended because the request is a task (`Ask.task`).
     """
 
     constraint: Constraint | None = None

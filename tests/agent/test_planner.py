@@ -133,7 +133,7 @@ def test_a_task_becomes_a_program_and_the_program_calls_or_says_something(
     assert steps.policies == ["local model", "program", "program"]
     assert (steps.decisions[-1].do, steps.text) == (do, "")
     judging, writing = asked.model.asked
-    assert judging.may_be_task and judging.tools == (PAY,)  # programs call the others
+    assert judging.task == "maybe" and judging.tools == (PAY,)  # programs call the others
     assert isinstance(writing.grammar, Lark) and writing.messages[-1] == Message("user", said)
 
 
@@ -160,7 +160,7 @@ def test_what_no_program_can_do_is_talked_about(setup: Callable[..., Setup], pro
     asked = setup({SUM: list(programs)})
     steps = run_on_virtual_clock(lambda: asked.respond(SUM))
     assert (steps.policies[-1], steps.text, steps.finished) == ("local model", LOCAL, "stop")
-    assert not asked.model.asked[-1].may_be_task and len(asked.model.asked) == 2 + len(programs)
+    assert asked.model.asked[-1].task != "maybe" and len(asked.model.asked) == 2 + len(programs)
 
 
 def test_a_closed_form_asks_no_language_model(setup: Callable[..., Setup]) -> None:
@@ -197,10 +197,10 @@ def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_pro
 ) -> None:
     asked, plain = setup({SAID: ["set_timer(minutes=5)"]}), setup({})
     later = run_on_virtual_clock(lambda: asked.respond(SAID, first=False))
-    assert (later.policies, later.text, asked.model.asked[0].may_be_task) == (["local model"], LOCAL, False)
+    assert (later.policies, later.text, asked.model.asked[0].task) == (["local model"], LOCAL, "")
     run_on_virtual_clock(lambda: plain.respond(SAID))
     (ask,) = plain.model.asked
-    assert not ask.may_be_task and {tool.name for tool in ask.tools} & asked.planner.runs.replaced
+    assert not ask.task and {tool.name for tool in ask.tools} & asked.planner.runs.replaced
 
 
 def test_what_is_read_ahead_is_what_is_asked(setup: Callable[..., Setup]) -> None:

@@ -125,10 +125,18 @@ async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
     never = CallThresholds(call=1e4)
     engine = Engine(lambda: replace(model, request_classifier=classifier(weight, bias), call_thresholds=never))
     conversation = Conversation(engine)
-    progress = await collect_progress(conversation, instructions, OTHER, may_be_task=True, max_tokens=40, **options)
+    progress = await collect_progress(conversation, instructions, OTHER, task="maybe", max_tokens=40, **options)
     assert [step.finished for step in progress] == ["task"] and not committed_text(progress)
     progress = await collect_progress(conversation, instructions, OTHER, max_tokens=12, **options)
     assert progress[-1].finished != "task" and committed_text(progress)
+    engine.close()
+
+
+async def test_what_only_looks_like_a_task_is_not_declined(model: LoadedModel) -> None:
+    engine = Engine(lambda: replace(model, request_classifier=telling_apart(model, ACTION)))
+    for task, begins in (("", True), ("no", False)):
+        [*_, last] = progress = await collect_progress(Conversation(engine), SYSTEM, OTHER, task=task, max_tokens=40)
+        assert last.finished != "task" and committed_text(progress).startswith(OPENINGS["unable"]) is begins
     engine.close()
 
 
@@ -147,7 +155,7 @@ async def test_a_call_of_a_function_on_offer_comes_first(model: LoadedModel, cal
     thresholds = CallThresholds(call=-1e4 if calls else 1e4)
     engine = Engine(lambda: replace(model, request_classifier=classifier(weight, bias), call_thresholds=thresholds))
     conversation = Conversation(engine)
-    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[TOOL], may_be_task=True, max_tokens=40)
+    progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[TOOL], task="maybe", max_tokens=40)
     engine.close()
     assert any(step.tool_calls for step in progress) == calls
     assert (progress[-1].finished == "task") != calls
