@@ -1,10 +1,11 @@
 """Calibrates the thresholds of tool calls for a model, on the tuning half of `rejoinder bench tools`.
 
-    python -m lab.benchmarks.tool_thresholds --model NAME --features FILE
+    python -m lab.benchmarks.tool_thresholds --model NAME --features FILE [--bfcl 40] [--call-gate FILE]
 
 Every decision of the tuning half is scored as the engine would, without generating anything: how likely a call's first
-tokens and each tool's name are, how likely text is after each call that is right, and how likely each optional argument
-is after the required ones. The scores are appended to FILE (JSON lines), which a second run continues. Then the
+tokens and each tool's name are, what the call gate says, how likely text is after each call that is right, and how
+likely each optional argument is after the required ones. With `--bfcl`, so are as many odd questions of each kind of
+BFCL (`lab/benchmarks/bfcl`). The scores are appended to FILE (JSON lines), which a second run continues. Then the
 thresholds that separate best are printed, for model/engine/call_thresholds.py.
 """
 
@@ -18,9 +19,11 @@ import asyncio
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from torch import Tensor
@@ -29,11 +32,14 @@ from agent.instructions import INSTRUCTIONS
 from chat.types import Message, Tool
 from lab.bench.call_matching import ExpectedCall, example
 from lab.bench.tool_cases import Decision, ToolCase, select
+from lab.benchmarks.bfcl.items import Item, declared_name, read_items, sample
 from model.decode.call_decision import CallDecision, CallThresholds
 from model.decode.option_tree import OptionTree
 from model.decode.tool_calls import arguments_schema, call_matcher, declaration
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
+from model.engine.loader import LoadedModel
+from model.engine.request_classifier import classified_states
 from model.engine.scheduler import RequestSteps
 from model.hub.catalog import QWEN_15B
 from model.nn.forward_batch import PREFILL_CHUNK
@@ -42,10 +48,22 @@ from server.serving.runtime import load_engine
 
 _HEAD = '{"name": "'
 _WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+_FIT_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
+
+_QUESTIONS = ("irrelevance", "live_irrelevance", "simple_python", "multiple", "parallel")
+"""Kinds of BFCL's questions."""
 
 
 class ToolScores(Conversation):
     """Scores continuations of a prompt that has tools."""
+
+    @property
+    def model(self) -> LoadedModel:
+        """What is scored."""
+        return self._engine.model
+
+    fit = 0.0
+    """What the call gate says of the row that was scored last."""
 
     async def logits(
         self, messages: Sequence[Message], tools: Sequence[Tool], written: Sequence[int], tree: OptionTree
@@ -53,6 +71,10 @@ class ToolScores(Conversation):
         """The logits [1 + nodes, vocabulary] after what is written of the response."""
         loop, declarations = asyncio.get_running_loop(), [declaration(tool) for tool in tools]
         result: asyncio.Future[Tensor] = loop.create_future()
+
+        def take(features: Tensor) -> None:
+            if (gate := self._engine.model.call_gate) is not None:
+                self.fit = float(gate.log_odds(classified_states(features[0], len(gate.weight))))
 
         def deliver(outcome: Tensor | Exception) -> None:
             report = result.set_exception if isinstance(outcome, Exception) else result.set_result
@@ -65,7 +87,7 @@ class ToolScores(Conversation):
             cached = len(self._cache.tokens)
             yield from self._read(ids[: cached + (len(ids) - 1 - cached) // PREFILL_CHUNK * PREFILL_CHUNK])
             rest = ids[len(self._cache.tokens) :]
-            logits: Tensor = yield tree.forward_input(self._cache, rest)
+            logits: Tensor = yield replace(tree.forward_input(self._cache, rest), on_features=take)
             self._cache.commit(rest)
             deliver(logits.clone())
 
@@ -77,17 +99,12 @@ async def score(engine: Engine, case: ToolCase, decision: Decision) -> dict[str,
     """All scores of one decision."""
     messages = [Message("system", INSTRUCTIONS), *decision.messages]
     scores, encode = ToolScores(engine), engine.model.tokenizer.encode
-    matcher = call_matcher(engine.model.grammars, engine.model.tokenizer, case.tools, parallel=False)
-    decided = CallDecision(engine.model.tokenizer, CallThresholds(), [tool.name for tool in case.tools], matcher)
-    tree = OptionTree([encode(f'{_HEAD}{tool.name}",') for tool in case.tools], ())
-    logits = await scores.logits(messages, case.tools, (), tree)
-    first = logits[0].clone()
-    names = [sum(tree.token_log_probabilities(logits, n)[len(encode(_HEAD)) :]) for n in range(len(case.tools))]
+    first = await first_scores(scores, messages, case.tools)
     another, optional = [], []
     for number, call in enumerate(decision.expected, 1):
         written = encode("\n".join(_text(call) for call in decision.expected[:number]))
-        logits = await scores.logits(messages, case.tools, written, OptionTree([encode("\n")], ()))
-        another.append((engine.model.call_margins.text_score(logits[0]), number < len(decision.expected)))
+        score = await _text_after(scores, messages, case.tools, written)
+        another.append((score, number < len(decision.expected)))
     if decision.expected:
         tool = next(tool for tool in case.tools if tool.name == decision.expected[0].name)
         async for found in _optional(scores, messages, case.tools, tool, decision.expected[0], encode):
@@ -101,11 +118,56 @@ async def score(engine: Engine, case: ToolCase, decision: Decision) -> dict[str,
         "decides": user,
         "answers_question": asked,
         "needed": bool(decision.expected),
-        "start": decided.score(first),
-        "name": max(names),
+        **first,
         "another": another,
         "optional": optional,
     }
+
+
+async def first_scores(scores: ToolScores, messages: Sequence[Message], tools: Sequence[Tool]) -> dict[str, float]:
+    """What the decision for or against a call reads."""
+    model, names = scores.model, [tool.name for tool in tools]
+    matcher = call_matcher(model.grammars, model.tokenizer, tools, parallel=False)
+    decided = CallDecision(model.tokenizer, CallThresholds(), names, matcher)
+    encode = model.tokenizer.encode
+    tree = OptionTree([encode(f'{_HEAD}{name}",') for name in names], ())
+    logits = await scores.logits(messages, tools, (), tree)
+    head = len(encode(_HEAD))
+    best = max(sum(tree.token_log_probabilities(logits, n)[head:]) for n in range(len(names)))
+    return {"start": decided.score(logits[0]), "name": best, "fit": scores.fit}
+
+
+async def score_question(engine: Engine, item: Item) -> dict[str, Any]:
+    """The scores of one of BFCL's questions."""
+    functions = [tool["function"] for tool in item.tools]
+    tools = [Tool(one["name"], one["description"], one["parameters"]) for one in functions]
+    messages = [Message(one["role"], one["content"]) for one in item.messages]
+    scores, encode, calls = ToolScores(engine), engine.model.tokenizer.encode, list(map(_answer, item.answers))
+    first = await first_scores(scores, messages, tools)
+    another = [
+        (await _text_after(scores, messages, tools, encode("\n".join(calls[:number]))), number < len(calls))
+        for number in range(1, len(calls) + 1)
+    ]
+    return {
+        "case": item.id, "category": item.kind, "decides": True, "answers_question": False,
+        "needed": "irrelevance" not in item.kind, **first, "another": another, "optional": [],
+    }  # fmt: skip
+
+
+def _answer(answer: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
+    """A call that is right, with the first accepted value of each argument that has to be given."""
+    [(name, accepted)] = answer.items()
+    arguments = {key: values[0] for key, values in accepted.items() if "" not in values}
+    return json.dumps({"name": declared_name(name), "arguments": arguments})
+
+
+async def _text_after(
+    scores: ToolScores, messages: Sequence[Message], tools: Sequence[Tool], written: Sequence[int]
+) -> float:
+    """How likely text is after some calls."""
+    model = scores.model
+    logits = await scores.logits(messages, tools, written, OptionTree([model.tokenizer.encode("\n")], ()))
+    return model.call_margins.text_score(logits[0])
 
 
 async def _optional(
@@ -152,14 +214,19 @@ def best_threshold(scored: Sequence[tuple[float, bool]]) -> tuple[float, float]:
 def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A line for each threshold."""
     decisions = [row for row in rows if row["decides"]]
-    for bonus in (0.0, 1.0, 2.0, 3.0):
-        for weight in _WEIGHTS:
-            scored = [
-                (row["start"] + weight * row["name"] + bonus * row["answers_question"], row["needed"])
-                for row in decisions
-            ]
-            threshold, right = best_threshold(scored)
-            yield f"name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} ({100 * right:.1f} % right)"
+    for fit, bonus, weight in itertools.product(_FIT_WEIGHTS, (0.0, 1.0, 2.0, 3.0), _WEIGHTS):
+        scored = [
+            (
+                row["start"] + weight * row["name"] + bonus * row["answers_question"] + fit * row["fit"],
+                row["needed"],
+            )
+            for row in decisions
+        ]
+        threshold, right = best_threshold(scored)
+        yield (
+            f"fit_weight {fit}, name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} "
+            f"({100 * right:.1f} % right)"
+        )
     after = [(row["start"], row["needed"]) for row in rows if not row["decides"]]
     yield f"after an output, first token: {best_threshold(after)}"
     for name in ("another", "optional"):
@@ -172,17 +239,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=QWEN_15B.name)
     parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--bfcl", type=int, default=0, help="odd questions of each kind")
+    parser.add_argument("--call-gate", type=Path, help="in place of the bundled one")
     options = parser.parse_args()
     rows = []
     if options.features.exists():
         rows = [json.loads(line) for line in options.features.read_text(encoding="utf-8").splitlines()]
-    pending = [(case, decision) for case in select("tuning") for decision in case.decisions][len(rows) :]
+    cases = [partial(score, case=case, decision=decision) for case in select("tuning") for decision in case.decisions]
+    kinds = _QUESTIONS if options.bfcl else ()
+    questions = [item for kind in kinds for item in sample(read_items(kind), "odd", options.bfcl)]
+    pending = [*cases, *(partial(score_question, item=item) for item in questions)][len(rows) :]
     if pending:
-        engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
+        gate: Path | Literal["auto"] = options.call_gate or "auto"
+        engine = load_engine(ModelOptions(model=options.model, call_gate=gate), Console(stderr=True))
         engine.model.call_habit.start = engine.model.tokenizer.encode(_HEAD)[0]  # as after its first call
         with options.features.open("a", encoding="utf-8") as file:
-            for case, decision in pending:
-                rows.append(asyncio.run(score(engine, case, decision)))
+            for scored in pending:
+                rows.append(asyncio.run(scored(engine)))
                 file.write(json.dumps(rows[-1]) + "\n")
                 file.flush()
         engine.close()
