@@ -40,7 +40,7 @@ from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Ask, Message, ToolCall
 from lab.benchmarks.planner.grading import says, says_wrong
-from lab.benchmarks.planner.requests import is_fulfilled
+from lab.benchmarks.planner.requests import HOME, is_fulfilled
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import QWEN_15B
@@ -107,8 +107,9 @@ async def ask(engine: Engine, tools: ServerTools, said: str) -> Answer:
             break
         messages.append(Message("assistant", "", tuple(made)))
         for call in made:
-            calls.append((call.name, json.loads(call.arguments)))
             output = await runs.start(call, messages[:-1], own.declarations)
+            if not output.failed:
+                calls.append((call.name, json.loads(call.arguments)))
             messages.append(Message("tool", output.text, tool_call_id=call.id))
     own.close()
     return Answer(" ".join(text.split()), tuple(calls), tuple(policies), time.monotonic() - started)
@@ -173,7 +174,7 @@ async def run(options: argparse.Namespace) -> None:
     engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
     with tempfile.TemporaryDirectory() as folder:
         services = ToolSettings(
-            data=Path(folder), weather=WeatherSettings("http://127.0.0.1:9"), search_url="http://127.0.0.1:9"
+            data=Path(folder), weather=WeatherSettings("http://127.0.0.1:9", home=HOME), search_url="http://127.0.0.1:9"
         )
         tools = ServerTools(services, now=_now)
         for name in options.sets:
