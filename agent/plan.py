@@ -175,7 +175,7 @@ def _program(turn: Turn, evidence: Evidence) -> Decision | None:
 
 
 def refusal(outcome: Outcome) -> str:
-    """What is said of what cannot be done; empty if a program refuses nothing."""
+    """The sentence that declines what a program refuses; empty if it refuses nothing."""
     return f"Sorry, I can't {outcome.refusal.rstrip('.')}." if outcome.refusal else ""
 
 

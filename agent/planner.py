@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
-from agent.plan import Decision, Evidence, MakeCall, Turn, plan, refusal
+from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
 from agent.program.check import missing_number
 from agent.program.dates import local_time
 from agent.program.evaluator import Outcome, run_program
@@ -70,7 +70,7 @@ class Planner:
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
         self._selection = ToolSelection()
         self._programs: OrderedDict[str, str] = OrderedDict()
-        self._unsaid = ""  # what a program asks or refuses besides its calls
+        self._beside: Outcome | None = None  # what a program asks or refuses besides its calls
         self._preparing: asyncio.Task[None] | None = None
 
     # Reading ahead.
@@ -115,10 +115,16 @@ class Planner:
         """
         self._stop_preparing()
         turn = self._turn(ask)
+        beside, self._beside = None if first else self._beside, None
+        if beside is not None and beside.refusal:
+            yield Decision(Say(f"{refusal(beside)} "), "program", "part of it cannot be done")
         evidence = await self._evidence(turn, first=first, remote_leads=remote_leads)
+        question = "" if beside is None else beside.question
         while True:
             decision = plan(turn, evidence)
             yield decision
+            if isinstance(decision.do, Say) and question and not decision.do.text.endswith("?"):
+                yield Decision(Say(f" {question}"), "program", "something is missing")
             if not isinstance(decision.do, Ask):
                 return
             if decision.policy == "bigger model":
@@ -146,6 +152,8 @@ class Planner:
                         ended = answered.finished
                         yield answered if ended != "task" else TextProgress.of(answered, "", finished=None)
                 if ended != "task":
+                    if question and ended == "stop":
+                        yield Decision(Say(f" {question}"), "program", "something is missing")
                     return
                 evidence = replace(evidence, is_task=True)
 
@@ -170,14 +178,13 @@ class Planner:
         """What is known about a turn before a language model is asked."""
         messages, runs = turn.ask.messages, self.runs
         evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
-        unsaid, self._unsaid = "" if first else self._unsaid, ""
         if runs is not None:
             output = runs.words_of_outputs(messages, verbatim=not remote_leads)
             evidence = replace(
                 evidence,
                 form=runs.form_reply(messages),
                 opening=runs.opening(messages),
-                output=output and f"{output} {unsaid}".rstrip(),
+                output=output,
                 confirmation=runs.confirmation(messages),
                 closed=() if remote_leads else self._closed_form(turn),
             )
@@ -248,7 +255,7 @@ class Planner:
         elif not (calls or speech or outcome.question or outcome.refusal):
             return replace(evidence, is_task=False, program=outcome)
         self._remember(turn.said, program)
-        self._unsaid = " ".join(filter(None, (refusal(outcome), outcome.question))) if calls else ""
+        self._beside = outcome if calls else None
         return replace(evidence, program=outcome, program_calls=tuple(calls), program_speech=speech)
 
     def _remember(self, said: str, program: str) -> None:

@@ -131,8 +131,8 @@ class Ask:
         stop: nothing is drafted after any of these texts. Whoever asks leaves the iterator there.
         spoken: the text is said aloud, so it begins with a word.
         task: whether what the user said is for the assistant's functions. `maybe`: if the language model recognizes
-            that it is, it ends at once, with no text and `finished` = `task`. `no`: it is not, though it may look so.
-            Empty: there is no function for it.
+            that it is, the response ends at once, with no text and `finished` = `task`. `no`: it is not, though it may
+            look so. Empty: there is no function for it.
     """
 
     messages: Sequence[Message]

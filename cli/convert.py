@@ -365,7 +365,7 @@ def call_gate_command(
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Train a classifier of requests which one of the functions on offer fulfils; takes minutes."""
+    """Train a classifier that tells whether one of the available functions does what was asked; takes minutes."""
     with user_errors():
         path = locate_model(model, _err)
         loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")

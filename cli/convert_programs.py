@@ -15,7 +15,6 @@ from chat.types import Message, Tool
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
-from model.checkpoint.chat_template import ChatTemplate
 from model.convert.conversations import encode_responses
 from model.convert.programs import EXAMPLES, ProgramExample, read_examples, varied
 from model.convert.text_training import TextTrainingConfig
@@ -23,7 +22,7 @@ from model.convert.train_prefix import PrefixTraining, share_right
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_15B
-from server.serving.runtime import locate_model
+from server.serving.runtime import locate_model, program_prefix_tokens
 
 _HELD_OUT = 20
 """One of so many examples is not trained on."""
@@ -57,7 +56,7 @@ def programs_command(
         texts = [encode_responses(_messages(one), loaded.template, loaded.stop_tokens) for one in read]
         training = PrefixTraining(
             loaded.decoder,
-            prefix_tokens(loaded.template),
+            program_prefix_tokens(loaded.template),
             [text for n, part in enumerate(texts) if n % _HELD_OUT for text in part],
             base,
             hashlib.sha256((INSTRUCTIONS + repr(read)).encode()).hexdigest(),
@@ -78,16 +77,6 @@ def programs_command(
         }  # fmt: skip
         training.prefix(about).save(file, base)
     _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
-
-
-def prefix_tokens(template: ChatTemplate) -> list[int]:
-    """The tokens that all prompts for programs begin with, whichever functions there are."""
-    prompts = [
-        template.encode([Message("system", f"{INSTRUCTIONS}{rest}"), Message("user", said)])
-        for rest, said in (("", "a"), (", b()", "b"), (" without a", "c"))
-    ]
-    different = next(n for n, tokens in enumerate(zip(*prompts, strict=False)) if len(set(tokens)) > 1)
-    return prompts[0][:different]
 
 
 def _messages(example: ProgramExample) -> list[Message]:

@@ -33,7 +33,7 @@ _NAMED = {
     "square": "2", "squared": "2", "cubed": "3", "month": "12 30 31", "months": "12 30", "decade": "10",
     "century": "100", "fortnight": "14",
 }  # fmt: skip
-"""Numbers that words name which are none."""
+"""Numbers implied by words that are not numerals."""
 
 _ALWAYS_KNOWN = (
     "0", "1", "100", "1000", "3600", "1.6", "1.609", "1.60934", "2.54", "0.4536", "0.453592", "2.2", "2.205", "2.20462",
@@ -53,13 +53,16 @@ def missing_number(outcome: Outcome, said: Sequence[str]) -> str:
     known = _known(said)
     for call in outcome.calls:
         for name, written in call.written.items():
-            numbers = _numbers(written) or _numbers(str(call.arguments[name]))
-            if name in _QUESTIONS and not numbers <= known:
+            if name in _QUESTIONS and not _written_numbers(written) <= known:
                 return _QUESTIONS[name]
-    computed = re.sub(
-        r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", lambda match: match[0] if ":" in match[0] else " ", outcome.computing
+    return "" if _written_numbers(outcome.computing) <= known else MISSING
+
+
+def _written_numbers(program: str) -> set[float]:
+    """The numbers and the times of day in a part of a program, without those in names and in other texts."""
+    return _numbers(
+        re.sub(r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", lambda match: match[0] if ":" in match[0] else " ", program)
     )
-    return "" if _numbers(computed) <= known else MISSING
 
 
 def _known(said: Sequence[str]) -> set[float]:
@@ -73,7 +76,7 @@ def _known(said: Sequence[str]) -> set[float]:
             named |= {float(number) for number in _NAMED.get(word, "").split()}
             if share := ORDINALS.get(word.removesuffix("s")):
                 named |= {float(share), 1 / share}
-        named |= {1900.0 + int(year) for year in re.findall(r"'(\d\d)\b", plain)}
+        named |= {century + float(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
         named.add(float(len(_NUMBER.findall(plain))))  # their average needs it
         if " to " in plain:  # "twenty to seven" is 6:40
             found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}

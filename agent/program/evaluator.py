@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -37,7 +37,7 @@ class FunctionCall:
 
     Attributes:
         arguments: numbers, texts and booleans.
-        written: the arguments as the program has them.
+        written: the arguments as the program has them, followed by what their names were assigned.
     """
 
     name: str
@@ -93,6 +93,7 @@ class _Run:
     def __init__(self, now: datetime, functions: Mapping[str, Sequence[str]]) -> None:
         self._now, self._functions = now, functions
         self._before = ""  # the statements before the one that is run
+        self._assigned: dict[str, str] = {}
         self._names: dict[str, Value] = {
             "now": now, "today": now.date(), "this_year": Fraction(now.year), "pi": Fraction(math.pi),
         }  # fmt: skip
@@ -107,7 +108,8 @@ class _Run:
             match statement:
                 case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in said:
                     arguments = [self._value(argument) for argument in call.args]
-                    said[name] = str(arguments[0]) if arguments else name
+                    text = str(arguments[0]) if arguments else name
+                    said[name] = f"{said[name].rstrip('.')} or {text}" if said[name] and name == REFUSAL else text
                     continue
                 case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in self._functions:
                     calls.append(self._call(name, call))
@@ -115,7 +117,7 @@ class _Run:
                 case ast.Assign(targets=[ast.Name(id="answer")], value=expression) | ast.Expr(value=expression):
                     answers.append(self._answer(expression))
                 case ast.Assign(targets=[ast.Name(id=name)], value=expression) if name not in ("now", "today"):
-                    self._names[name] = self._value(expression)
+                    self._names[name], self._assigned[name] = self._value(expression), self._written(expression)
                 case _:
                     raise BadProgram("only assignments and calls are understood")
             computing.append(ast.unparse(statement))
@@ -139,8 +141,16 @@ class _Run:
             if keyword.arg is None or keyword.arg not in parameters or keyword.arg in given:
                 raise BadProgram(f"{name} has no parameter {keyword.arg}")
             given[keyword.arg] = keyword.value
-        written = {parameter: ast.unparse(value) for parameter, value in given.items()}
-        return FunctionCall(name, {parameter: plain(self._value(value)) for parameter, value in given.items()}, written)
+        values_given = {parameter: self._value(value) for parameter, value in given.items()}
+        if "day" in given and any(isinstance(value, Clock) and value.days for value in values_given.values()):
+            raise BadProgram("the time lies on another day")
+        written = {parameter: self._written(value) for parameter, value in given.items()}
+        return FunctionCall(name, {parameter: plain(value) for parameter, value in values_given.items()}, written)
+
+    def _written(self, expression: ast.expr) -> str:
+        """An expression, followed by what its names were assigned."""
+        names = [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
+        return " ".join([ast.unparse(expression), *(self._assigned[name] for name in names if name in self._assigned)])
 
     def _value(self, node: ast.expr) -> Value:
         value = self._compute(node)
@@ -164,7 +174,7 @@ class _Run:
             case ast.BinOp(left=left, op=op, right=right):
                 return _operation(op, self._value(left), self._value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return _comparison(op, self._value(left), self._value(right))
+                return self._compare(op, self._value(left), self._value(right))
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._value(body if self._value(test) is True else orelse)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
@@ -200,6 +210,19 @@ class _Run:
         if name in _FUNCTIONS and given:
             return _FUNCTIONS[name](given)
         raise BadProgram(f"{name} cannot be computed")
+
+    def _compare(self, op: ast.cmpop, left: Value, right: Value) -> bool:
+        """Compare two values. Beside a moment, a time of day is one of today."""
+        if isinstance(left, datetime) and isinstance(right, Clock):
+            right = self._today_at(right)
+        elif isinstance(left, Clock) and isinstance(right, datetime):
+            left = self._today_at(left)
+        return _comparison(op, left, right)
+
+    def _today_at(self, clock: Clock) -> datetime:
+        """A time of day as a moment of today; midnight is its end."""
+        start = datetime.combine(self._now.date(), time(), self._now.tzinfo)
+        return start + timedelta(days=clock.days, minutes=clock.minutes or 1440)
 
     def _moved(self, clock: Clock, source: str, target: str) -> Clock:
         """A time of day in one place, as the clocks show it in another one."""
@@ -282,10 +305,6 @@ def _operation(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
-    if isinstance(left, Clock) and isinstance(right, datetime):
-        right = _clock_of(right)
-    elif isinstance(left, datetime) and isinstance(right, Clock):
-        left = _clock_of(left)
     one, other = _comparable(left), _comparable(right)
     if type(one) is not type(other):
         raise BadProgram("these cannot be compared")
@@ -301,10 +320,6 @@ def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
         case ast.Eq():
             return bool(one == other)
     raise BadProgram("these cannot be compared")
-
-
-def _clock_of(moment: datetime) -> Clock:
-    return Clock(60 * moment.hour + moment.minute)
 
 
 def _comparable(value: Value) -> Any:

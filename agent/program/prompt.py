@@ -1,5 +1,5 @@
-"""What a language model reads that writes a program. The text is only where it begins: the keys and values of these
-instructions are trained with examples (`rejoinder convert programs`)."""
+"""The prompt from which a language model writes a program. The text of the instructions only initializes the training:
+their keys and values are trained with examples (`rejoinder convert programs`)."""
 
 from __future__ import annotations
 

@@ -12,13 +12,16 @@ from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
 _MAX_DIGITS = 15
 """Longer numbers are said as powers of ten."""
 
-_MONEY = frozenset("dollars euros pounds".split())
+_MONEY = frozenset("dollar dollars euro euros pound pounds".split())
 
 _ONE_OF = {
     "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
     "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
+    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "buses": "bus", "lunches": "lunch",
+    "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench", "species": "species",
+    "series": "series", "lens": "lens",
 }  # fmt: skip
-"""One of what is counted, where no rule makes it."""
+"""Irregular singulars."""
 
 _MAX_SECONDS = 10**12
 
@@ -35,9 +38,10 @@ def answer(value: Value, unit: str, now: datetime) -> str:
         case str():
             return value if value[-1:] in ".!?" else f"{value}."
         case Clock():
-            day = {0: "", 1: " on the next day", -1: " on the day before"}.get(value.days)
+            days = value.days if value.certain else 0  # nobody knows whether it is another day
+            day = {0: "", 1: " on the next day", -1: " on the day before"}.get(days)
             if day is None:
-                day = f" {abs(value.days)} days {'later' if value.days > 0 else 'before'}"
+                day = f" {abs(days)} days {'later' if days > 0 else 'before'}"
             return f"It's {spoken_clock(value)}{day}."
         case datetime():
             day = "" if value.date() == now.date() else f" on {spoken_date(value, now)}"
@@ -58,12 +62,12 @@ def answer(value: Value, unit: str, now: datetime) -> str:
 def _one_of(unit: str) -> str:
     """What one of a number of things is called: "child" for "children", "mile per hour" for "miles per hour"."""
     thing, space, rest = unit.partition(" ")
-    if thing.endswith("ies"):
+    if thing.endswith("ies") and len(thing) > 4:
         one = f"{thing[:-3]}y"
-    elif thing.endswith(("ses", "xes", "ches", "shes", "sses", "toes")):
+    elif thing.endswith(("sses", "xes", "tches", "shes", "atoes")):
         one = thing[:-2]
     else:
-        one = thing if thing.endswith("ss") else thing.removesuffix("s")
+        one = thing if thing.endswith(("ss", "us", "is")) else thing.removesuffix("s")
     return f"{_ONE_OF.get(thing, one)}{space}{rest}"
 
 

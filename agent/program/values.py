@@ -69,8 +69,6 @@ class Clock:
     def after(self, seconds: Fraction) -> Clock:
         """The time of day after a duration."""
         minutes = self.minutes + round(seconds / 60)
-        if not self.certain and abs(seconds) < 43_200:  # nobody knows whether that is another day
-            return replace(self, minutes=minutes % (_MINUTES_OF_DAY // 2))
         return replace(self, minutes=minutes % _MINUTES_OF_DAY, days=self.days + minutes // _MINUTES_OF_DAY)
 
     def until(self, end: Clock) -> Duration:
@@ -131,9 +129,13 @@ def subtract(left: Value, right: Value) -> Value:
             here = Clock(60 * moment.hour + moment.minute)
             return here.until(clock) if clock is left else clock.until(here)
         case (date(), datetime()) if not isinstance(left, datetime):
-            until = _day(left) if left >= right.date() else _months_after(_day(left), 12)
-            moment = datetime.combine(until, time(), right.tzinfo)
-            return Duration(Fraction((moment - right).total_seconds()))
+            passed = isinstance(left, YearlessDay) and left < right.date()
+            until = datetime.combine(_months_after(_day(left), 12 if passed else 0), time(), right.tzinfo)
+            return Duration(Fraction((until - right).total_seconds()))
+        case (datetime(), date()) if not isinstance(right, datetime):
+            ahead = isinstance(right, YearlessDay) and right > left.date()
+            since = datetime.combine(_months_after(_day(right), -12 if ahead else 0), time(), left.tzinfo)
+            return Duration(Fraction((left - since).total_seconds()))
         case (date(), date()):
             start, end = _day(right), _day(left)
             if end < start and isinstance(left, YearlessDay):

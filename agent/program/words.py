@@ -19,7 +19,7 @@ _LENGTH = re.compile(
     r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b(?! of)",
     re.IGNORECASE,
 )
-_POINT = re.compile(r"\b(\d+) point (\d(?: \d)*)\b", re.IGNORECASE)
+_POINT = re.compile(r"\b(\d+) point (\d+(?: \d)*)\b", re.IGNORECASE)
 _PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of) an? hour)\b", re.IGNORECASE)
 
 

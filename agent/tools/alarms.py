@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from agent.program.dates import WEEKDAYS
 from agent.program.evaluator import read_clock
 from agent.program.grammar import CLOCK_PATTERN
 from agent.program.speech import spoken_date, spoken_duration, spoken_time
@@ -225,11 +226,11 @@ def _plain_name(name: str) -> str:
 def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
     """Those that a name means: by their kind, the length of a timer, the time that they are due at, or their text."""
     words = name.lower().split()
-    if "last" in words:
-        return alarms and [max(alarms, key=lambda alarm: alarm.id)]
     kinds = {_KINDS[word] for word in words if word in _KINDS}
     candidates = [alarm for alarm in alarms if not kinds or alarm.kind in kinds]
     rest = _plain_name(name.lower())
+    if rest in ("last", "last one"):
+        return candidates and [max(candidates, key=lambda alarm: alarm.id)]
     if not rest:
         return candidates
     text = digits_for_words(name.lower())
@@ -243,11 +244,11 @@ def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
         length = alarm.due_at - alarm.set_at
         return any(abs(number * unit - length) < 1 for number in numbers for unit in (1, 60, 3600))
     due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
-    days = {0: ["today", "tonight"], 1: ["tomorrow"]}.get((due.date() - now.date()).days, [])
-    if any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", "), *days) if day):
-        return True
+    days = {0: ["tonight" if due.hour >= 17 else "today"], 1: ["tomorrow"]}.get((due.date() - now.date()).days, [])
+    on_day = any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", "), *days) if day)
+    names_day = re.search(rf"\b(today|tonight|tomorrow|{'|'.join(WEEKDAYS)})", text) is not None
     found = re.search(CLOCK_PATTERN, text)
-    if found is None:
-        return False
+    if found is None or (names_day and not on_day):
+        return on_day
     clock, minutes = read_clock(found[0]), 60 * due.hour + due.minute
     return clock.minutes == minutes or (not clock.certain and (clock.minutes + 720) % 1440 == minutes)

@@ -24,14 +24,14 @@ _EARLIEST = 5 * 60
 """The first minute of the day at which people get up."""
 
 _HOURS = {"morning": 9, "afternoon": 15, "evening": 19, "night": 21, "tonight": 21}
-"""When one is due that has a part of a day only."""
+"""The hour at which something is due if only a part of the day is given."""
 
 
 def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, morning: bool) -> datetime:
     """The first time that an alarm is due: the next such time after `now`.
 
     Args:
-        clock_text: a time of day; empty for nine o'clock.
+        clock_text: a time of day; empty for nine o'clock, or the hour that suits the part of the day in `day_text`.
         day_text: a day; empty for the next one that it can be.
         morning: whether a time without a half of the day is one of the morning, if people get up at it.
 
@@ -43,7 +43,9 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
         day_text = match["day"] or "today"
         if not clock_text:
             clock = Clock(60 * _HOURS[match["part"]])
-        elif match["part"] != "morning":
+        elif match["part"] == "morning":
+            clock = Clock(clock.minutes % 720)
+        else:
             clock = _evening(clock)
     day = named_date(day_text, now) if day_text else None
     moment = _at(day or now.date(), clock, now)

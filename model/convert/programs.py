@@ -12,7 +12,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parent / "programs.txt"
 
 _WITHOUT = 0.15
-"""The share of examples in which some functions that they do not need are missing."""
+"""The share of examples in which some functions are missing; if they are needed, the program says so."""
 
 _MISSING = {"get_weather": "tell the weather", "search_web": "search the web"}
 """Functions that are often not configured, and what cannot be done then."""

@@ -82,7 +82,7 @@ class TextTraining(ABC):
         if decoder.mask_token is not None:
             raise ValueError("diffusion models cannot be tuned: they do not predict one token after another")
         self._decoder, self._texts, self._config, self._state_file = decoder, texts, config, state_file
-        self._purpose = json.dumps({"base": base, "data": data, **asdict(config)})
+        self._purpose = json.dumps({"base": base, "data": data, **asdict(config)}, sort_keys=True)
         self._parameters = list(parameters)
         for parameter in self._parameters:
             parameter.requires_grad_()

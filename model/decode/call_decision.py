@@ -35,7 +35,7 @@ _MAX_ROWS = 128
 
 @dataclass(frozen=True)
 class CallThresholds:
-    """When a model's response is a call. All but the weight are natural logarithms of probabilities.
+    """When a model's response is a call. All but the weights are natural logarithms of probabilities.
 
     Attributes:
         call: of a call's first tokens and, weighted, of the best tool's name, from which the response is a call.
@@ -43,7 +43,8 @@ class CallThresholds:
         expected: what is added where a call is likely by the words or by the state of the conversation.
         another: that text follows a call, from which another call follows, where several are allowed.
         optional: how much likelier an optional argument must be than the end of the arguments.
-        fit_weight: how much the call gate counts (`CallDecision.observe`), where the model has one.
+        fit_weight: how much the call gate counts (`CallDecision.observe`), where the model has one; 0 for not at all.
+        fit_call: what `call` is then.
     """
 
     call: float = -4.7
@@ -52,6 +53,7 @@ class CallThresholds:
     another: float = -6.6
     optional: float = 3.7
     fit_weight: float = 0.0
+    fit_call: float = 0.0
 
 
 class CallDecision:
@@ -84,6 +86,7 @@ class CallDecision:
         self._tokenizer, self._names, self._calls = tokenizer, names, calls
         self._thresholds, self._after_output = thresholds, after_output
         self._bonus = thresholds.expected if expected else 0.0
+        self._least = thresholds.call
         self._starts = start_tokens(tokenizer)
         self._tag = tokenizer.token_id(CALL_START)
         self._start_score, self._head_length = 0.0, 0
@@ -97,7 +100,7 @@ class CallDecision:
         """Take the features [features] of the row that predicts the first token into account."""
         if self._gate is not None:
             self._bonus += self._thresholds.fit_weight * self._gate(features)
-            self._gate = None
+            self._gate, self._least = None, self._thresholds.fit_call
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call's first tokens: [vocabulary] → nats."""
@@ -108,7 +111,7 @@ class CallDecision:
         if self._after_output:
             return int(logits.argmax()) == self._tag
         self._start_score = self.score(logits) + self._bonus
-        return self._start_score > self._thresholds.call
+        return self._start_score > self._least
 
     def options(self, logits: Tensor) -> OptionTree | None:
         """The beginnings of a call of each tool, to be scored; None if that is not needed, or they are too many.
@@ -138,7 +141,7 @@ class CallDecision:
         scores = [sum(tree.token_log_probabilities(logits, n)[self._head_length :]) for n in range(len(self._names))]
         best = max(range(len(scores)), key=scores.__getitem__)
         score = self._start_score + self._thresholds.name_weight * scores[best]
-        return best if score > self._thresholds.call else None
+        return best if score > self._least else None
 
 
 def start_tokens(tokenizer: TextTokenizer, leaving_out: Collection[str] = ()) -> list[int]:

@@ -191,7 +191,8 @@ def load_model(
         call_thresholds(path),
         _of_weights(path, decoder, request_classifier, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier),
         _of_weights(path, decoder, call_gate, BUNDLED_CALL_GATES, call_gates),
-        _of_weights(path, decoder, program_prefix, BUNDLED_PROGRAM_PREFIXES, load_trained_prefix),
+        # Its keys were rotated for positions as they are.
+        None if scaling else _of_weights(path, decoder, program_prefix, BUNDLED_PROGRAM_PREFIXES, load_trained_prefix),
     )
 
 

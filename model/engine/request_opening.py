@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from torch import Tensor
 
@@ -47,7 +48,9 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
 class _Opening:
     """The opening of one response. `is_task` is set once it is chosen."""
 
-    def __init__(self, model: LoadedModel, classifier: RequestClassifier, task: str, *, opens: bool) -> None:
+    def __init__(
+        self, model: LoadedModel, classifier: RequestClassifier, task: Literal["", "maybe", "no"], *, opens: bool
+    ) -> None:
         self._model, self._classifier, self._task, self._opens = model, classifier, task, opens
         self.is_task = False
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from agent.program.prompt import INSTRUCTIONS
+from chat.types import Message
 from model.checkpoint.architectures import detect_family
+from model.checkpoint.chat_template import ChatTemplate
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import RopeScaling
 from model.decode.sampling import Sampling
@@ -74,6 +77,16 @@ def hub_models(family: str | None = None) -> HubModels:
     return HubModels(check_config=check)
 
 
+def program_prefix_tokens(template: ChatTemplate) -> list[int]:
+    """The tokens that all prompts for programs begin with, whichever functions there are."""
+    prompts = [
+        template.encode([Message("system", f"{INSTRUCTIONS}{rest}"), Message("user", said)])
+        for rest, said in (("", "a"), (", b()", "b"), (" without a", "c"))
+    ]
+    different = next(n for n, tokens in enumerate(zip(*prompts, strict=False)) if len(set(tokens)) > 1)
+    return prompts[0][:different]
+
+
 def load_engine(model_options: ModelOptions, console: Console) -> Engine:
     """Load and warm up the language model, and say how much memory a long context takes and how it is reached.
 
@@ -103,7 +116,13 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
         decoding=model_options.decoding,
         denoising_schedule=model_options.schedule,
     )
-    decoder = engine.model.decoder
+    decoder, prefix = engine.model.decoder, engine.model.program_prefix
+    if prefix is not None and list(prefix.tokens) != program_prefix_tokens(engine.model.template):
+        engine.close()
+        raise BadModelFile(
+            "the prefix for programs was trained for other instructions: train it again with `rejoinder convert "
+            "programs`, or choose --program-prefix none"
+        )
     if model_options.context > max(engine.context, DEFAULT_CONTEXT):
         engine.close()
         how = "was trained on" if decoder.scaling is None else "spans, with its positions scaled,"

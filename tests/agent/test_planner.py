@@ -143,6 +143,45 @@ def test_without_the_calculator_a_result_is_said_at_once(setup: Callable[..., Se
     assert run_on_virtual_clock(lambda: asked.respond(SUM)).decisions[-1].do == Say("That's 6 euros.")
 
 
+@pytest.mark.parametrize(
+    ("program", "outputs", "said"),
+    [
+        (
+            "set_timer(minutes=5)\ncannot('sing')",
+            ["Your timer for 5 minutes is running."],
+            "Sorry, I can't sing. Your timer for 5 minutes is running.",
+        ),
+        ("list_alarms()\nask('For how long?')", ["You have no timers."], "You have no timers. For how long?"),
+        (
+            "delete_notes()\ncannot('sing')\nask('For how long?')",
+            ["Shall I delete your notes?"],
+            "Sorry, I can't sing. Shall I delete your notes?",
+        ),
+        ("set_timer(minutes=5)\ncannot('sing')", [""], f"Sorry, I can't sing. {LOCAL}"),
+        ("set_timer(minutes=5)\nask('For whom?')", [""], f"{LOCAL} For whom?"),
+    ],
+)
+def test_what_a_program_refuses_or_asks_besides_its_calls_is_said_around_their_outputs(
+    setup: Callable[..., Setup], program: str, outputs: list[str], said: str
+) -> None:
+    async def respond() -> tuple[Steps, str]:
+        asked = setup({SAID: [program]})
+        await asked.respond(SAID)
+        asked.planner.runs.words_of_outputs = lambda messages, verbatim: outputs[0]  # type: ignore[method-assign,union-attr]
+        order = []
+        async for step in asked.planner.respond(asked.ask(SAID), first=False):
+            if isinstance(step, Decision):
+                order.append(step.do.text if isinstance(step.do, Say) else "")
+            else:
+                order.append(step.committed)
+        again = await asked.respond(SAID, first=False)
+        return again, "".join(order)
+
+    again, text = run_on_virtual_clock(respond)
+    assert text == said
+    assert len(again.decisions) == 1, "it is said once"
+
+
 def test_a_program_that_lacks_something_is_completed_once(setup: Callable[..., Setup]) -> None:
     asked = setup({SUM: ["price = 2 * 3", "price = 2 * 3\nanswer = price"]})
     steps = run_on_virtual_clock(lambda: asked.respond(SUM))

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
 from chat.types import Tool
 from cli import convert_programs
-from cli.convert_programs import prefix_tokens
 from cli.main import app
 from model.engine.bundled import weights_checksum
 from model.engine.loader import load_model
 from model.nn.trained_prefix import load_trained_prefix
+from server.serving.runtime import program_prefix_tokens
 from tests.conftest import save_tiny_checkpoint
 
 
@@ -44,7 +44,7 @@ def test_a_prefix_is_trained_in_slices_and_stands_for_the_instructions(
     file = folder / "programs.safetensors"
     prefix = load_trained_prefix(file, loaded.decoder.config, weights_checksum(base))
     assert prefix.metadata["instructions_sha256"] == hashlib.sha256(INSTRUCTIONS.encode()).hexdigest()
-    assert list(prefix.tokens) == prefix_tokens(loaded.template)
+    assert list(prefix.tokens) == program_prefix_tokens(loaded.template)
     for names in (FUNCTIONS, FUNCTIONS[:3], (*FUNCTIONS, "set_light")):
         prompt = loaded.template.encode(program_messages([Tool(name, "", {}) for name in names], [], "Hello."))
         assert prompt[: len(prefix.tokens)] == list(prefix.tokens)

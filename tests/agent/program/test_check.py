@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from agent.program.check import MISSING, missing_number
-from agent.program.evaluator import FunctionCall, Outcome
+from agent.program.evaluator import FunctionCall, Outcome, run_program
 
 TIMER, ALARM = "For how long?", "For what time?"
 
@@ -25,6 +27,7 @@ TIMER, ALARM = "For how long?", "For what time?"
         ("answer = 5 / 8 * 40", ["Five eighths of forty."], ""),
         ("answer = (35 + 48 + 19) / 3", ["What's the average of 35, 48 and 19?"], ""),
         ("answer = this_year - 1963", ["Born in '63, how old is she?"], ""),
+        ("answer = this_year - 2005", ["Born in '05, how old is he?"], ""),
         ("answer = 3 * 40", ["And times three?", "What's 40 plus 2?"], ""),
         ("answer = 3 * 40", ["How much are the tickets for all three of us?"], MISSING),
         ("answer = time('8:00') + hours(2)", ["The concert begins at eight. When does it end?"], MISSING),
@@ -54,3 +57,11 @@ def test_a_call_with_a_time_or_a_length_that_nobody_named_becomes_a_question(
 ) -> None:
     written = {parameter: repr(value) for parameter, value in arguments.items()}
     assert missing_number(Outcome(calls=(FunctionCall(name, arguments, written),)), said) == question
+
+
+def test_a_number_that_a_name_stands_for_counts_as_well() -> None:
+    functions = {"set_alarm": ["time"]}
+    program = "travel = 45\nset_alarm(time('8:00 am') - minutes(travel))"
+    outcome = run_program(program, datetime(2026, 11, 22, tzinfo=UTC), functions)
+    assert missing_number(outcome, ["Wake me 45 minutes before eight."]) == ""
+    assert missing_number(outcome, ["Wake me in time for eight."]) == ALARM

@@ -58,6 +58,17 @@ def said(program: str) -> str:
         ("answer = convert_time(time('9:00 pm'), 'here', 'Tokyo')", "It's 5:00 AM on the next day."),
         ("answer = convert(1, 'foot', 'inch')", "That's 12 inches."),
         ("answer = convert(100, 'fahrenheit', 'celsius')", "That's 37.78 degrees Celsius."),
+        ("answer = convert(52, 'pound', 'kilogram') - 23", "That's 0.5868 kilograms."),
+        ("answer = 'Tom' if 5 > 6 else 'Ann'", "Ann."),
+        ("answer = now > time('9:00 am')", "Yes."),
+        ("answer = now + hours(9) < time('11:00 pm')", "No."),
+        ("answer = now < time('midnight')", "Yes."),
+        ("answer = time('11:30 am') + hours(1) > time('12:15 pm')", "Yes."),
+        ("answer = time('2:00') - minutes(130)", "It's 11:50."),
+        ("answer = (date('november 23') - now) / hours(1), 'hours'", "That's 9 hours."),
+        ("answer = (now - date('november 21')) / hours(1), 'hours'", "That's 39 hours."),
+        ("answer = date('yesterday') - now", "That's 1 day and 15 hours."),
+        ("answer = date('november 1') - now", "That's 343 days and 9 hours."),
     ],
 )
 def test_a_program_computes_what_is_said(program: str, spoken: str) -> None:
@@ -67,12 +78,13 @@ def test_a_program_computes_what_is_said(program: str, spoken: str) -> None:
 def test_calls_questions_and_refusals_are_read_and_nothing_is_called() -> None:
     calls = run("length = 5\nset_timer(minutes=length, name='eggs')\nlist_alarms()")
     assert calls.calls == (
-        FunctionCall("set_timer", {"minutes": 5, "name": "eggs"}, {"minutes": "length", "name": "'eggs'"}),
+        FunctionCall("set_timer", {"minutes": 5, "name": "eggs"}, {"minutes": "length 5", "name": "'eggs'"}),
         FunctionCall("list_alarms", {}, {}),
     )
     assert run("set_alarm(time('6:40 am'), 'tomorrow')").calls[0].arguments == {"time": "6:40 am", "day": "tomorrow"}
     assert run("ask('For how long?')").question == "For how long?"
     assert run("cannot('tell whether it snows')").refusal == "tell whether it snows"
+    assert run("cannot('sing')\ncannot('dance')").refusal == "sing or dance"
     assert run("talk()").is_talk
     assert run("x = 2\nset_timer(minutes=5)\nanswer = x").computing == "x = 2\nanswer = x"
 
@@ -177,3 +189,11 @@ def test_a_time_of_day_knows_whether_its_half_of_the_day_is_certain(text: str, c
 def test_what_is_no_time_of_day_is_refused(text: str) -> None:
     with pytest.raises(BadProgram):
         read_clock(text)
+
+
+def test_a_computed_time_of_a_call_must_lie_on_its_day() -> None:
+    functions = {"set_alarm": ["time", "day"]}
+    outcome = run_program("set_alarm(time('6:50 am') - minutes(30), day='friday')", NOW, functions)
+    assert outcome.calls[0].arguments == {"time": "6:20 am", "day": "friday"}
+    with pytest.raises(BadProgram, match="another day"):
+        run_program("set_alarm(time('1:00 am') - hours(2), day='friday')", NOW, functions)

@@ -205,7 +205,14 @@ def test_they_are_cancelled_by_name_kind_length_or_time(scenario: Run) -> None:
         for minutes in (5, 10):
             await user.call("set_timer", minutes=minutes)
         await user.call("set_alarm", time="6:40 am")
+        assert await user.call("cancel_alarm", name="the 7 am alarm tomorrow") == "There is no such one."
+        assert await user.call("cancel_alarm", name="the last timer") == "It is cancelled."
+        await user.call("set_timer", minutes=10)
         assert await user.call("cancel_alarm", name="all timers") == "All 2 are cancelled."
+        await user.call("set_alarm", time="9 pm", name="yoga")
+        await user.call("set_alarm", time="6:40 am", day="friday")
+        assert await user.call("cancel_alarm", name="yoga alarm") == "It is cancelled."
+        assert await user.call("cancel_alarm", name="last") == "It is cancelled."
         await asyncio.sleep(3600)
         assert not ann.heard
         assert await user.call("cancel_alarm", "bob", name="all") == NONE
