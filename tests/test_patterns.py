@@ -50,7 +50,7 @@ def test_every_pattern_can_be_read_before_it_is_used() -> None:
     assert not collection().unreadable, "\n".join(collection().unreadable)
     assert len(collection().uses) > 250
     modules = {use.module for use in collection().uses}
-    programs = {"check", "dates", "evaluator", "places", "prompt", "units", "words"}
+    programs = {"check", "dates", "evaluator", "places", "units", "words"}
     assert {"agent.closed_forms", *(f"agent.program.{name}" for name in programs)} <= modules
 
 
