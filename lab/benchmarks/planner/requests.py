@@ -24,7 +24,8 @@ _NAMES = {
 """The calls that do what is asked of each tool. The others are computed."""
 
 _COMPUTED = ("calculate", "convert", "clock", "add_duration", "days_between")
-_CHANGES = ("set_alarm", "set_reminder", "set_timer", "cancel_alarm", "write_note", "delete_notes")
+CHANGES = ("set_alarm", "set_reminder", "set_timer", "cancel_alarm", "write_note", "delete_notes")
+"""The calls that change something."""
 
 
 def is_fulfilled(
@@ -34,15 +35,15 @@ def is_fulfilled(
     change was made. What is missing or impossible must be asked for, or said to be so, and change nothing."""
     expected = request.get("expect", {})
     if expected.get("ask"):
-        return "?" in text and not any(name in _CHANGES for name, _ in calls)
+        return "?" in text and not any(name in CHANGES for name, _ in calls)
     if expected.get("cannot"):
         declined = re.search(r"(?i)\b(can't|cannot|can not|sorry|unable|no such|not possible|doesn't exist)\b", text)
-        return declined is not None and not any(name in _CHANGES for name, _ in calls)
+        return declined is not None and not any(name in CHANGES for name, _ in calls)
     wanted = [(request["tool"], expected)]
     if "tool2" in request:
         wanted.append((request["tool2"], request.get("expect2", {})))
-    changes = sum(tool not in _COMPUTED and _NAMES[tool][0] in _CHANGES for tool, _ in wanted)
-    if sum(name in _CHANGES for name, _ in calls) > changes:
+    changes = sum(tool not in _COMPUTED and _NAMES[tool][0] in CHANGES for tool, _ in wanted)
+    if sum(name in CHANGES for name, _ in calls) > changes:
         return False
     return all(_is_done(tool, facts, text, calls, now) for tool, facts in wanted)
 
