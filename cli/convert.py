@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -32,14 +33,18 @@ from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
+from model.engine.binary_classifier import BinaryClassifier
 from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
 from model.engine.loader import LoadedModel, load_model, output_rows
+from model.engine.request_classifier import RequestClassifier
 from model.hub.catalog import QWEN_05B
 from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+M = TypeVar("M")
 
 _out = Console()
 _err = Console(stderr=True)
@@ -334,21 +339,8 @@ def request_classifier_command(
 ) -> None:
     """Train a classifier of requests which need a tool, or which the assistant must decline; takes minutes."""
     with user_errors():
-        path = locate_model(model, _err)
-        loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
-        with Progress(console=_err, transient=True) as progress:
-            task = progress.add_task("reading", total=1.0)
-            classifier, metrics = train_request_classifier(
-                loaded,
-                INSTRUCTIONS,
-                weights_checksum(path),
-                weights_size(path),
-                seed=seed,
-                on_progress=lambda done: progress.update(task, completed=done),
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / "requests.safetensors"
-        classifier.save(file)
+        training = partial(train_request_classifier, instructions=INSTRUCTIONS, seed=seed)
+        file, metrics = _train_and_save(training, model, device, folder / "requests.safetensors")
     recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
     _out.print(
         f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
@@ -367,26 +359,32 @@ def call_gate_command(
 ) -> None:
     """Train a classifier that tells whether one of the available functions does what was asked; takes minutes."""
     with user_errors():
-        path = locate_model(model, _err)
-        loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
-        with Progress(console=_err, transient=True) as progress:
-            task = progress.add_task("reading", total=1.0)
-            gate, metrics = train_call_gate(
-                loaded,
-                (INSTRUCTIONS, "You are a helpful assistant."),
-                weights_checksum(path),
-                weights_size(path),
-                seed=seed,
-                on_progress=lambda done: progress.update(task, completed=done),
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / "calls.safetensors"
-        gate.save(file)
+        training = partial(train_call_gate, instructions=(INSTRUCTIONS, "You are a helpful assistant."), seed=seed)
+        file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
     _out.print(
         f"{file}: tells {metrics.accuracy:.0%} of {metrics.requests} held-out requests apart (AUC {metrics.auc:.3f}); "
         f"use it with `--call-gate {file}`",
         soft_wrap=True,
     )
+
+
+def _train_and_save(
+    training: Callable[..., tuple[RequestClassifier | BinaryClassifier, M]], model: str, device: str, file: Path
+) -> tuple[Path, M]:
+    """Train a classifier on a model's states, and write it to a file; returns the file and the figures."""
+    path = locate_model(model, _err)
+    loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
+    with Progress(console=_err, transient=True) as progress:
+        task = progress.add_task("reading", total=1.0)
+        classifier, metrics = training(
+            loaded,
+            base=weights_checksum(path),
+            base_bytes=weights_size(path),
+            on_progress=lambda done: progress.update(task, completed=done),
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    classifier.save(file)
+    return file, metrics
 
 
 @app.command("eval")

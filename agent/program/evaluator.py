@@ -93,7 +93,7 @@ class _Run:
     def __init__(self, now: datetime, functions: Mapping[str, Sequence[str]]) -> None:
         self._now, self._functions = now, functions
         self._before = ""  # the statements before the one that is run
-        self._assigned: dict[str, str] = {}
+        self._assigned: dict[str, ast.expr] = {}
         self._names: dict[str, Value] = {
             "now": now, "today": now.date(), "this_year": Fraction(now.year), "pi": Fraction(math.pi),
         }  # fmt: skip
@@ -117,7 +117,7 @@ class _Run:
                 case ast.Assign(targets=[ast.Name(id="answer")], value=expression) | ast.Expr(value=expression):
                     answers.append(self._answer(expression))
                 case ast.Assign(targets=[ast.Name(id=name)], value=expression) if name not in ("now", "today"):
-                    self._names[name], self._assigned[name] = self._value(expression), self._written(expression)
+                    self._names[name], self._assigned[name] = self._value(expression), expression
                 case _:
                     raise BadProgram("only assignments and calls are understood")
             computing.append(ast.unparse(statement))
@@ -148,9 +148,15 @@ class _Run:
         return FunctionCall(name, {parameter: plain(value) for parameter, value in values_given.items()}, written)
 
     def _written(self, expression: ast.expr) -> str:
-        """An expression, followed by what its names were assigned."""
-        names = [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
-        return " ".join([ast.unparse(expression), *(self._assigned[name] for name in names if name in self._assigned)])
+        """An expression, followed by what the names in it, and in those, were assigned; each once."""
+        found: dict[str, ast.expr] = {}
+        pending = [expression]
+        while pending:
+            used = {node.id for node in ast.walk(pending.pop()) if isinstance(node, ast.Name)}
+            new = {name: self._assigned[name] for name in sorted(used) if name in self._assigned and name not in found}
+            found |= new
+            pending += new.values()
+        return " ".join(map(ast.unparse, [expression, *found.values()]))
 
     def _value(self, node: ast.expr) -> Value:
         value = self._compute(node)

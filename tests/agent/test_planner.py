@@ -296,6 +296,16 @@ def _refill(asked: Setup) -> None:
     asked.model.programs.update({SUM: ["price = 2 * 3", "price = 2 * 3\nanswer = price"]})
 
 
+def _until_done(stopped_after: Callable[[int], Any], first: int) -> list[Any]:
+    """What comes after a response that was stopped later and later, until it was done."""
+    outcomes, done = [], False
+    while not done:
+        count = first + len(outcomes)
+        done, outcome = run_on_virtual_clock(lambda count=count: stopped_after(count))
+        outcomes.append(outcome)
+    return outcomes
+
+
 @pytest.mark.parametrize("kind", ["program", "documents", "bigger model"])
 def test_a_cancel_at_any_time_leaves_no_task_and_the_next_response_is_whole(
     setup: Callable[..., Setup], kind: str
@@ -316,12 +326,8 @@ def test_a_cancel_at_any_time_leaves_no_task_and_the_next_response_is_whole(
         _refill(asked)
         return done, (await asked.respond(said)).outcome
 
-    outcomes, turns, done = [], 0, False
-    while not done:
-        done, outcome = run_on_virtual_clock(lambda turns=turns: cancelled_after(turns))
-        outcomes.append(outcome)
-        turns += 1
-    assert 4 < turns < 200
+    outcomes = _until_done(cancelled_after, 0)
+    assert 4 < len(outcomes) < 200
     assert all(outcome == outcomes[-1] for outcome in outcomes)
     assert kind in outcomes[-1][0]
 
@@ -340,11 +346,7 @@ def test_a_response_may_be_left_after_any_step(setup: Callable[..., Setup], kind
         _refill(asked)
         return False, (await asked.respond(said)).outcome
 
-    outcomes, count, done = [], 1, False
-    while not done:
-        done, outcome = run_on_virtual_clock(lambda count=count: left_after(count))
-        outcomes.append(outcome)
-        count += 1
+    outcomes = _until_done(left_after, 1)
     assert len(outcomes) > 3
     assert all(outcome == outcomes[0] for outcome in outcomes[:-1])
 

@@ -191,6 +191,15 @@ def test_what_is_no_time_of_day_is_refused(text: str) -> None:
         read_clock(text)
 
 
+def test_names_that_stand_for_names_are_not_written_out_again_and_again() -> None:
+    doubled = "".join(f"a{n} = {' + '.join([f'a{n - 1}'] * 9)}\n" for n in range(1, 20))
+    program = f"a0 = 1\n{doubled}set_timer(minutes=a19 / a19)"
+    start = time.process_time()
+    [call] = run(program).calls
+    assert time.process_time() - start < MAX_S
+    assert call.written["minutes"].startswith("a19 / a19 a18 + a18") and call.written["minutes"].endswith(" 1")
+
+
 def test_a_computed_time_of_a_call_must_lie_on_its_day() -> None:
     functions = {"set_alarm": ["time", "day"]}
     outcome = run_program("set_alarm(time('6:50 am') - minutes(30), day='friday')", NOW, functions)
