@@ -16,17 +16,17 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from piper import PiperVoice, SynthesisConfig
+
 import server.openmp  # noqa: F401 - before torch
 from lab.benchmarks.client_environments import Client
 from lab.benchmarks.realtime_clients.recordings import RATE, SENTENCES
 from lab.report.own_server import own_server
 from model.hub.store import ModelStore
 from server.serving.options import DEFAULT_VOICE
-from voice.audio.codec import OUTPUT_RATE
 from voice.audio.resampling import resample
 from voice.audio.wav import write_wav
-from voice.clauses import Clause
-from voice.tts import Voice
 
 _SCRIPTS = Path(__file__).parent
 
@@ -43,10 +43,13 @@ CLIENTS = {
 
 
 def record_sentences(folder: Path) -> None:
-    """Let the server's own voice speak the user's sentences."""
-    voice = Voice(ModelStore(hub=False).locate(DEFAULT_VOICE))
+    """Let the server's own voice speak the user's sentences, without the noise that makes it sound different each time:
+    some of those recordings are misheard ("the capital of friends")."""
+    voice = PiperVoice.load(ModelStore(hub=False).locate(DEFAULT_VOICE))
     for name, text in SENTENCES.items():
-        write_wav(folder / f"{name}.wav", resample(voice.synthesize(Clause(text, True)), OUTPUT_RATE, RATE), RATE)
+        chunks = voice.synthesize(text, SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0))
+        speech = np.concatenate([chunk.audio_float_array for chunk in chunks])
+        write_wav(folder / f"{name}.wav", resample(speech, voice.config.sample_rate, RATE), RATE)
 
 
 async def converse(argv: Sequence[str], url: str, recordings: Path, work: Path) -> dict[str, Any]:
