@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.program.evaluator import Outcome
 from agent.program.grammar import program_grammar
-from agent.program.prompt import program_messages
+from agent.program.prompt import program_messages, with_missing
 from chat.types import Ask, Opening, Tool
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _program(turn: Turn, evidence: Evidence) -> Decision | None:
     outcome = evidence.program
     if outcome is None:
         messages = program_messages(turn.functions, turn.programs, turn.said)
-        grammar = program_grammar(turn.functions, evidence.program_begin)
+        grammar = program_grammar(with_missing(turn.functions), evidence.program_begin)
         ask = Ask(messages, grammar=grammar, max_tokens=MAX_PROGRAM_TOKENS, deadline=turn.ask.deadline)
         return Decision(ask, "program", "not complete" if evidence.program_begin else "recognized as a task")
     if evidence.program_calls:

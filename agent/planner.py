@@ -21,6 +21,7 @@ from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
 from agent.program.check import missing_number
 from agent.program.dates import local_time
 from agent.program.evaluator import Outcome, run_program
+from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
 from agent.program.values import BadProgram
 from agent.tool_runs import ToolRuns
@@ -237,7 +238,8 @@ class Planner:
 
     def _with_program(self, turn: Turn, evidence: Evidence, program: str) -> Evidence:
         """The evidence with what came of a program. If nothing did, what the user said is answered as talk."""
-        now, functions = self._now(), {tool.name: list(tool.parameters["properties"]) for tool in turn.functions}
+        now, available = self._now(), {tool.name for tool in turn.functions}
+        functions = {tool.name: list(tool.parameters["properties"]) for tool in with_missing(turn.functions)}
         try:
             outcome = run_program(program, now, functions)
             speech = " ".join(answer(value, unit, now) for value, unit in outcome.answers)
@@ -249,7 +251,14 @@ class Planner:
         known = [turn.said, *(said for said, _ in turn.programs)]
         if question := missing_number(outcome, known):
             outcome, speech, program = Outcome(question=question), "", f"ask({json.dumps(question)})"
-        calls = [MakeCall(call.name, json.dumps(dict(call.arguments))) for call in outcome.calls]
+        if missing := inability([call.name for call in outcome.calls if call.name not in available]):
+            outcome = replace(outcome, refusal=" or ".join(filter(None, [outcome.refusal, missing])))
+        calls = [
+            MakeCall(call.name, json.dumps(dict(call.arguments))) for call in outcome.calls if call.name in available
+        ]
+        others = any(tool.name not in turn.replaced for tool in turn.ask.tools)
+        if outcome.refusal and others and not (calls or speech or outcome.question):
+            return replace(evidence, is_task=False)  # one of the others may be able to
         if outcome.answers and CALCULATE in turn.replaced:
             calls.insert(0, MakeCall(CALCULATE, json.dumps({"program": outcome.computing})))
         elif not (calls or speech or outcome.question or outcome.refusal):

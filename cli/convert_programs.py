@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
-from chat.types import Message, Tool
+from agent.program.prompt import INSTRUCTIONS, program_messages
+from chat.types import Message
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
@@ -22,6 +22,7 @@ from model.convert.train_prefix import PrefixTraining, share_right
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_15B
+from model.nn.trained_prefix import load_trained_prefix
 from server.serving.runtime import locate_model, program_prefix_tokens
 
 _HELD_OUT = 20
@@ -40,6 +41,7 @@ def programs_command(
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 8,
     rate: Annotated[float, typer.Option(min=1e-6, help="Peak learning rate.")] = 1e-2,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    start: Annotated[Path | None, typer.Option(help="A prefix that was trained before, to go on from.")] = None,
     stop_after: StopAfterOption = None,
     model: ModelOption = QWEN_15B.name,
     device: DeviceOption = "auto",
@@ -53,15 +55,18 @@ def programs_command(
             path, device=device, precision="bfloat16", adapter="none", turn_completion="none", request_classifier="none"
         )
         base = weights_checksum(path)
+        begun = None if start is None else load_trained_prefix(start, loaded.decoder.config, base)
+        data = [INSTRUCTIONS, repr(read), "" if start is None else hashlib.sha256(start.read_bytes()).hexdigest()]
         texts = [encode_responses(_messages(one), loaded.template, loaded.stop_tokens) for one in read]
         training = PrefixTraining(
             loaded.decoder,
             program_prefix_tokens(loaded.template),
             [text for n, part in enumerate(texts) if n % _HELD_OUT for text in part],
             base,
-            hashlib.sha256((INSTRUCTIONS + repr(read)).encode()).hexdigest(),
+            hashlib.sha256("\n".join(data).encode()).hexdigest(),
             TextTrainingConfig(epochs, seed, batch_size, rate),
             folder / "programs.state",
+            begun,
         )
         folder.mkdir(parents=True, exist_ok=True)
         with Progress(console=_err) as progress:
@@ -73,7 +78,7 @@ def programs_command(
         about = {
             "epochs": f"{epochs:g}", "rate": f"{rate:g}", "batch": str(batch_size), "seed": str(seed),
             "examples": str(len(read)), "right": f"{right:.3f}", "base_bytes": str(weights_size(path)),
-            "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
+            "start": data[-1], "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
         }  # fmt: skip
         training.prefix(about).save(file, base)
     _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
@@ -81,6 +86,5 @@ def programs_command(
 
 def _messages(example: ProgramExample) -> list[Message]:
     """An example as a conversation: the prompt for its last program, and that program."""
-    functions = [Tool(name, "", {}) for name in FUNCTIONS if name not in example.without]
     *earlier, (said, program) = example.turns
-    return [*program_messages(functions, earlier, said), Message("assistant", program)]
+    return [*program_messages((), earlier, said), Message("assistant", program)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 
@@ -24,6 +25,9 @@ _MONTH_DAY = re.compile(rf"{_MONTH}\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?:,?
 _DAY_MONTH = re.compile(rf"(?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (\d{{4}}))?")
 _NUMBERS = re.compile(r"(?:(\d{4})-)?(\d{1,2})-(\d{1,2})")
 _WEEKDAY = re.compile(rf"(?:(next|last|this past|past|this)(?: coming)? |on )?({'|'.join(WEEKDAYS)})s?")
+_DAY_OF_MONTH = re.compile(
+    rf"(?:the )?(\d|last) (day|{'|'.join(WEEKDAYS)}) (?:of|in) (?:{_MONTH}|(this|the|next) month)(?: (\d{{4}}))?"
+)
 _COUNTED = re.compile(r"(?:in )?(\d{1,5}|an?) (day|week|month|year)s?( ago)?(?: from now| from today)?")
 
 
@@ -54,6 +58,8 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
         return _day_of(match[3], _month(match[2]), int(match[1]), today, nearest)
     if match := _WEEKDAY.fullmatch(plain):
         return _weekday(WEEKDAYS.index(match[2]), match[1] or "", today)
+    if match := _DAY_OF_MONTH.fullmatch(plain):
+        return _day_of_month(match, today)
     if match := _COUNTED.fullmatch(plain):
         count = (int(match[1]) if match[1].isdigit() else 1) * (-1 if match[3] else 1)
         days, months = {"day": (1, 0), "week": (7, 0), "month": (0, 1), "year": (0, 12)}[match[2]]
@@ -78,6 +84,28 @@ def _weekday(number: int, which: str, today: date) -> date:
         return today + timedelta(days=ahead - 7 if ahead < 7 else -7)
     same_week = today.weekday() + ahead < 7
     return today + timedelta(days=ahead + (7 if which == "next" and same_week else 0))
+
+
+def _day_of_month(match: re.Match[str], today: date) -> date:
+    """The first Sunday of a month, the last day of one, and so on: this year, or the next if it is over."""
+    which, day, month, relative, year = match.groups()
+    if relative:
+        first = (today.replace(day=1) + timedelta(days=32 if relative == "next" else 0)).replace(day=1)
+        return _days_like(first, day, which)
+    first = date(int(year) if year else today.year, _month(month), 1)
+    found = _days_like(first, day, which)
+    return found if year or found >= today else _days_like(first.replace(year=first.year + 1), day, which)
+
+
+def _days_like(first: date, day: str, which: str) -> date:
+    """A day of a month by its number among those of its kind, or the last one."""
+    days = [first + timedelta(days=n) for n in range(monthrange(first.year, first.month)[1])]
+    alike = [each for each in days if day in ("day", WEEKDAYS[each.weekday()])]
+    if which == "last":
+        return alike[-1]
+    if not 1 <= int(which) <= len(alike):
+        raise BadProgram(f"the month has no such {day}")
+    return alike[int(which) - 1]
 
 
 def _month(name: str) -> int:

@@ -4,30 +4,56 @@ their keys and values are trained with examples (`rejoinder convert programs`)."
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from agent.program.words import in_digits
 from chat.types import Message, Tool
 
+_BUILT_IN = {
+    "set_timer": ("hours, minutes, seconds, name", "set timers"),
+    "set_alarm": ("time, day, repeat, name", "set alarms"),
+    "set_reminder": ("about, time, day, repeat, hours, minutes", "set reminders"),
+    "list_alarms": ("", "tell which alarms are set"),
+    "cancel_alarm": ("name", "cancel alarms"),
+    "write_note": ("text", "take notes"),
+    "read_notes": ("about", "read notes"),
+    "delete_notes": ("", "delete notes"),
+    "get_weather": ("place, day", "tell the weather"),
+    "search_web": ("query", "search the web"),
+}
+"""The functions that the model is trained to call: their parameters, and what a server without one cannot do."""
+
 INSTRUCTIONS = (
     "You turn what a user says to a voice assistant into a short program: an assignment for each fact, and a last line "
     '`answer = value, "what it counts"`, or calls. Compute what is asked for, and add nothing that was not said. '
-    "Functions: set_timer(hours, minutes, seconds, name), set_alarm(time, day, repeat, name), set_reminder(about, "
-    "time, day, repeat, hours, minutes), list_alarms(), cancel_alarm(name), write_note(text), read_notes(about), "
-    "delete_notes(), get_weather(place, day), search_web(query), ask(question), cannot(reason), talk()"
+    f"Functions: {', '.join(f'{name}({parameters})' for name, (parameters, _) in _BUILT_IN.items())}, "
+    "ask(question), cannot(reason), talk()"
 )
 
-FUNCTIONS = tuple(
-    "set_timer set_alarm set_reminder list_alarms cancel_alarm write_note read_notes delete_notes get_weather "
-    "search_web".split()
-)
-"""Those that the instructions name."""
+
+def with_missing(functions: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Functions, and those that the model calls even though they are missing: such calls are refused by name
+    (`inability`). If they were forbidden, the model would write nonsense in their place."""
+    names = {tool.name for tool in functions}
+    missing = {name: parameters for name, (parameters, _) in _BUILT_IN.items() if name not in names}
+    return (*functions, *(Tool(name, "", _texts(parameters)) for name, parameters in missing.items()))
+
+
+def inability(names: Sequence[str]) -> str:
+    """What cannot be done without some of the built-in functions, as it is said after "I can't"; empty without any."""
+    return " or ".join(dict.fromkeys(_BUILT_IN[name][1] for name in names))
+
+
+def _texts(parameters: str) -> dict[str, Any]:
+    properties = {name: {"type": "string"} for name in filter(None, parameters.split(", "))}
+    return {"type": "object", "properties": properties, "required": []}
 
 
 def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]], said: str) -> list[Message]:
     """The prompt for a program.
 
     Args:
-        functions: those that it may call.
+        functions: those that there are.
         turns: what the user said before, and the programs for it, the oldest first.
         said: what the user said last.
     """
@@ -38,10 +64,8 @@ def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]]
 
 
 def _instructions(functions: Sequence[Tool]) -> str:
-    names = {tool.name for tool in functions}
-    without = ", ".join(name for name in FUNCTIONS if name not in names)
-    more = ", ".join(_signature(tool) for tool in functions if tool.name not in FUNCTIONS)
-    return INSTRUCTIONS + (f", {more}" if more else "") + (f" without {without}" if without else "")
+    more = ", ".join(_signature(tool) for tool in functions if tool.name not in _BUILT_IN)
+    return INSTRUCTIONS + (f", {more}" if more else "")
 
 
 def _signature(tool: Tool) -> str:

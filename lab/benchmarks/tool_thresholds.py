@@ -247,7 +247,8 @@ def main() -> None:
         rows = [json.loads(line) for line in options.features.read_text(encoding="utf-8").splitlines()]
     cases = [partial(score, case=case, decision=decision) for case in select("tuning") for decision in case.decisions]
     kinds = _QUESTIONS if options.bfcl else ()
-    questions = [item for kind in kinds for item in sample(read_items(kind), "odd", options.bfcl)]
+    sampled = (item for kind in kinds for item in sample(read_items(kind), "odd", options.bfcl))
+    questions = [item for item in sampled if item.tools]
     pending = [*cases, *(partial(score_question, item=item) for item in questions)][len(rows) :]
     if pending:
         gate: Path | Literal["auto"] = options.call_gate or "auto"

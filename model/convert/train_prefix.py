@@ -21,6 +21,10 @@ class PrefixTraining(TextTraining):
 
     Args:
         prefix: the tokens that all texts begin with.
+        start: keys and values to begin with instead, which were trained before.
+
+    Raises:
+        ValueError: `start` stands for other tokens.
     """
 
     def __init__(
@@ -32,11 +36,16 @@ class PrefixTraining(TextTraining):
         data: str,
         config: TextTrainingConfig,
         state_file: Path,
+        start: TrainedPrefix | None = None,
     ) -> None:
         self._prefix = tuple(prefix)
+        if start is not None and start.tokens != self._prefix:
+            raise ValueError("the prefix to begin with was trained for other instructions")
         keys, values = read_prefix(decoder, prefix)
         # The first token is what heads attend to that have nothing to look for: training it is unstable.
         self._first = keys[:, :, :1], values[:, :, :1]
+        if start is not None:
+            keys, values = start.keys.to(keys), start.values.to(values)
         self._rest = keys[:, :, 1:].contiguous(), values[:, :, 1:].contiguous()
         super().__init__(
             decoder, self._rest, [_after(text, self._prefix) for text in texts], base, data, config, state_file

@@ -11,7 +11,7 @@ from agent.documents.grounding import NOTHING_FOUND, OWN_KNOWLEDGE, Grounding
 from agent.plan import MAX_PROGRAM_TOKENS, Call, Evidence, MakeCall, Policy, Say, Turn, plan
 from agent.program.evaluator import FunctionCall, Outcome
 from agent.program.grammar import program_grammar
-from agent.program.prompt import program_messages
+from agent.program.prompt import program_messages, with_missing
 from chat.types import Ask, Lark, Message, Opening, Tool
 from tests.agent.documents.sample_documents import match
 
@@ -38,7 +38,7 @@ EVERYTHING = Evidence(
 
 TALK = Ask(MESSAGES, (PAY,), deadline=5.0, effort="high", spoken=True)
 PROGRAM = Ask(
-    program_messages((TIMER,), TURN.programs, TURN.said), grammar=program_grammar((TIMER,)),
+    program_messages((TIMER,), TURN.programs, TURN.said), grammar=program_grammar(with_missing((TIMER,))),
     max_tokens=MAX_PROGRAM_TOKENS, deadline=5.0,
 )  # fmt: skip
 
@@ -67,7 +67,7 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
             TURN,
             replace(TASK, program_begin="x = 2\nanswer = "),
             "program",
-            replace(PROGRAM, grammar=program_grammar((TIMER,), "x = 2\nanswer = ")),
+            replace(PROGRAM, grammar=program_grammar(with_missing((TIMER,)), "x = 2\nanswer = ")),
         ),
         (TURN, told(COMPUTED, OTHER, CALL, speech="That's 2."), "program", Call((OTHER, CALL))),
         (TURN, told(COMPUTED, speech="That's 2."), "program", Say("That's 2.")),

@@ -119,7 +119,6 @@ def calls(*made: tuple[str, dict[str, Any]]) -> Call:
             calls(("calculate", {"program": "price = 2 * 3\nanswer = price"}), ("write_note", {"text": "tickets"})),
         ),
         (SAID, "ask('For how long?')", Say("For how long?")),
-        (SAID, "cannot('stop the time')", Say("Sorry, I can't stop the time.")),
         ("Set a timer.", "set_timer(minutes=10)", Say("For how long?")),
         ("How much are the tickets?", "answer = 2 * 30", Say(MISSING)),
         (POWER, "answer = 999 ** 50", calls(("calculate", {"program": "answer = 999 ** 50"}))),
@@ -180,6 +179,24 @@ def test_what_a_program_refuses_or_asks_besides_its_calls_is_said_around_their_o
     again, text = run_on_virtual_clock(respond)
     assert text == said
     assert len(again.decisions) == 1, "it is said once"
+
+
+@pytest.mark.parametrize(
+    ("program", "refusal"),
+    [
+        ("cannot('stop the time')", "stop the time"),
+        ("search_web('ferries')\nget_weather('Oslo')", "search the web or tell the weather"),
+        ("cannot('sing')\nget_weather('Oslo')", "sing or tell the weather"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_unless_a_function_of_the_client_may_do_it(
+    setup: Callable[..., Setup], program: str, refusal: str
+) -> None:
+    asked = setup({SAID: [program]})
+    assert run_on_virtual_clock(lambda: asked.respond(SAID)).policies == ["local model", "program", "local model"]
+    alone = setup({SAID: [program]})
+    alone.declared = tuple(tool for tool in alone.declared if tool is not PAY)
+    assert run_on_virtual_clock(lambda: alone.respond(SAID)).decisions[-1].do == Say(f"Sorry, I can't {refusal}.")
 
 
 def test_a_program_that_lacks_something_is_completed_once(setup: Callable[..., Setup]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
+from agent.program.prompt import INSTRUCTIONS, program_messages
 from chat.types import Tool
 from cli import convert_programs
 from cli.main import app
@@ -45,6 +45,27 @@ def test_a_prefix_is_trained_in_slices_and_stands_for_the_instructions(
     prefix = load_trained_prefix(file, loaded.decoder.config, weights_checksum(base))
     assert prefix.metadata["instructions_sha256"] == hashlib.sha256(INSTRUCTIONS.encode()).hexdigest()
     assert list(prefix.tokens) == program_prefix_tokens(loaded.template)
-    for names in (FUNCTIONS, FUNCTIONS[:3], (*FUNCTIONS, "set_light")):
+    for names in ((), ("set_light",)):
         prompt = loaded.template.encode(program_messages([Tool(name, "", {}) for name in names], [], "Hello."))
         assert prompt[: len(prefix.tokens)] == list(prefix.tokens)
+
+
+def test_a_training_may_go_on_from_a_prefix(base: Path, tmp_path: Path) -> None:
+    examples = tmp_path / "examples.txt"
+    examples.write_text("\n\n".join(f"U: The capital of France and {n}?\nanswer = {n}" for n in range(24)))
+    command = ["convert", "programs", "--examples", str(examples), "--model", str(base), "--device", "cpu"]
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    start = str(first / "programs.safetensors")
+    for arguments in (
+        ["--folder", str(first), "--epochs", "1"],
+        ["--folder", str(second), "--epochs", "0.01", "--rate", "1e-6", "--start", start],
+        ["--folder", str(third), "--epochs", "0.01", "--rate", "1e-6"],
+    ):
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*command, *arguments])
+        assert done.exit_code == 0, done.output
+    config, checksum = load_model(base, device="cpu").decoder.config, weights_checksum(base)
+    one, two, untrained = (
+        load_trained_prefix(folder / "programs.safetensors", config, checksum) for folder in (first, second, third)
+    )
+    assert (two.keys - one.keys).abs().max() < 0.02 < (untrained.keys - one.keys).abs().max()
+    assert two.metadata["start"] and not one.metadata["start"]

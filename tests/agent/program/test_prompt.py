@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 from agent.program.check import missing_number
 from agent.program.evaluator import run_program
 from agent.program.grammar import program_grammar
-from agent.program.prompt import FUNCTIONS, INSTRUCTIONS, program_messages
+from agent.program.prompt import INSTRUCTIONS, inability, program_messages, with_missing
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
@@ -32,19 +32,29 @@ def tools(tmp_path: Path) -> ConversationTools:
 
 
 def test_the_instructions_name_the_functions_of_the_server_with_their_parameters(tools: ConversationTools) -> None:
-    assert {tool.name for tool in tools.functions} == set(FUNCTIONS)
+    assert {tool.name for tool in tools.functions} == {tool.name for tool in with_missing(())}
     for tool in tools.functions:
         assert f"{tool.name}({', '.join(tool.parameters['properties'])})" in INSTRUCTIONS
     (system, said) = program_messages(tools.functions, [], "And for twenty minutes?")
     assert system == Message("system", INSTRUCTIONS) and said == Message("user", "And for 20 minutes?")
 
 
-def test_after_them_the_prompt_says_which_other_functions_there_are_and_which_are_not(
-    tools: ConversationTools,
-) -> None:
-    functions = (*(tool for tool in tools.functions if tool.name not in ("get_weather", "search_web")), LIGHT)
-    (system, _) = program_messages(functions, [], "Light, please.")
-    assert system.content == f"{INSTRUCTIONS}, set_light(room) without get_weather, search_web"
+def test_after_them_the_prompt_says_which_other_functions_there_are(tools: ConversationTools) -> None:
+    (system, _) = program_messages((*tools.functions, LIGHT), [], "Light, please.")
+    assert system.content == f"{INSTRUCTIONS}, set_light(room)"
+
+
+def test_functions_that_a_server_lacks_can_be_written_and_are_refused_by_name(tools: ConversationTools) -> None:
+    present = tuple(tool for tool in tools.functions if tool.name not in ("get_weather", "search_web"))
+    *kept, weather, search = with_missing((*present, LIGHT))
+    assert kept == [*present, LIGHT] and (weather.name, search.name) == ("get_weather", "search_web")
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(program_grammar((weather, search)).source))
+    program = 'get_weather("Oslo", day="tomorrow")\nsearch_web("ferry prices")\nget_weather()'
+    ids = tokenizer.tokenize_str(program)
+    assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+    assert inability(["search_web", "get_weather", "search_web"]) == "search the web or tell the weather"
+    assert inability([]) == ""
 
 
 def test_earlier_turns_come_with_their_programs() -> None:
@@ -77,8 +87,6 @@ def test_examples_are_varied_without_losing_what_was_asked_for() -> None:
     ]
     all_varied = [varied(example, 1) for example in examples]
     assert all_varied == [varied(example, 1) for example in examples]
-    without = [one for one in all_varied if "get_weather" in one.without]
-    assert without and all(one.turns[0][1] == 'answer = 2\ncannot("tell the weather")' for one in without)
     plain = [one for one in all_varied if one.turns[0][0] == one.turns[0][0].lower()]
     assert plain and plain[0].turns[0][0].startswith("weather in rome and ")
-    assert 20 < len(plain) < 45 and 10 < len(without) < 45
+    assert 20 < len(plain) < 45 and all(one.turns[0][1] == examples[0].turns[0][1] for one in all_varied)
