@@ -1,5 +1,5 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`) or needs a tool (`tasks.toml`):
-training data of the request classifier. A request is labelled by what was said before it. Whether it needs a tool is
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`) or needs a tool (`tasks.toml`, and
+what programs are written for, `programs.txt`): training data of the request classifier. A request is labelled by what was said before it. Whether it needs a tool is
 also asked with other instructions, with functions of others, and after passages of documents.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chat.types import Message, Tool
+from model.convert.programs import read_examples
 from model.convert.prompts import TOPICS
 from model.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
@@ -25,6 +26,9 @@ _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
 
 _ELSEWHERE_SHARE = 0.35
 """Share of the requests that are also asked in conversations of another kind, half of those to be answered."""
+
+_PROGRAMS_SHARE = 0.5
+"""Share of the examples of programs that are requests, too."""
 
 _INSTRUCTIONS = (
     "You are a helpful assistant.",
@@ -89,7 +93,20 @@ def labelled_requests(seed: int) -> list[LabelledRequest]:
         for kind, frames in data["frames"].items():
             frame = draw.choice(frames)
             requests += _asked(LabelledRequest(frame, _messages([frame.format(topic=topic)]), kind), draw)
+    for example in read_examples():
+        [(said, program), *following] = example.turns
+        if not following and draw.random() < _PROGRAMS_SHARE and (kind := _kind_of(program)):
+            requests += _asked(LabelledRequest(said, _messages([said]), kind), draw)
     return requests
+
+
+def _kind_of(program: str) -> RequestKind | None:
+    """What a request is that a program was written for; None if it tells that something cannot be done."""
+    if program.startswith("cannot("):
+        return None
+    if program == "talk()":
+        return "answerable"
+    return "sum" if "answer = " in program else "action"
 
 
 def _asked(request: LabelledRequest, draw: random.Random) -> Iterator[LabelledRequest]:

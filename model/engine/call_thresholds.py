@@ -11,7 +11,12 @@ from model.hub.catalog import QWEN_05B, QWEN_15B
 
 _CALIBRATED = (
     (QWEN_05B, CallThresholds(call=-5.2, name_weight=4.0, expected=2.0, another=-6.1, optional=6.9)),
-    (QWEN_15B, CallThresholds(call=-4.7, name_weight=8.0, expected=2.0, another=-6.6, optional=3.7)),
+    (
+        QWEN_15B,
+        CallThresholds(
+            call=-4.7, name_weight=8.0, expected=2.0, another=-6.8, optional=3.7, fit_weight=2.0, fit_call=-4.2
+        ),
+    ),
 )
 
 
