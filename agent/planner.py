@@ -19,11 +19,10 @@ from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
 from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
 from agent.program.check import missing_number
-from agent.program.dates import local_time
 from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
-from agent.program.values import BadProgram
+from agent.program.values import BadProgram, local_time
 from agent.tool_runs import ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection

@@ -28,7 +28,8 @@ LAYERS = {
     "chat": [[""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
-        ["storage", "matched_text", "spoken_numbers", "language_model", "instructions", "confirmation"],
+        ["storage", "matched_text", "language_model", "instructions", "confirmation"],
+        ["words"],
         ["capture", "program"],
         ["closed_forms", "tools", "remote", "documents"],
         ["plan"],

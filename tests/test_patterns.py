@@ -25,7 +25,7 @@ LENGTHS = {
     "agent.tools.web_search:": matched_text.MAX_BLOCK,
     "agent.tools.words:": matched_text.MAX_DESCRIPTION,
     "agent.program.": 2000,
-    "agent.spoken_numbers": matched_text.MAX_COUNTED,
+    "agent.words.english.numbers": matched_text.MAX_COUNTED,
 }
 """Characters that reach the patterns of a module or of a line; `MAX_SAID` for all others. Programs have at most 2000.
 Prompts and responses, which the model's patterns read, have no limit but the context: its patterns take linear time, as
@@ -50,8 +50,9 @@ def test_every_pattern_can_be_read_before_it_is_used() -> None:
     assert not collection().unreadable, "\n".join(collection().unreadable)
     assert len(collection().uses) > 250
     modules = {use.module for use in collection().uses}
-    programs = {"check", "dates", "evaluator", "places", "units", "words"}
-    assert {"agent.closed_forms", *(f"agent.program.{name}" for name in programs)} <= modules
+    words = {"dates", "numbers", "times"}
+    assert {"agent.closed_forms", *(f"agent.words.english.{name}" for name in words)} <= modules
+    assert {f"agent.program.{name}" for name in ("check", "evaluator", "places", "units")} <= modules
 
 
 def test_repetitions_of_a_pattern_do_not_overlap(use: Use) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.language_model import Progress, TextProgress
-from agent.spoken_numbers import cardinal, ordinal, tokens
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 NOT_STATED = "that is not stated."
 """What follows the name of the source in place of a clause with such a number."""
@@ -84,9 +86,9 @@ def _may_open(text: str, openings: Sequence[str]) -> bool:
 
 def _numbers(text: str) -> set[int]:
     """The quantities and ordinals in a text. A year or a time in four digits is two numbers as well."""
-    found, numbers, i = tokens(text), set[int](), 0
+    found, numbers, i = _ENGLISH.tokens(text), set[int](), 0
     while i < len(found):
-        if (hit := cardinal(found, i) or ordinal(found, i)) is None:
+        if (hit := _ENGLISH.cardinal(found, i) or _ENGLISH.ordinal(found, i)) is None:
             i += 1
             continue
         numbers.add(hit[0])

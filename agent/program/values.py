@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from calendar import monthrange
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
+
+from agent.words.language import YearlessDay, months_after
 
 _MINUTES_OF_DAY = 24 * 60
 
@@ -20,10 +21,6 @@ class BadProgram(ValueError):
     def __init__(self, message: str, begin: str = "") -> None:
         super().__init__(message)
         self.begin = begin
-
-
-class YearlessDay(date):
-    """A day of no particular year: the nearest one, unless a difference asks for another."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +75,11 @@ class Clock:
         return Duration(Fraction(60 * (minutes % day)))
 
 
+def local_time() -> datetime:
+    """The time of this machine, with its zone."""
+    return datetime.now().astimezone()
+
+
 Value = Fraction | Quantity | Duration | Clock | date | datetime | str | bool
 """A `datetime` is a moment; a `date` that is none is a day. A `str` is a text."""
 
@@ -107,9 +109,9 @@ def _sum(left: Value, right: Value) -> Value:
         case (Clock(), Duration()) if not right.months:
             return left.after(right.seconds)
         case (datetime(), Duration()):
-            return _months_after(left, right.months) + right.timedelta
+            return months_after(left, right.months) + right.timedelta
         case (date(), Duration()) if right.whole_days:
-            return _months_after(_day(left), right.months) + right.timedelta
+            return months_after(_day(left), right.months) + right.timedelta
         case (date(), Duration()):
             return add(datetime.combine(left, time()), right)
     raise BadProgram("these cannot be added")
@@ -130,18 +132,18 @@ def subtract(left: Value, right: Value) -> Value:
             return here.until(clock) if clock is left else clock.until(here)
         case (date(), datetime()) if not isinstance(left, datetime):
             passed = isinstance(left, YearlessDay) and left < right.date()
-            until = datetime.combine(_months_after(_day(left), 12 if passed else 0), time(), right.tzinfo)
+            until = datetime.combine(months_after(_day(left), 12 if passed else 0), time(), right.tzinfo)
             return Duration(Fraction((until - right).total_seconds()))
         case (datetime(), date()) if not isinstance(right, datetime):
             ahead = isinstance(right, YearlessDay) and right > left.date()
-            since = datetime.combine(_months_after(_day(right), -12 if ahead else 0), time(), left.tzinfo)
+            since = datetime.combine(months_after(_day(right), -12 if ahead else 0), time(), left.tzinfo)
             return Duration(Fraction((left - since).total_seconds()))
         case (date(), date()):
             start, end = _day(right), _day(left)
             if end < start and isinstance(left, YearlessDay):
-                end = _months_after(end, 12)
+                end = months_after(end, 12)
             elif end < start and isinstance(right, YearlessDay):
-                start = _months_after(start, -12)
+                start = months_after(start, -12)
             return Duration(Fraction((end - start).days * 86_400))
         case (_, Fraction() | Duration() | Quantity()):
             return add(left, negated(right))
@@ -190,14 +192,3 @@ def divide(left: Value, right: Value) -> Value:
 
 def _day(moment: date) -> date:
     return moment.date() if isinstance(moment, datetime) else date(moment.year, moment.month, moment.day)
-
-
-def _months_after(day: date, months: int) -> date:
-    """The same day of a later month, or its last day."""
-    if not months:
-        return day
-    number = day.year * 12 + day.month - 1 + months
-    year, month = number // 12, number % 12 + 1
-    if not 1 <= year <= 9999:
-        raise BadProgram("the year is out of range")
-    return day.replace(year=year, month=month, day=min(day.day, monthrange(year, month)[1]))

@@ -9,13 +9,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agent.program.dates import named_date
 from agent.program.evaluator import read_clock, run_program
 from agent.program.places import zone_of
 from agent.program.speech import answer, spoken_date, spoken_time
 from agent.program.units import convert as converted
 from agent.program.values import BadProgram, Clock, Duration, Quantity, add, subtract
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 CALCULATE = "calculate"
 """The tool that runs programs."""
@@ -52,7 +54,7 @@ def calculator_tools(now: Callable[[], datetime]) -> list[ServerTool]:
     @tool(read_only=True, in_programs="computed")
     def days_between(start: str, end: str) -> Spoken:
         """Count the days from one day to another, such as "today", "june 1" or "2026-12-24"."""
-        return _said(subtract(named_date(end, now()), named_date(start, now())), now())
+        return _said(subtract(_ENGLISH.named_date(end, now()), _ENGLISH.named_date(start, now())), now())
 
     @tool(read_only=True, in_programs="computed")
     def get_time(place: str = "") -> Spoken:
@@ -70,11 +72,11 @@ def _said(value: object, now: datetime) -> Spoken:
 
 
 def _moment(text: str, now: datetime) -> datetime | date | Clock:
-    """The time or the day that a text names. Raises BadProgram."""
+    """The time or the day that a text names. Raises ValueError."""
     plain = text.strip().lower()
     if plain == "now":
         return now
     try:
         return read_clock(plain)
     except BadProgram:
-        return named_date(plain, now)
+        return _ENGLISH.named_date(plain, now)

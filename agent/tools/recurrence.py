@@ -6,11 +6,13 @@ import re
 from calendar import monthrange
 from datetime import date, datetime, time, timedelta
 
-from agent.program.dates import WEEKDAYS, named_date
 from agent.program.evaluator import read_clock
-from agent.program.values import BadProgram, Clock
+from agent.program.values import Clock
+from agent.words.language import language
 
-_DAYS = "|".join(WEEKDAYS)
+_ENGLISH = language("en")
+
+_DAYS = "|".join(_ENGLISH.WEEKDAYS)
 REPEAT_PATTERN = rf"daily|weekdays|weekends|weekly|monthly|yearly|({_DAYS})(, ({_DAYS}))*"
 """What may be said of how often."""
 
@@ -36,7 +38,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
         morning: whether a time without a half of the day is one of the morning, if people get up at it.
 
     Raises:
-        BadProgram: it is not understood, has passed, or is more than a year ahead.
+        ValueError: it is not understood, has passed, or is more than a year ahead.
     """
     clock = read_clock(clock_text) if clock_text else _DEFAULT
     if match := _PART_OF_DAY.fullmatch(day_text.strip().lower()):
@@ -47,7 +49,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
             clock = Clock(clock.minutes % 720)
         else:
             clock = _evening(clock)
-    day = named_date(day_text, now) if day_text else None
+    day = _ENGLISH.named_date(day_text, now) if day_text else None
     moment = _at(day or now.date(), clock, now)
     gets_up = morning and clock.minutes >= _EARLIEST
     if not clock.certain and not gets_up and not _is_morning(clock, day, now):
@@ -56,9 +58,9 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
         while moment <= now or not falls_on(moment.date(), repeat):
             moment += timedelta(days=1)
     if moment <= now:
-        raise BadProgram("That time has already passed." if clock_text else "Ask the user at what time.")
+        raise ValueError("That time has already passed." if clock_text else "Ask the user at what time.")
     if moment - now > _MAX_AHEAD:
-        raise BadProgram("More than a year ahead is too far.")
+        raise ValueError("More than a year ahead is too far.")
     return moment
 
 
@@ -86,7 +88,7 @@ def falls_on(day: date, repeat: str) -> bool:
     if repeat == "weekends":
         return day.weekday() >= 5
     named = re.findall(_DAYS, repeat)
-    return not named or WEEKDAYS[day.weekday()] in named
+    return not named or _ENGLISH.WEEKDAYS[day.weekday()] in named
 
 
 def stored_repeat(repeat: str, first: datetime) -> str:

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.program.dates import local_time
 from agent.program.units import load_units
+from agent.program.values import local_time
 from agent.storage import data_folder
 from agent.tools.alarms import Alarms
 from agent.tools.calculator import calculator_tools

@@ -1,6 +1,7 @@
 """What users say, labelled with whether an assistant can answer it (`requests.toml`) or needs a tool (`tasks.toml`, and
-what programs are written for, `programs.txt`): training data of the request classifier. A request is labelled by what was said before it. Whether it needs a tool is
-also asked with other instructions, with functions of others, and after passages of documents.
+what programs are written for, `programs.txt`): training data of the request classifier. A request is labelled by what
+was said before it. Whether it needs a tool is also asked with other instructions, with functions of others, and after
+passages of documents.
 """
 
 from __future__ import annotations

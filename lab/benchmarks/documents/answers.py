@@ -14,7 +14,7 @@ from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel, RemoteRequest, Source
 from agent.plan import Decision
 from agent.planner import Planner
-from agent.program.dates import local_time
+from agent.program.values import local_time
 from agent.tools.alarms import Alarms
 from agent.tools.server_tools import builtin_tools
 from agent.tools.user_data import UserData

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.program.dates import WEEKDAYS
-from agent.spoken_numbers import digits_for_words
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 CANNOT = "__cannot__"
 """In place of right values: facts are missing, or it cannot be done, and no value may be presented."""
@@ -27,14 +28,14 @@ _REFUSES = re.compile(
 def values(text: str) -> list[str]:
     """The values in a text: numbers in digits, times as 15:30 (both, if the half of the day is open), dates without
     their year, and weekdays."""
-    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", digits_for_words(text.lower().replace("’", "'")))
+    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", _ENGLISH.digits_for_words(text.lower().replace("’", "'")))
     found: list[str] = []
     for match in _CLOCK.finditer(plain):
         found += _clock(match)
     for match in _DATE.finditer(plain):
         found.append(f"{_MONTHS.index(match[1]) + 1:02}-{int(match[2]):02}")
         found += [match[1], match[2], *([match[3]] if match[3] else [])]
-    found += [day for day in WEEKDAYS if day in plain]
+    found += [day for day in _ENGLISH.WEEKDAYS if day in plain]
     rest = _CLOCK.sub(" ", plain)
     return found + [number.replace("minus ", "-") for number in _NUMBER.findall(rest)]
 

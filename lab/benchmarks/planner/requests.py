@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent.program.dates import WEEKDAYS, named_date
-from agent.program.values import BadProgram
 from agent.tools.recurrence import falls_on, first_due
+from agent.words.language import language
 from lab.benchmarks.planner.grading import says
+
+_ENGLISH = language("en")
 
 HOME = "Berlin"
 """Where the user lives."""
@@ -100,7 +101,7 @@ def _is_due(facts: Mapping[str, Any], given: Mapping[str, Any], now: datetime) -
         else:
             clock, day, repeat = (str(given.get(name, "")) for name in ("time", "day", "repeat"))
             due = first_due(clock, day, repeat, now, morning="about" not in given)
-    except BadProgram:
+    except ValueError:
         return False
     on_time = "time" not in facts or f"{due:%H:%M}" == facts["time"]
     return on_time and ("date" not in facts or due.date().isoformat() == facts["date"])
@@ -111,8 +112,8 @@ def _is_day(wanted: str, given: str, now: datetime) -> bool:
     for ending in (" morning", " afternoon", " evening", " night"):
         plain = plain.removesuffix(ending)
     try:
-        return named_date(plain, now).isoformat() == wanted
-    except BadProgram:
+        return _ENGLISH.named_date(plain, now).isoformat() == wanted
+    except ValueError:
         return False
 
 
@@ -124,5 +125,5 @@ def _recurs(wanted: str, repeat: str, given: Mapping[str, Any], now: datetime) -
         return False
     week = [now.date() + timedelta(days=number) for number in range(7)]
     days = {day.weekday() for day in week if falls_on(day, wanted)}
-    named = {WEEKDAYS.index(day) for day in re.findall("|".join(WEEKDAYS), wanted)}
+    named = {_ENGLISH.WEEKDAYS.index(day) for day in re.findall("|".join(_ENGLISH.WEEKDAYS), wanted)}
     return {day.weekday() for day in week if falls_on(day, repeat)} == (named or days)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.capture.corrections import corrected, is_correction, without_denial
 from agent.capture.letters import spelled_letters
-from agent.spoken_numbers import spoken_digits
+from agent.words.english import spoken_digits
 
 NUMBER = "5551234568"
 

@@ -6,8 +6,9 @@ from datetime import date
 
 import pytest
 
-from agent.capture.dates import Date, DateEntry
+from agent.capture.dates import Date
 from agent.capture.field import Progress
+from agent.words.language import DateParts
 
 TODAY = date(2026, 11, 22)
 DATE = Date(today=lambda: TODAY)
@@ -62,30 +63,30 @@ def test_a_birthday_needs_its_year() -> None:
 
 
 def test_a_part_is_corrected_and_the_rest_stays() -> None:
-    entry = DateEntry(2027, 3, 15)
-    assert DATE.correct("no, the sixteenth", entry) == DateEntry(2027, 3, 16)
-    assert DATE.correct("no, April", entry) == DateEntry(2027, 4, 15)
-    assert DATE.correct("no, on Wednesday", entry) == DateEntry(weekday=2)
+    entry = DateParts(2027, 3, 15)
+    assert DATE.correct("no, the sixteenth", entry) == DateParts(2027, 3, 16)
+    assert DATE.correct("no, April", entry) == DateParts(2027, 4, 15)
+    assert DATE.correct("no, on Wednesday", entry) == DateParts(weekday=2)
     assert DATE.correct("that is wrong", entry) is None
 
 
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        (DateEntry(None, 2, 30), "There is no February thirtieth."),
-        (DateEntry(2025, 3, 15), "Saturday, March fifteenth has passed."),
-        (DateEntry(2027, 3, 15, 1), "March fifteenth is a Monday."),
-        (DateEntry(2027, 3, 15), ""),
+        (DateParts(None, 2, 30), "There is no February thirtieth."),
+        (DateParts(2025, 3, 15), "Saturday, March fifteenth has passed."),
+        (DateParts(2027, 3, 15, 1), "March fifteenth is a Monday."),
+        (DateParts(2027, 3, 15), ""),
     ],
 )
-def test_dates_that_cannot_be(entry: DateEntry, problem: str) -> None:
+def test_dates_that_cannot_be(entry: DateParts, problem: str) -> None:
     assert DATE.problem(entry) == problem
 
 
 def test_keys_are_month_and_day() -> None:
-    assert DATE.press("0315", DATE.empty) == DateEntry(None, 3, 15)
+    assert DATE.press("0315", DATE.empty) == DateParts(None, 3, 15)
     assert DATE.press("1503", DATE.empty) is None
-    assert Date(day_first=True).press("15032027", DATE.empty) == DateEntry(2027, 3, 15)
+    assert Date(day_first=True).press("15032027", DATE.empty) == DateParts(2027, 3, 15)
 
 
 @pytest.mark.parametrize("text", ["I may be late", "just a moment", "hello"])
@@ -94,6 +95,6 @@ def test_what_is_no_date(text: str) -> None:
 
 
 def test_a_date_is_read_back_with_its_year_if_that_is_another_one() -> None:
-    assert DATE.read_back(DateEntry(2026, 11, 24), careful=False) == "Tuesday, November twenty-fourth"
-    assert DATE.read_back(DateEntry(2026, 11, 24), careful=True) == "Tuesday, November twenty-fourth, 2026"
-    assert DATE.read_back(DateEntry(None, 3, 15), careful=False) == "Monday, March fifteenth, 2027"
+    assert DATE.read_back(DateParts(2026, 11, 24), careful=False) == "Tuesday, November twenty-fourth"
+    assert DATE.read_back(DateParts(2026, 11, 24), careful=True) == "Tuesday, November twenty-fourth, 2026"
+    assert DATE.read_back(DateParts(None, 3, 15), careful=False) == "Monday, March fifteenth, 2027"

@@ -7,7 +7,8 @@ from datetime import time
 import pytest
 
 from agent.capture.field import Progress
-from agent.capture.times import Time, TimeEntry
+from agent.capture.times import Time
+from agent.words.language import TimeParts
 
 TIME = Time(earliest=time(8), latest=time(18))
 
@@ -49,12 +50,12 @@ def test_the_half_of_the_day_is_asked_for_where_the_hours_leave_it_open() -> Non
 
 
 def test_a_time_outside_the_hours_is_refused() -> None:
-    assert TIME.problem(TimeEntry(20, 0)) == (
+    assert TIME.problem(TimeParts(20, 0)) == (
         "It has to be between 8 o'clock in the morning and 6 o'clock in the evening."
     )
 
 
 def test_keys_are_hours_and_minutes() -> None:
-    assert TIME.press("1430", TIME.empty) == TimeEntry(14, 30, afternoon=True)
-    assert TIME.press("9", TIME.empty) == TimeEntry(9, 0)
+    assert TIME.press("1430", TIME.empty) == TimeParts(14, 30, afternoon=True)
+    assert TIME.press("9", TIME.empty) == TimeParts(9, 0)
     assert TIME.press("2575", TIME.empty) is None

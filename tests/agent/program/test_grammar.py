@@ -9,10 +9,9 @@ import pytest
 from llguidance import LLMatcher
 from tokenizers import Tokenizer
 
-from agent.program.dates import local_time
 from agent.program.evaluator import run_program
 from agent.program.grammar import program_grammar
-from agent.program.values import BadProgram
+from agent.program.values import BadProgram, local_time
 from chat.types import Tool
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.grammar_compiler import GrammarCompiler

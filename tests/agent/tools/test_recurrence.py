@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.program.values import BadProgram
 from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
@@ -48,7 +47,7 @@ def test_an_alarm_is_due_at_the_next_such_time(clock: str, day: str, repeat: str
     ],
 )  # fmt: skip
 def test_a_time_that_cannot_come_is_refused(clock: str, day: str, message: str) -> None:
-    with pytest.raises(BadProgram, match=message):
+    with pytest.raises(ValueError, match=message):
         first_due(clock, day, "", NOW, morning=True)
 
 

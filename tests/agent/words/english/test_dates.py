@@ -6,8 +6,8 @@ from datetime import date, datetime
 
 import pytest
 
-from agent.program.dates import is_named_date, named_date
-from agent.program.values import BadProgram, YearlessDay
+from agent.words.english import is_named_date, named_date
+from agent.words.language import YearlessDay
 
 SUNDAY, WEDNESDAY = datetime(2026, 11, 22, 15, 0), datetime(2026, 11, 25, 15, 0)
 
@@ -51,5 +51,5 @@ def test_a_day_without_a_year_may_be_the_nearest_one() -> None:
 )
 def test_what_names_no_day_is_refused(text: str) -> None:
     assert not is_named_date(text)
-    with pytest.raises(BadProgram):
+    with pytest.raises(ValueError):
         named_date(text, SUNDAY)

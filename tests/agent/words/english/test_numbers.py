@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agent.matched_text import MAX_SAID
-from agent.spoken_numbers import cardinal, digits_for_words, ordinal, spoken_digits, tokens, with_numerals
+from agent.words.english import cardinal, digits_for_words, ordinal, spoken_digits, tokens, with_numerals
 
 
 @pytest.mark.parametrize(

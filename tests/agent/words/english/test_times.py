@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.matched_text import MAX_SAID
-from agent.program.words import in_digits
+from agent.words.english import in_digits
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Numbers as people say them and as a recognizer writes them: digit strings, quantities and ordinals. English."""
+"""Numbers as people say them and as a recognizer writes them: digit strings, quantities and ordinals."""
 
 from __future__ import annotations
 

@@ -1,0 +1,20 @@
+"""English, American and British: see `agent.words.language.Language` for what each function does."""
+
+from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date, say_ordinal
+from agent.words.english.numbers import (
+    ORDINALS,
+    cardinal,
+    digits_for_words,
+    ordinal,
+    say_digits,
+    spoken_digits,
+    tokens,
+    with_numerals,
+)
+from agent.words.english.times import in_digits, say_time, time_parts
+
+__all__ = [
+    "MONTHS", "ORDINALS", "WEEKDAYS", "cardinal", "date_parts", "digits_for_words", "in_digits", "is_named_date",
+    "named_date", "ordinal", "say_date", "say_digits", "say_ordinal", "say_time", "spoken_digits", "time_parts",
+    "tokens", "with_numerals",
+]  # fmt: skip

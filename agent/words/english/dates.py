@@ -1,0 +1,234 @@
+"""The days that people name: "friday", "tomorrow", "june 1", "christmas", "the first Sunday of May"; and the parts of a
+date among other words: "the fifteenth of March", "no, on Wednesday"."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+
+from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
+from agent.words.language import DateParts, YearlessDay, months_after
+
+WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+MONTHS = "january february march april may june july august september october november december".split()
+
+_WEEKDAY_NUMBERS = {name: number for number, name in enumerate(WEEKDAYS)}
+_MONTH_NUMBERS = {
+    written: number for number, name in enumerate(MONTHS, 1) for written in (name, name[:3])
+} | {"sept": 9}  # fmt: skip
+_ORDINAL_NAMES = {number: name for name, number in ORDINALS.items() if " " not in name}
+
+_MONTH = rf"({'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})"
+_WEEKDAY_NAME = rf"({'|'.join(WEEKDAYS)})"
+_ORDINAL = re.compile(rf"\b({'|'.join(sorted(ORDINALS, key=len, reverse=True))})\b")
+_FEASTS = {
+    "christmas eve": (12, 24), "christmas": (12, 25), "christmas day": (12, 25), "boxing day": (12, 26),
+    "new year's eve": (12, 31), "new years eve": (12, 31), "new year": (1, 1), "new year's": (1, 1),
+    "new year's day": (1, 1), "valentine's day": (2, 14), "valentines day": (2, 14), "halloween": (10, 31),
+}  # fmt: skip
+_RELATIVE = {"today": 0, "tonight": 0, "tomorrow": 1, "yesterday": -1, "the day after tomorrow": 2,
+             "day after tomorrow": 2, "the day before yesterday": -2, "day before yesterday": -2}  # fmt: skip
+_MONTH_DAY = re.compile(rf"{_MONTH}\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_DAY_MONTH = re.compile(rf"(?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (\d{{4}}))?")
+_NUMBERS = re.compile(r"(?:(\d{4})-)?(\d{1,2})-(\d{1,2})")
+_WEEKDAY = re.compile(rf"(?:(next|last|this past|past|this)(?: coming)? |on )?{_WEEKDAY_NAME}s?")
+_DAY_OF_MONTH = re.compile(
+    rf"(?:the )?(\d|last) (day|{'|'.join(WEEKDAYS)}) (?:of|in) (?:{_MONTH}|(this|the|next) month)(?: (\d{{4}}))?"
+)
+_COUNTED = re.compile(r"(?:in )?(\d{1,5}|an?) (day|week|month|year)s?( ago)?(?: from now| from today)?")
+
+_NAMED_FROM_TODAY = re.compile(
+    rf"(?P<day>\b(?:day after tomorrow|tomorrow|today|yesterday)\b|\b(?:next|this)(?: coming)? (?:{'|'.join(WEEKDAYS)})"
+    r"\b(?! (?:the )?\w+(?:th|st|nd|rd)))"
+)
+_COUNTED_FROM = re.compile(r"\b(?P<in>in )?(?:after )?(an?|[a-z]+|\d+) (day|week)s?\b(?: from (\w+))?")
+
+
+def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
+    """See `Language`."""
+    plain = _ORDINAL.sub(lambda match: str(ORDINALS[match[1]]), text.lower().replace("’", "'"))
+    plain = " ".join(digits_for_words(plain).replace(",", " ").split())
+    today = now.date()
+    if plain in _RELATIVE:
+        return today + timedelta(days=_RELATIVE[plain])
+    feast, _, year = plain.rpartition(" ") if re.search(r" \d{4}$", plain) else (plain, "", "")
+    if feast in _FEASTS:
+        return _day_of(year, *_FEASTS[feast], today, nearest)
+    if match := _NUMBERS.fullmatch(plain):
+        return _day_of(match[1], int(match[2]), int(match[3]), today, nearest)
+    if match := _MONTH_DAY.fullmatch(plain):
+        return _day_of(match[3], _MONTH_NUMBERS[match[1]], int(match[2]), today, nearest)
+    if match := _DAY_MONTH.fullmatch(plain):
+        return _day_of(match[3], _MONTH_NUMBERS[match[2]], int(match[1]), today, nearest)
+    if match := _WEEKDAY.fullmatch(plain):
+        return _weekday(WEEKDAYS.index(match[2]), match[1] or "", today)
+    if match := _DAY_OF_MONTH.fullmatch(plain):
+        return _day_of_month(match, today)
+    if match := _COUNTED.fullmatch(plain):
+        count = (int(match[1]) if match[1].isdigit() else 1) * (-1 if match[3] else 1)
+        days, months = {"day": (1, 0), "week": (7, 0), "month": (0, 1), "year": (0, 12)}[match[2]]
+        try:
+            return months_after(today, count * months) + timedelta(days=count * days)
+        except OverflowError:
+            raise ValueError("the date is out of range") from None
+    raise ValueError(f"{text!r} is no day that is known")
+
+
+def is_named_date(text: str) -> bool:
+    """See `Language`."""
+    try:
+        named_date(text, datetime(2024, 1, 1))
+    except ValueError:
+        return False
+    return True
+
+
+def _weekday(number: int, which: str, today: date) -> date:
+    ahead = (number - today.weekday() - 1) % 7 + 1
+    if which in ("last", "past", "this past"):
+        return today + timedelta(days=ahead - 7 if ahead < 7 else -7)
+    same_week = today.weekday() + ahead < 7
+    return today + timedelta(days=ahead + (7 if which == "next" and same_week else 0))
+
+
+def _day_of_month(match: re.Match[str], today: date) -> date:
+    """The first Sunday of a month, the last day of one, and so on: this year, or the next if it is over."""
+    which, day, month, relative, year = match.groups()
+    if relative:
+        return _day_like(months_after(today.replace(day=1), relative == "next"), day, which)
+    first = date(int(year) if year else today.year, _MONTH_NUMBERS[month], 1)
+    found = _day_like(first, day, which)
+    return found if year or found >= today else _day_like(months_after(first, 12), day, which)
+
+
+def _day_like(first: date, day: str, which: str) -> date:
+    """A day of a month by its number among those of its kind, or the last one."""
+    days = [first + timedelta(days=n) for n in range(monthrange(first.year, first.month)[1])]
+    alike = [each for each in days if day in ("day", WEEKDAYS[each.weekday()])]
+    if which != "last" and not 1 <= int(which) <= len(alike):
+        raise ValueError(f"the month has no such {day}")
+    return alike[-1 if which == "last" else int(which) - 1]
+
+
+def _day_of(year: str | None, month: int, day: int, today: date, nearest: bool) -> date:
+    """A day of a year, or of the next or the nearest year that has it."""
+    try:
+        if year:
+            return date(int(year), month, day)
+        years = range(today.year - 8, today.year + 9)
+        found = [existing for each in years if (existing := _existing(each, month, day))]
+        if nearest:
+            closest = min(found, key=lambda each: abs(each - today))
+            return YearlessDay(closest.year, closest.month, closest.day)
+        return next(each for each in found if each >= today)
+    except (ValueError, StopIteration):
+        raise ValueError(f"there is no such day: {month}-{day}") from None
+
+
+def _existing(year: int, month: int, day: int) -> date | None:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        if not 1 <= month <= 12 or not 1 <= day <= 31:
+            raise
+        return None
+
+
+def date_parts(text: str, today: date, *, day_first: bool) -> DateParts | None:
+    """See `Language`."""
+    plain = " ".join(text.lower().replace(",", " ").split())
+    if (relative := _from_today(plain, today)) is not None:
+        return DateParts(relative.year, relative.month, relative.day)
+    if match := re.search(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b", plain):
+        return _checked(DateParts(int(match[1]), int(match[2]), int(match[3])))
+    if match := re.search(r"\b(\d{1,2})[/.-](\d{1,2})(?:[/.-](\d{4}|\d{2}))?\b", plain):
+        first, second = int(match[1]), int(match[2])
+        day, month = (first, second) if day_first or first > 12 else (second, first)
+        return _checked(DateParts(_full_year(match[3]), month, day))
+    return _parts_in_words(plain)
+
+
+def _from_today(plain: str, today: date) -> date | None:
+    """A date that is named from today: "tomorrow", "in two weeks", "next Tuesday"."""
+    now = datetime(today.year, today.month, today.day)
+    if match := _NAMED_FROM_TODAY.search(plain):
+        # "This Tuesday", said on one, is today: an appointment may be made for today.
+        is_today = match["day"].startswith("this") and match["day"].endswith(WEEKDAYS[today.weekday()])
+        return today if is_today else named_date(match["day"], now)
+    if match := _COUNTED_FROM.search(plain):
+        count = 1 if match[2] in ("a", "an") else (cardinal([match[2]]) or (0, 0))[0]
+        ahead = (_WEEKDAY_NUMBERS[match[4]] - today.weekday()) % 7 if match[4] in _WEEKDAY_NUMBERS else 0
+        if count and (match["in"] or match[4]):
+            return today + timedelta(days=ahead + count * (7 if match[3] == "week" else 1))
+    return None
+
+
+def _parts_in_words(plain: str) -> DateParts | None:
+    """The parts of a date that words name, in any order."""
+    found, entry, i = tokens(plain), DateParts(), 0
+    while i < len(found):
+        token = found[i]
+        if token in _MONTH_NUMBERS and (token != "may" or len(found) == 1 or _may_is_a_month(found, i)):
+            entry, i = replace(entry, month=_MONTH_NUMBERS[token]), i + 1
+        elif token in _WEEKDAY_NUMBERS:
+            entry, i = replace(entry, weekday=_WEEKDAY_NUMBERS[token]), i + 1
+        elif (day := ordinal(found, i)) is not None and 1 <= day[0] <= 31 and entry.day is None:
+            entry, i = replace(entry, day=day[0]), day[1]
+        elif (year := _spoken_year(found, i)) is not None:
+            entry, i = replace(entry, year=year[0]), year[1]
+        elif (number := cardinal(found, i)) is not None:
+            beside_month = entry.month is not None or (found[number[1] : number[1] + 1] or [""])[0] in _MONTH_NUMBERS
+            of_month = found[number[1] : number[1] + 1] == ["of"]
+            if entry.day is None and 1 <= number[0] <= 31 and (beside_month or of_month or len(found) <= 2):
+                entry = replace(entry, day=number[0])
+            i = number[1]
+        else:
+            i += 1
+    return None if entry == DateParts() else entry
+
+
+def _may_is_a_month(found: list[str], i: int) -> bool:
+    """Whether this "may" stands next to a day, and is not the verb."""
+    before, after = found[max(i - 2, 0) : i], found[i + 1 : i + 3]
+    near = [*before, *after]
+    return (
+        any(ordinal([word]) or word.isdigit() or cardinal([word]) for word in near) or "in" in before or "of" in before
+    )
+
+
+def _spoken_year(found: list[str], i: int) -> tuple[int, int] | None:
+    """A year ("2027", "twenty twenty seven", "two thousand and five"), and the token after it."""
+    if re.fullmatch(r"(19|20)\d\d", found[i]):
+        return int(found[i]), i + 1
+    century = cardinal(found[: i + 1], i)
+    if century is not None and century[0] in (19, 20):
+        rest_from = i + 2 if found[i + 1 : i + 2] in (["oh"], ["o"]) else i + 1
+        rest = cardinal(found, rest_from)
+        if rest is not None and (10 <= rest[0] <= 99 or rest_from == i + 2):
+            return century[0] * 100 + rest[0], rest[1]
+    whole = cardinal(found, i)
+    return whole if whole is not None and 1900 <= whole[0] <= 2100 else None
+
+
+def _checked(entry: DateParts) -> DateParts | None:
+    valid = 1 <= (entry.month or 1) <= 12 and 1 <= (entry.day or 1) <= 31
+    return entry if valid else None
+
+
+def _full_year(text: str | None) -> int | None:
+    if not text:
+        return None
+    return int(text) if len(text) == 4 else 2000 + int(text) if int(text) < 70 else 1900 + int(text)
+
+
+def say_ordinal(number: int) -> str:
+    """See `Language`."""
+    return _ORDINAL_NAMES[number]
+
+
+def say_date(day: date, *, with_year: bool = False) -> str:
+    """See `Language`: "Tuesday, March twenty-fourth"."""
+    year = f", {day.year}" if with_year else ""
+    return f"{WEEKDAYS[day.weekday()].title()}, {MONTHS[day.month - 1].title()} {say_ordinal(day.day)}{year}"

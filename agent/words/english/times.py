@@ -1,0 +1,129 @@
+"""Times of day and durations as people say them: "half past two", "quarter to nine", "an hour and a half"."""
+
+from __future__ import annotations
+
+import re
+from datetime import time
+
+from agent.matched_text import for_patterns
+from agent.words.english.numbers import cardinal, digits_for_words, tokens
+from agent.words.language import TimeParts
+
+_PARTS = {"half": 0.5, "quarter": 0.25, "three quarters": 0.75, "3 quarters": 0.75}
+
+_MORNING = re.compile(r"\b(?:a\.? ?m\b|in the morning|morning)")
+_AFTERNOON = re.compile(r"\b(?:p\.? ?m\b|in the (?:afternoon|evening)|afternoon|evening|at night|tonight)")
+_PAST = re.compile(
+    r"\b(half|(?:a )?quarter|[a-z]+(?: [a-z]+)?|\d+)(?: minutes?)? (past|after|to|before|till|of) ([a-z]+|\d+)\b"
+)
+_CLOCK = re.compile(
+    r"\b(?:a )?(half|quarter) (past|after|to) (\d{1,2})\b(?! (?:minutes?|hours?|percent))", re.IGNORECASE
+)
+_O_CLOCK = re.compile(r"\b(\d{1,2})(:00)? ?o'? ?clock\b", re.IGNORECASE)
+_AND_PART = re.compile(r"\b(\d+) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE)
+_MERIDIEM = re.compile(r"\b(\d{1,2}(?::\d\d)?) ?([ap])\.? ?m\b\.?", re.IGNORECASE)
+_LENGTH = re.compile(
+    r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b(?! of)",
+    re.IGNORECASE,
+)
+_POINT = re.compile(r"\b(\d+) point (\d+(?: \d)*)\b", re.IGNORECASE)
+_PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of) an? hour)\b", re.IGNORECASE)
+
+
+def in_digits(said: str) -> str:
+    """See `Language`: "quarter past six" is 6:15."""
+    text = digits_for_words(for_patterns(said.replace("’", "'")))
+    text = _LENGTH.sub(_length, text)
+    text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
+    text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2]):g}", text)
+    text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", text)
+    text = _CLOCK.sub(_clock, text)
+    text = _O_CLOCK.sub(r"\1:00", text)
+    return _MERIDIEM.sub(lambda match: f"{match[1]} {match[2].lower()}m", text)
+
+
+def _clock(match: re.Match[str]) -> str:
+    hour, minute = int(match[3]), _minutes(match[1])
+    if match[2].lower() == "to":
+        hour, minute = (hour - 1) or 12, 60 - minute
+    return f"{hour}:{minute:02}"
+
+
+def _length(match: re.Match[str]) -> str:
+    whole = int(match[1]) if match[1].isdigit() else 1
+    return f"{whole + _part(match[3]):g} {match[2]}s"
+
+
+def _part(name: str) -> float:
+    return _PARTS[name.lower().removeprefix("a ").removesuffix(" of")]
+
+
+def _minutes(name: str) -> int:
+    """A part of an hour in minutes."""
+    return round(60 * _part(name))
+
+
+def time_parts(text: str) -> TimeParts | None:
+    """See `Language`."""
+    plain = " ".join(text.lower().replace("’", "'").split())
+    half = False if _MORNING.search(plain) else True if _AFTERNOON.search(plain) else None
+    found = _time_in(plain)
+    if found is None:
+        return None if half is None else TimeParts(afternoon=half)
+    return found if found.afternoon is not None or half is None else TimeParts(found.hour, found.minute, half)
+
+
+def _time_in(plain: str) -> TimeParts | None:
+    """The hour and the minute that a text names."""
+    if re.search(r"\b(?:noon|midday)\b", plain):
+        return TimeParts(12, 0, afternoon=True)
+    if "midnight" in plain:
+        return TimeParts(0, 0, afternoon=False)
+    if match := re.search(r"\b(\d{1,2})[:.](\d{2})\b", plain):
+        return _checked(int(match[1]), int(match[2]))
+    if match := _PAST.search(plain):
+        hour = cardinal(tokens(match[3]))
+        minutes = _minutes_said(match[1])
+        if hour is not None and minutes is not None:
+            if match[2] in ("past", "after"):
+                return _checked(hour[0], minutes)
+            return _checked(hour[0] - 1 or 12, 60 - minutes)
+    if match := re.search(r"\bhalf (\w+)\b", plain):  # British: half two
+        hour = cardinal(tokens(match[1]))
+        return None if hour is None else _checked(hour[0], 30)
+    found = tokens(plain)
+    for i in range(len(found)):
+        hour = cardinal(found, i)
+        if hour is None:
+            continue
+        if found[i].isdigit() and len(found[i]) in (3, 4):  # 1430
+            return _checked(int(found[i][:-2]), int(found[i][-2:]))
+        start = hour[1] + 1 if found[hour[1] : hour[1] + 1] in (["oh"], ["o"], ["hundred"]) else hour[1]
+        minute = cardinal(found, start)
+        return _checked(hour[0], minute[0] if minute is not None and minute[0] < 60 else 0)
+    return None
+
+
+def _minutes_said(said: str) -> int | None:
+    if said == "half":
+        return 30
+    if said.endswith("quarter"):
+        return 15
+    for words in (said.split(), said.split()[-1:]):
+        number = cardinal(words)
+        if number is not None and number[1] == len(words) and number[0] < 60:
+            return number[0]
+    return None
+
+
+def _checked(hour: int, minute: int) -> TimeParts | None:
+    return TimeParts(hour, minute) if 0 <= hour < 24 and 0 <= minute < 60 else None
+
+
+def say_time(at: time) -> str:
+    """See `Language`: "2:30 in the afternoon"."""
+    if (at.hour, at.minute) in ((12, 0), (0, 0)):
+        return "noon" if at.hour else "midnight"
+    part = "in the morning" if at.hour < 12 else "in the afternoon" if at.hour < 18 else "in the evening"
+    minute = f":{at.minute:02}" if at.minute else " o'clock"
+    return f"{(at.hour - 1) % 12 + 1}{minute} {part}"
