@@ -25,15 +25,16 @@ _CLOSING = re.compile(
 )
 _WHAT = r"(?:what(?:'s| is| are| will| would be| does| do)?|how much(?: is| are)?|how many(?: is| are)?)"
 
-_WORDS = tuple((re.compile(pattern), replacement) for pattern, replacement in (
-    (r"(?<=\d),(?=\d{3}\b)", ""), (r"\bpoint (?=\d)", "."), (r"(?<=\d) (?=\.\d)", ""),
-    (r"\$|\bdollars?\b|\beuros?\b", ""),
-    (r"\b(\d+(?:\.\d+)?) ?(?:%|percent|per cent) of\b", r"\1 / 100 *"),
-    (r"\b(?:the )?square root of (\d+(?:\.\d+)?)", r"sqrt(\1)"), (r"\b(\d+(?:\.\d+)?) squared\b", r"\1 ** 2"),
-    (r"\b(\d+(?:\.\d+)?) cubed\b", r"\1 ** 3"), (r"\bto the power of\b|\^", "**"), (r"\bhalf of\b", "0.5 *"),
-    (r"\btwice\b", "2 *"), (r"\b(?:multiplied|times)(?: by)?\b|[×x](?= ?\d)", "*"), (r"\bdivided by\b|÷|\bover\b", "/"),
-    (r"\bplus\b|\badded to\b", "+"), (r"\bminus\b|\bless\b|[−–]", "-"),
-))  # fmt: skip
+_OPERATORS = {
+    "plus": "+", "added to": "+", "minus": "-", "less": "-", "times": "*", "times by": "*", "multiplied": "*",
+    "multiplied by": "*", "divided by": "/", "over": "/", "to the power of": "**", "squared": "** 2", "cubed": "** 3",
+    "half of": "0.5 *", "twice": "2 *", "percent of": "/ 100 *", "per cent of": "/ 100 *",
+    "dollar": "", "dollars": "", "euro": "", "euros": "",
+}  # fmt: skip
+_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": "/", "^": "**", "% of": "/ 100 *", "$": ""}
+_OPERATOR = re.compile(rf"\b(?:{'|'.join(sorted(_OPERATORS, key=len, reverse=True))})\b|% of|x(?= ?\d)|[−–×÷^$]")
+_ROOT = re.compile(r"\b(?:the )?square root of (\d+(?:\.\d+)?)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _NUMBER = r"(?:\d{1,15}(?:\.\d{1,9})?|sqrt\(\d{1,15}(?:\.\d{1,9})?\))"
 _EXPRESSION = re.compile(
     rf"-?\s?{_NUMBER}(?:(?: - |\s*(?:\+|/|\*\*|\*)\s*){_NUMBER})+|sqrt\(\d{{1,15}}(?:\.\d{{1,9}})?\)"
@@ -109,10 +110,13 @@ def _arithmetic(text: str) -> str | None:
         if match := pattern.fullmatch(text):
             text = f"{re.sub(r',? and |, ', f' {sign} ', match[1]).replace(',', '')} {sign} {match[2]}"
     text = re.sub(rf"^{_WHAT}\s+(?:the (?:result|value|sum) of )?", "", text)
-    for pattern, replacement in _WORDS:
-        text = pattern.sub(replacement, text)
+    text = _OPERATOR.sub(_sign, _ROOT.sub(r"sqrt(\1)", _THOUSANDS.sub("", text)))
     text = " ".join(text.split())
     return text if _EXPRESSION.fullmatch(text) else None
+
+
+def _sign(match: re.Match[str]) -> str:
+    return _SIGNS[match[0]] if match[0] in _SIGNS else f" {_OPERATORS[match[0]]} "
 
 
 def _conversion(text: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from agent import matched_text
 from tests.pattern_attacks import attacks, overlaps
 from tests.pattern_collection import Collection, Use, collect
+
+ROOT = Path(__file__).parent.parent
 
 MAX_S = 0.02
 """How long one pattern may take for one text, in processor time."""
@@ -30,6 +33,12 @@ LENGTHS = {
 """Characters that reach the patterns of a module or of a line; `MAX_SAID` for all others. Programs have at most 2000.
 Prompts and responses, which the model's patterns read, have no limit but the context: its patterns take linear time, as
 those of spoken numbers do over a whole conversation."""
+
+_OTHER_TEXT = (
+    "voice/clauses.py", "agent/documents/passages.py", "agent/documents/readers", "agent/program/units.py",
+    "agent/program/evaluator.py", "agent/tools/function_tool.py", "agent/tools/mcp_servers.py",
+)  # fmt: skip
+"""Their patterns read responses, documents, programs and docstrings."""
 
 _SHORT = (24, 32, 40, 60, 150)
 """Lengths that are tried first: there a pattern that takes exponential time ends a test soon."""
@@ -53,6 +62,14 @@ def test_every_pattern_can_be_read_before_it_is_used() -> None:
     words = {"dates", "numbers", "times"}
     assert {"agent.closed_forms", *(f"agent.words.english.{name}" for name in words)} <= modules
     assert {f"agent.program.{name}" for name in ("check", "evaluator", "places", "units")} <= modules
+
+
+def test_few_patterns_read_what_users_say() -> None:
+    """docs/design/planner.md says what each of them may decide."""
+    files = [file for package in ("agent", "voice") for file in (ROOT / package).rglob("*.py")]
+    counts = {str(file.relative_to(ROOT)): file.read_text().count("re.compile(") for file in files}
+    elsewhere = sum(count for file, count in counts.items() if file.startswith(_OTHER_TEXT))
+    assert sum(counts.values()) - elsewhere <= 80
 
 
 def test_repetitions_of_a_pattern_do_not_overlap(use: Use) -> None:
