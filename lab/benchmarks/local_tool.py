@@ -2,8 +2,9 @@
 
     python -m lab.benchmarks.local_tool [--model NAME] [--rounds 10]
 
-Questions for built-in tools alternate with questions that need none, in a fresh conversation each, streamed in real
-time. A third series asks the latter in conversations without tools, which shows what the tools' text costs.
+Closed forms, requests and sums for which the model writes a program, and questions that need no tool alternate, in a
+fresh conversation each, streamed in real time. A fourth series asks the latter in conversations without tools, which
+shows what the choice costs.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ from voice.history import FunctionCall
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
 
-WITH_TOOL = (
-    "What time is it in Tokyo?", "Set a timer for one minute.", "What is seventeen times twenty three?",
-    "What day is it today?", "How many kilometers are five miles?",
+CLOSED_FORMS = (
+    "What time is it in Tokyo?", "What is seventeen times twenty three?", "What day is it today?",
+    "How many kilometers are five miles?", "What is twenty percent of ninety?",
+)  # fmt: skip
+PROGRAMS = (
+    "Set a timer for one minute.", "Wake me at seven tomorrow morning.", "Remind me to call Anna at five.",
+    "Put milk and eggs on my shopping list.", "We are five people and the bill is eighty euros. How much is that each?",
 )  # fmt: skip
 WITHOUT_TOOL = (
     "What is the capital of France?", "Who wrote Romeo and Juliet?", "Why is the sky blue?",
@@ -64,10 +69,11 @@ async def measure(options: argparse.Namespace) -> None:
     tools = ServerTools(ToolSettings(data=Path(tempfile.mkdtemp())))
     latencies: dict[str, list[float]] = defaultdict(list)
     await read_ahead(engine, tools)
-    await ask(engine, models, voice.synthesize(Clause(WITH_TOOL[0], True)), tools)  # the first turn is slower
+    await ask(engine, models, voice.synthesize(Clause(CLOSED_FORMS[0], True)), tools)  # the first turn is slower
     for number in range(options.rounds):
         series = (
-            ("a tool", WITH_TOOL[number % len(WITH_TOOL)], tools),
+            ("closed form", CLOSED_FORMS[number % len(CLOSED_FORMS)], tools),
+            ("program", PROGRAMS[number % len(PROGRAMS)], tools),
             ("no tool needed", WITHOUT_TOOL[number % len(WITHOUT_TOOL)], tools),
             ("no tools at all", WITHOUT_TOOL[number % len(WITHOUT_TOOL)], None),
         )
