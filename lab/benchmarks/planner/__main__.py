@@ -1,4 +1,5 @@
-"""Whether the assistant with its tools says what is right: metamorphic pairs, closed forms, requests, everyday talk.
+"""Whether the assistant with its tools says what is right: metamorphic pairs, closed forms, requests, everyday talk,
+and questions of all kinds.
 
     python -m lab.benchmarks.planner [--model NAME] [--part development|reported] [--sets pairs closed …] [--show]
 
@@ -39,7 +40,7 @@ from agent.tools.protocol import ToolOutput
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Ask, Message, ToolCall
-from lab.benchmarks.planner.grading import says, says_wrong
+from lab.benchmarks.planner.grading import is_accepted, says, says_wrong
 from lab.benchmarks.planner.requests import CHANGES, HOME, is_fulfilled
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -49,7 +50,7 @@ from server.serving.runtime import load_engine
 
 HERE = Path(__file__).parent
 NOW = datetime(2026, 11, 24, 10, 20, tzinfo=ZoneInfo("Europe/Berlin"))
-SETS = ("pairs", "closed", "requests", "everyday")
+SETS = ("pairs", "closed", "requests", "everyday", "answers")
 
 _MAX_STEPS, _MAX_TOKENS = 4, 80
 
@@ -133,6 +134,8 @@ def is_right(name: str, item: Mapping[str, Any], answer: Answer) -> bool:
     match name:
         case "everyday":
             return not answer.calls and answer.decided_by != "program"
+        case "answers":
+            return is_accepted(answer.text, item)
         case "requests":
             return is_fulfilled(item, answer.text, answer.calls, NOW)
     return says(answer.text, item["accept"])
@@ -147,14 +150,14 @@ async def judge(engine: Engine, tools: ServerTools, part: str, name: str, *, sho
         said = item.get("ask") or item["say"]
         answer = await ask(engine, tools, said)
         right = is_right(name, item, answer)
-        kinds[item["kind"]].append(right)
+        kinds[item.get("kind") or item["category"]].append(right)
         by_policy[answer.decided_by].append(right)
         seconds[answer.decided_by].append(answer.seconds)
         pairs[item.get("pair", "")].append(right)
         if name in ("pairs", "closed") and answer.decided_by == "closed form":
             wrong_by_rule += says_wrong(answer.text, item["accept"])
         if show and not right:
-            wanted = item.get("accept") or item.get("expect") or ""
+            wanted = item.get("accept") or item.get("accept_any") or item.get("expect") or ""
             print(f"! {said} → {list(answer.calls)} {answer.text!r} ({answer.decided_by}; right: {wanted})", flush=True)
     total = [right for each in kinds.values() for right in each]
     print(f"\n{name}, {part}: {sum(total)} of {len(total)} right ({100 * sum(total) / len(total):.0f} %)")

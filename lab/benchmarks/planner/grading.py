@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agent.words.language import language
 
@@ -66,6 +68,19 @@ def says_wrong(text: str, accepted: Sequence[str]) -> bool:
     if list(accepted) == [CANNOT]:
         return bool(values(text)) and not _REFUSES.search(text.lower())
     return bool(values(text)) and not says(text, accepted) and not _REFUSES.search(text.lower())
+
+
+def is_accepted(text: str, item: Mapping[str, Any]) -> bool:
+    """Whether an answer matches a pattern of `accept_any` and none of `reject`, and is as long as `min_words` and
+    `max_words` allow."""
+    plain = " ".join(text.replace("’", "'").replace("‘", "'").replace("−", "-").split())
+    if not item.get("min_words", 1) <= len(plain.split()) <= item.get("max_words", math.inf):
+        return False
+    found, rejected = (
+        any(re.search(pattern, plain, re.IGNORECASE) for pattern in item.get(name, ()))
+        for name in ("accept_any", "reject")
+    )
+    return found and not rejected
 
 
 def _is(value: str, wanted: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.benchmarks.planner.grading import CANNOT, says, says_wrong, values
+from lab.benchmarks.planner.__main__ import load
+from lab.benchmarks.planner.grading import CANNOT, is_accepted, says, says_wrong, values
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,12 @@ def test_values_are_read(text: str, found: list[str]) -> None:
 def test_an_answer_is_right_wrong_or_neither(text: str, accepted: list[str], right: bool, wrong: bool) -> None:
     assert says(text, accepted) == right
     assert says_wrong(text, accepted) == wrong
+
+
+@pytest.mark.parametrize("part", ["development", "reported"])
+def test_the_patterns_of_the_questions_accept_their_reference_and_no_wrong_answer(part: str) -> None:
+    items = load(part, "answers")
+    assert len(items) == 75
+    for item in items:
+        assert is_accepted(item["reference"], item), item["ask"]
+        assert not is_accepted(item["wrong"], item), item["ask"]
