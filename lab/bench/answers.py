@@ -44,6 +44,7 @@ class Question:
         half: instructions are tuned on one half of each category, and figures are reported of the other.
         turns: what the user says, in one or two turns; the last answer is graded.
         reference, wrong: an answer that the rule accepts, and one that it rejects.
+        done: the rule for an answer that says what a built-in tool did, where one can do what no model can.
     """
 
     name: str
@@ -53,6 +54,14 @@ class Question:
     rule: Rule
     reference: str
     wrong: str
+    done: Rule | None = None
+
+    def grade(self, answer: str, *, builtin_tools: bool) -> Grade:
+        """The grade of an answer to the last turn."""
+        found = grade(answer, self.rule)
+        if found.errors and builtin_tools and self.done is not None:
+            found = min(found, grade(answer, self.done), key=lambda each: len(each.errors))
+        return found
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,12 @@ def _question(category: str, number: int, entry: Mapping[str, Any]) -> Question:
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     try:
         turns, reference, wrong = fields.pop("ask"), fields.pop("reference"), fields.pop("wrong")
+        done = Rule(says=fields.pop("done")) if "done" in fields else None
         rule = Rule(**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the question {name} is not valid: {error}") from error
     turns = (turns,) if isinstance(turns, str) else turns
-    return Question(name, category, "tuning" if number % 2 else "reported", turns, rule, reference, wrong)
+    return Question(name, category, "tuning" if number % 2 else "reported", turns, rule, reference, wrong, done)
 
 
 def select(half: Half | Literal["all"], categories: Sequence[str] = ()) -> list[Question]:
@@ -151,7 +161,11 @@ def run(
 
     async def ask_sessions() -> list[GradedAnswer]:
         async with session_answers(engine, load_speech_models(model_options, console), instructions) as asked:
-            return await ask_all(lambda question: asked(question.turns, MAX_TOKENS), questions, on_answer)
+
+            async def answer(question: Question) -> tuple[str, ...]:
+                return await asked(question.turns, MAX_TOKENS)
+
+            return await ask_all(answer, questions, on_answer, builtin_tools=True)
 
     try:
         return asyncio.run(ask_sessions() if builtin_tools else ask_model())
@@ -163,6 +177,8 @@ async def ask_all(
     answer: Callable[[Question], Awaitable[tuple[str, ...]]],
     questions: Sequence[Question],
     on_answer: Callable[[], None],
+    *,
+    builtin_tools: bool = False,
 ) -> list[GradedAnswer]:
     """Ask every question in a conversation of its own, and grade the answers, in the order of the questions."""
     capacity = asyncio.Semaphore(_CONVERSATIONS)
@@ -171,7 +187,7 @@ async def ask_all(
         async with capacity:
             answers = await answer(question)
         on_answer()
-        return GradedAnswer(question, answers, grade(answers[-1], question.rule))
+        return GradedAnswer(question, answers, question.grade(answers[-1], builtin_tools=builtin_tools))
 
     return await asyncio.gather(*map(ask_one, questions))
 

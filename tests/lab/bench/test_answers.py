@@ -53,6 +53,14 @@ def test_only_follow_ups_have_two_turns() -> None:
         assert all(turn.strip() and turn[0].isupper() and turn[-1] in ".?" for turn in question.turns)
 
 
+def test_where_a_tool_can_do_what_no_model_can_saying_so_is_right_with_tools_alone() -> None:
+    [alarm] = [question for question in QUESTIONS if question.turns == ("Wake me up at seven tomorrow morning.",)]
+    said = "Your alarm is set for 7:00 AM tomorrow."
+    assert alarm.grade(said, builtin_tools=True).passed and not alarm.grade(said, builtin_tools=False).passed
+    assert alarm.grade(alarm.reference, builtin_tools=True).passed
+    assert not alarm.grade("Sure, have a nice morning!", builtin_tools=True).passed
+
+
 @pytest.mark.parametrize("question", QUESTIONS, ids=by_name)
 def test_each_rule_accepts_its_reference_and_rejects_a_wrong_answer(question: Question) -> None:
     assert grade(question.reference, question.rule) == Grade((), ())
