@@ -104,12 +104,14 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
             after_output=after_output,
             gate=None if model.call_gate is None else partial(_fit, model.call_gate),
         )
+    # A model whose call was declined by the gate would write it as code. Code may still follow a word.
+    may_begin_with_code = not ask.spoken and not (decision is not None and decision.observes)
     constraint = ToolCallConstraint(
         matcher,
         decision,
         start_token,
         text,
-        _text_start(model, after_output=after_output, code=not ask.spoken),
+        _text_start(model, after_output=after_output, code=may_begin_with_code),
         required=tool_choice not in ("auto", "none"),
         margins=model.call_margins,
         habit=model.call_habit,

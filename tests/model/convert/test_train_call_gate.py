@@ -12,10 +12,12 @@ from tokenizers import Tokenizer
 from chat.types import Ask, Message, Tool
 from model.convert import train_call_gate as training
 from model.convert.train_call_gate import function_requests, train_call_gate
-from model.decode.call_decision import CallThresholds
+from model.decode.call_decision import FENCE, CallThresholds
+from model.decode.tool_calls import ToolCallConstraint
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
+from model.engine.response_form import response_form
 from tests.conftest import save_tiny_checkpoint
 
 BOOK = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -70,3 +72,12 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
             called.append(any([bool(step.tool_calls) async for step in reply]))
         engine.close()
     assert called == [True, True, True, False], "without it the thresholds alone decide"
+
+    fence = model.tokenizer.encode_template(FENCE)[0]
+    for weight in (0.0, 1.0):
+        decided = replace(model, call_gate=gate, call_thresholds=CallThresholds(fit_weight=weight))
+        constraint = response_form(decided, Ask([Message("user", "hello")], [tool])).constraint
+        assert isinstance(constraint, ToolCallConstraint)
+        assert bool(constraint._text_start[fence]) is not bool(weight), (
+            "a call that was declined is not written as code"
+        )
