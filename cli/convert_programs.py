@@ -56,14 +56,14 @@ def programs_command(
         )
         base = weights_checksum(path)
         begun = None if start is None else load_trained_prefix(start, loaded.decoder.config, base)
-        data = [INSTRUCTIONS, repr(read), "" if start is None else hashlib.sha256(start.read_bytes()).hexdigest()]
+        start_sha256 = "" if start is None else hashlib.sha256(start.read_bytes()).hexdigest()
         texts = [encode_responses(_messages(one), loaded.template, loaded.stop_tokens) for one in read]
         training = PrefixTraining(
             loaded.decoder,
             program_prefix_tokens(loaded.template),
             [text for n, part in enumerate(texts) if n % _HELD_OUT for text in part],
             base,
-            hashlib.sha256("\n".join(data).encode()).hexdigest(),
+            hashlib.sha256("\n".join([INSTRUCTIONS, repr(read), start_sha256]).encode()).hexdigest(),
             TextTrainingConfig(epochs, seed, batch_size, rate),
             folder / "programs.state",
             begun,
@@ -78,7 +78,7 @@ def programs_command(
         about = {
             "epochs": f"{epochs:g}", "rate": f"{rate:g}", "batch": str(batch_size), "seed": str(seed),
             "examples": str(len(read)), "right": f"{right:.3f}", "base_bytes": str(weights_size(path)),
-            "start": data[-1], "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
+            "start": start_sha256, "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
         }  # fmt: skip
         training.prefix(about).save(file, base)
     _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)

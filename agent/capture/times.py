@@ -41,8 +41,10 @@ class Time(Field[TimeParts, time]):
 
     def hear(self, text: str, entry: TimeParts) -> TimeParts | None:
         heard = _ENGLISH.time_parts(text)
-        if heard is None or heard.hour is None:
-            return None if heard is None else replace(entry, afternoon=heard.afternoon)
+        if heard is None:
+            return None
+        if heard.hour is None:
+            return replace(entry, afternoon=heard.afternoon)
         return replace(heard, afternoon=entry.afternoon if heard.afternoon is None else heard.afternoon)
 
     def press(self, keys: str, entry: TimeParts) -> TimeParts | None:

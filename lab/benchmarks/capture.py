@@ -37,7 +37,6 @@ from voice.tts import Voices, load_voices
 _ENGLISH = language("en")
 
 _MAX_TURNS = 10
-_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 _line = partial(telephone, snr_db=30.0, loss=0.02)
 
 
@@ -99,7 +98,7 @@ def _correction(case: Case, value: str) -> str:
     """Names the digit if only one is wrong; otherwise says the value again."""
     wrong = [n for n, (a, b) in enumerate(zip(value, case.value, strict=False)) if a != b]
     if case.value.isdigit() and len(value) == len(case.value) and len(wrong) == 1:
-        place = "last" if wrong[0] == len(value) - 1 else _ORDINALS[wrong[0]]
+        place = "last" if wrong[0] == len(value) - 1 else _ENGLISH.say_ordinal(wrong[0] + 1)
         return f"No, the {place} digit is {_ENGLISH.say_digits(case.value[wrong[0]])}."
     return f"No. {case.again}"
 

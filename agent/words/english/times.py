@@ -43,10 +43,13 @@ def in_digits(said: str) -> str:
 
 
 def _clock(match: re.Match[str]) -> str:
-    hour, minute = int(match[3]), _minutes(match[1])
-    if match[2].lower() == "to":
-        hour, minute = (hour - 1) or 12, 60 - minute
+    hour, minute = _past_or_to(_minutes(match[1]), match[2].lower(), int(match[3]))
     return f"{hour}:{minute:02}"
+
+
+def _past_or_to(minutes: int, side: str, hour: int) -> tuple[int, int]:
+    """The hour and the minute of a time that is named by the minutes past an hour, or to it."""
+    return (hour, minutes) if side in ("past", "after") else (hour - 1 or 12, 60 - minutes)
 
 
 def _length(match: re.Match[str]) -> str:
@@ -85,9 +88,7 @@ def _time_in(plain: str) -> TimeParts | None:
         hour = cardinal(tokens(match[3]))
         minutes = _minutes_said(match[1])
         if hour is not None and minutes is not None:
-            if match[2] in ("past", "after"):
-                return _checked(hour[0], minutes)
-            return _checked(hour[0] - 1 or 12, 60 - minutes)
+            return _checked(*_past_or_to(minutes, match[2], hour[0]))
     if match := re.search(r"\bhalf (\w+)\b", plain):  # British: half two
         hour = cardinal(tokens(match[1]))
         return None if hour is None else _checked(hour[0], 30)

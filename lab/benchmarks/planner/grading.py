@@ -17,9 +17,8 @@ CANNOT = "__cannot__"
 _TOLERANCE = 0.005
 """Of numbers that are not exact."""
 
-_MONTHS = "january february march april may june july august september october november december".split()
 _CLOCK = re.compile(r"\b(\d{1,2})(?::(\d\d))? ?([ap])\.?m\b|\b(\d{1,2}):(\d\d)\b|\b(noon|midnight)\b")
-_DATE = re.compile(rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_DATE = re.compile(rf"\b({'|'.join(_ENGLISH.MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NUMBER = re.compile(r"(?:minus |-)?\d+(?:\.\d+)?")
 _REFUSES = re.compile(
     r"\b(?:can't|cannot|can not|unable|don't know|do not know|not enough|don't have|not possible|impossible|"
@@ -35,7 +34,7 @@ def values(text: str) -> list[str]:
     for match in _CLOCK.finditer(plain):
         found += _clock(match)
     for match in _DATE.finditer(plain):
-        found.append(f"{_MONTHS.index(match[1]) + 1:02}-{int(match[2]):02}")
+        found.append(f"{_ENGLISH.MONTHS.index(match[1]) + 1:02}-{int(match[2]):02}")
         found += [match[1], match[2], *([match[3]] if match[3] else [])]
     found += [day for day in _ENGLISH.WEEKDAYS if day in plain]
     rest = _CLOCK.sub(" ", plain)
