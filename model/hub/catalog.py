@@ -89,21 +89,21 @@ def _piper_joe(name: str, size: int, sha256: str) -> ModelFile:
 
 
 _KOKORO_VOICES = {
-    "af_heart": "d583ccff3cdca2f7fae535cb998ac07e9fcb90f09737b9a41fa2734ec44a8f0b",
-    "af_bella": "f69d836209b78eb8c66e75e3cda491e26ea838a3674257e9d4e5703cbaf55c8b",
-    "am_michael": "1d1f21dd8da39c30705cd4c75d039d265e9bc4a2a93ed09bc9e1b1225eb95ba1",
-    "am_fenrir": "c27989f741f7ee34d273a39d8a595cc0837d35f5ced9a29b7cc162614616df43",
-    "bf_emma": "669fe0647f9dd04fcab92f1439a40eeb4c8b4ab1f82e4996fe3d918ce4a63b73",
-    "bf_isabella": "3754352c4aaa46d17f27654ab7518d65b62ad6163a0f55a5f4330c2da2c4e94f",
-    "bm_george": "c4b235a4c1f2cd3b939fed08b899ce9385638b763f7b73a59616c4fc9bd6c9bc",
-    "bm_fable": "f889083196807b4adb15e9204252165f503b8d33d3982e681c52443c49d798f1",
+    "af_heart": "6d34e9e7f7a27b160a1575b6ca58ca72f1cc205ce527c2467fc577fde3889a9e",
+    "af_bella": "761c7103613180dcc353bdb9fe9ddc06a6086884344a1d111b0eb6d91f062034",
+    "am_michael": "3460fc316b0033d8a324fed4927c01a7ab6755ff12fb5e6051532cdb5c5d5e1f",
+    "am_fenrir": "ab0ca6923d03c964b03cc057aee9924e825ea140d62313cf7d9e93da6b183c6c",
+    "bf_emma": "8c5588114f8483d1e0b8a681bd4cce481840465db81605bdbe7b8c7c1cb70a98",
+    "bf_isabella": "5b7ba1bf54e679bfad512f245c2282e5ba050de174b7eb32894c35d3a1aa4ab5",
+    "bm_george": "62ed0e6235246ab16e52bc3ee3dca5b1a5fd9d37c82c2b5317c6fa64053cb167",
+    "bm_fable": "e79d569ab82e550d67a69eb8e161cdd17287907357a905793028e6051f27cd78",
 }
 """The voices bundled with Rejoinder: American (a) and British (b) women (f) and men (m), with their checksums."""
 
 
 def _kokoro_voice(name: str, sha256: str) -> ModelFile:
     part = PackagePart("rejoinder", "", f"voice/kokoro_voices/{name}.bin")
-    return ModelFile(f"{name}.bin", 522_240, sha256, (part,), "")
+    return ModelFile(f"{name}.bin", 261_120, sha256, (part,), "")
 
 
 QWEN_05B = ModelEntry(

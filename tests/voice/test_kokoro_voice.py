@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import voice.kokoro_voices
 from voice.audio.codec import BadAudio
 from voice.kokoro_phonemes import SPACE
-from voice.kokoro_voice import KokoroSynthesizer, _split
+from voice.kokoro_voice import KokoroSynthesizer, _read_styles, _split
 
 BUNDLED = Path(voice.kokoro_voices.__file__).parent
 
@@ -35,9 +36,17 @@ def test_a_voice_without_the_model_names_the_missing_file(tmp_path: Path) -> Non
         KokoroSynthesizer(path)
 
 
+def test_a_voice_may_have_16_or_32_bits(tmp_path: Path) -> None:
+    bundled = BUNDLED / "af_heart.bin"
+    np.fromfile(bundled, "<f2").astype("<f4").tofile(tmp_path / "published.bin")
+    styles = _read_styles(bundled)
+    assert styles.shape == (510, 1, 256) and styles.dtype == np.float32 and styles.any()
+    assert (_read_styles(tmp_path / "published.bin") == styles).all()
+
+
 def test_a_file_of_another_kind_or_language_is_rejected_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "af_other.bin").write_bytes(b"words")
-    with pytest.raises(BadAudio, match="is not a Kokoro voice, which is 522240 bytes long"):
+    with pytest.raises(BadAudio, match="is not a Kokoro voice, which is 522240 bytes long, or 261120 in 16 bits"):
         KokoroSynthesizer(tmp_path / "af_other.bin")
     with pytest.raises(BadAudio, match="jf_alpha does not speak English"):
         KokoroSynthesizer(tmp_path / "jf_alpha.bin")
