@@ -79,7 +79,7 @@ def _known(said: Sequence[str]) -> set[float]:
                 named |= {float(share), 1 / share}
         named |= {century + float(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
         named.add(float(len(_NUMBER.findall(plain))))  # their average needs it
-        if " to " in plain:  # "twenty to seven" is 6:40
+        if re.search(r"\bto\b", plain):  # "twenty to seven" is 6:40
             found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}
     halves = {number + half for number in found if number <= 24 for half in (-12, 12)}
     shares = {number / 100 for number in found} | {1 + number / 100 for number in found}
