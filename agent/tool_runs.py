@@ -163,7 +163,8 @@ class ToolRuns:
         return "" if called else self._opening
 
     def words_of_outputs(self, messages: Sequence[Message], *, verbatim: bool) -> str:
-        """The words that the newest outputs came with, if all of them did and nothing else is to be read.
+        """The words that the newest outputs came with, if all of them did and nothing else is to be read, or if one of
+        them asks the user before a consequential call: only that question may be answered with yes.
 
         Args:
             verbatim: whether the words of outputs are said. Otherwise a language model reads them, and may go on to
@@ -173,8 +174,8 @@ class ToolRuns:
         speeches = [self._speeches.get(message.tool_call_id or "", "") for message in outputs]
         asks = any(message.content == NOT_CONFIRMED for message in outputs)
         verbatim = verbatim and not self._has_unsaid(messages[: len(messages) - len(outputs)])
-        if (verbatim or asks) and speeches and all(speeches):
-            return " ".join(dict.fromkeys(speeches))
+        if asks or (verbatim and speeches and all(speeches)):
+            return " ".join(filter(None, dict.fromkeys(speeches)))
         return ""
 
     def _has_unsaid(self, messages: Sequence[Message]) -> bool:
@@ -188,13 +189,16 @@ class ToolRuns:
         return False
 
     def confirmation(self, messages: Sequence[Message]) -> Say | MakeCall | None:
-        """The user's reply to the question before a consequential call. It must be the newest message, and the
-        question must have been heard to its end."""
+        """The user's reply to the question before a consequential call. It must be the newest message, and the tool's
+        own question must have been heard to its end."""
         if len(messages) < 4 or [message.role for message in messages[-3:]] != ["tool", "assistant", "user"]:
             return None
         output, question, reply = messages[-3:]
         calls = [call for message in messages for call in message.tool_calls if call.id == output.tool_call_id]
-        if output.content != NOT_CONFIRMED or not calls or not question.content.endswith("?"):
+        if output.content != NOT_CONFIRMED or not calls:
+            return None
+        asked = self._speeches.get(calls[-1].id, "")
+        if not asked or not " ".join(question.content.split()).endswith(" ".join(asked.split())):
             return None
         traits = self._tools.traits(calls[-1].name)
         if traits is None or not traits.consequential:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.tool_runs import DECLINED, INVENTED, NOT_CONFIRMED
+from agent.plan import MakeCall
+from agent.tool_runs import DECLINED, INVENTED, NOT_CONFIRMED, ToolRuns
 from agent.tools.protocol import ToolOutput, ToolTraits
-from chat.types import Ask
+from chat.types import Ask, Message, ToolCall
 from tests.fakes import FakeProgress
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
@@ -212,6 +213,40 @@ def test_a_yes_to_a_question_that_was_cut_off_is_no_consent() -> None:
 
     run_session(scenario, tools.settings, tools)
     assert not tools.started
+
+
+def test_the_question_is_asked_beside_an_output_that_has_no_words() -> None:
+    """A question of the language model in its place would take the yes that follows."""
+    calls = (ToolCall("0", *LOOK), ToolCall("1", "pay", "{}"))
+    asked = [Message("user", "Look it up, and pay them."), Message("assistant", "", calls)]
+
+    async def scenario(harness: SessionHarness) -> None:
+        tools = FakeTools({**FakeTools().known, **RISKY})
+        runs = ToolRuns(tools, lambda task: asyncio.get_running_loop().create_task(task), lambda: None)
+        outputs = [Message("tool", (await runs.start(call, asked[:1])).text, tool_call_id=call.id) for call in calls]
+        assert [output.content for output in outputs] == ["14 degrees", NOT_CONFIRMED]
+        assert runs.words_of_outputs([*asked, *outputs], verbatim=True) == "Shall I pay?"
+
+    run_session(scenario)
+
+
+def test_a_yes_to_another_question_is_no_consent() -> None:
+    asked = [
+        Message("user", "Pay them."),
+        Message("assistant", "", (ToolCall("1", "pay", "{}"),)),
+        Message("tool", NOT_CONFIRMED, tool_call_id="1"),
+        Message("assistant", "Is there anything else?"),
+        Message("user", "Yes."),
+    ]
+
+    async def scenario(harness: SessionHarness) -> None:
+        runs = ToolRuns(FakeTools(RISKY), lambda task: asyncio.get_running_loop().create_task(task), lambda: None)
+        await runs.start(asked[1].tool_calls[0], asked[:1])
+        assert runs.confirmation(asked) is None
+        heard = [*asked[:3], Message("assistant", "Shall I pay?"), asked[-1]]
+        assert runs.confirmation(heard) == MakeCall("pay", "{}", confirmed=True)
+
+    run_session(scenario)
 
 
 def test_an_announcement_waits_until_both_sides_are_silent() -> None:
