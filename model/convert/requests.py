@@ -1,14 +1,14 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`) or needs a tool (`tasks.toml`, and
-what programs are written for, `programs.txt`): training data of the request classifier. A request is labelled by what
-was said before it. Whether it needs a tool is also asked with other instructions, with functions of others, and after
-passages of documents.
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `premises.toml`) or needs a tool
+(`tasks.toml`, and what programs are written for, `programs.txt`): training data of the request classifier. A request is
+labelled by what was said before it. Whether it needs a tool is also asked with other instructions, with functions of
+others, and after passages of documents.
 """
 
 from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from model.convert.prompts import TOPICS
 from model.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
 
-_FILE, _TASKS = (Path(__file__).with_name(name) for name in ("requests.toml", "tasks.toml"))
+_FILE, _PREMISES, _TASKS = (Path(__file__).with_name(name) for name in ("requests.toml", "premises.toml", "tasks.toml"))
 
 _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
 """Shares of the requests that follow other words, and that are written as a speech recognizer or a talker may."""
@@ -61,6 +61,12 @@ _GREETINGS = (
 )  # fmt: skip
 _OTHER_TOPICS = (("What is nine times nine?", "It's eighty-one."), ("Tell me a fun fact.", "Honey never spoils."))
 """What an unclear request could refer to."""
+_PAIRS: Mapping[str, tuple[RequestKind, RequestKind]] = {
+    "mistaken": ("mistaken", "answerable"),
+    "unknowable": ("unknowable", "answerable"),
+    "incomplete": ("action", "sum"),  # the program for it asks
+}
+"""The kinds of a question and of its look-alike, by their list in `premises.toml`."""
 _OPENERS = ("Hey, ", "Okay, ", "Um, ", "So, ", "Well, ", "Excuse me, ", "And ", "Oh, ", "Please, ")
 
 
@@ -84,12 +90,17 @@ class LabelledRequest:
 
 def labelled_requests(seed: int) -> list[LabelledRequest]:
     """All requests, and some of them as well in conversations with other instructions, functions or passages."""
-    data, tasks = (tomllib.loads(file.read_text(encoding="utf-8")) for file in (_FILE, _TASKS))
+    data, premises, tasks = (tomllib.loads(file.read_text(encoding="utf-8")) for file in (_FILE, _PREMISES, _TASKS))
     requests: list[LabelledRequest] = []
     draw = random.Random(seed)
     for domain in (*data["domains"], *tasks["groups"]):
         for request in _requests(domain):
             requests += _asked(request, draw)
+    for group, pairs in premises.items():
+        asked, similar = _PAIRS[group]
+        for question, look_alike in pairs:
+            requests += _asked(LabelledRequest(question, _messages([question]), asked), draw)
+            requests += _asked(LabelledRequest(question, _messages([look_alike]), similar), draw)
     for topic in TOPICS:
         for kind, frames in data["frames"].items():
             frame = draw.choice(frames)

@@ -21,7 +21,9 @@ from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import (
     KINDS,
+    VERDICTS,
     RequestClassifier,
+    Verdict,
     classified_states,
     instructions_checksum,
     verdict_odds,
@@ -37,12 +39,13 @@ _FOLDS = 8
 _L2_WEIGHT = 1e-2
 """Weight of the L2 penalty."""
 
-_FALSE_POSITIVE_RATE = 0.005
-"""Share of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
-poor answer."""
-
-_FALSE_TASK_RATE = 0.05
-"""Share of the held-out answerable requests that may count as tasks. The program for one mostly finds that out."""
+_FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
+    "unable": 0.002, "unclear": 0.002, "unsafe": 0.001, "crisis": 0.0005, "unknowable": 0.004, "mistaken": 0.006,
+    "task": 0.05,
+}  # fmt: skip
+"""Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
+poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds
+that out."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class RequestMetrics:
 
     Attributes:
         requests: their number.
-        false_positive_rate: share of the answerable ones that counted as another kind.
-        recall: share of each kind that was recognized as one that cannot be fulfilled, or as a task.
+        false_positive_rate: share of the answerable ones that counted as one that is not simply answered.
+        recall: share of each kind that was recognized as one that is not simply answered, or as a task.
         false_task_rate: share of the answerable ones that counted as a task.
     """
 
@@ -83,14 +86,14 @@ def train_request_classifier(
     scores = held_out_scores(states, kinds, [request.origin for request in requests], seed)
     own = torch.tensor([not (request.tools or request.instructions) for request in requests])
     thresholds = choose_thresholds(scores, kinds, own)
-    metrics = measure(scores, kinds, own, *thresholds)
+    metrics = measure(scores, kinds, own, thresholds)
     metadata = {
         "base_bytes": str(base_bytes),
         "trained_on": f"{len(requests)} requests, seed {seed}",
         "held_out": json.dumps(asdict(metrics)),
     }
     weight, bias = fit(states, kinds)
-    return RequestClassifier(weight, bias, *thresholds, instructions_checksum(instructions), base, metadata), metrics
+    return RequestClassifier(weight, bias, thresholds, instructions_checksum(instructions), base, metadata), metrics
 
 
 def request_states(
@@ -200,22 +203,29 @@ def held_out_scores(states: Tensor, kinds: Tensor, origins: Sequence[str], seed:
     scores = torch.zeros(len(states), len(KINDS) - 1)
     for fold in range(min(_FOLDS, len(names))):
         held_out = folds == fold
-        classifier = RequestClassifier(*fit(states[~held_out], kinds[~held_out]), 0.0, 0.0, "", "", {})
+        classifier = RequestClassifier(
+            *fit(states[~held_out], kinds[~held_out]), torch.zeros(len(VERDICTS)), "", "", {}
+        )
         scores[held_out] = classifier.scores(states[held_out])
     return scores
 
 
-def choose_thresholds(scores: Tensor, kinds: Tensor, own: Tensor) -> tuple[float, float]:
-    """The thresholds for `_FALSE_POSITIVE_RATE` and `_FALSE_TASK_RATE`.
+def choose_thresholds(scores: Tensor, kinds: Tensor, own: Tensor) -> Tensor:
+    """The thresholds [verdicts] for `_FALSE_POSITIVE_RATES`. Whether a request is a task is asked in all conversations.
 
     Args:
         scores: [n, kinds - 1] of held-out requests.
         kinds: [n] int64, positions in `KINDS`.
         own: [n] bool: in conversations with the assistant's instructions and no functions of others.
     """
-    refusals = verdict_odds(scores[own & (kinds == 0)], may_be_task=False)[1].amax(1)
-    tasks = verdict_odds(scores[kinds == 0], may_be_task=True)[1][:, -1]
-    return _highest(refusals, _FALSE_POSITIVE_RATE), _highest(tasks, _FALSE_TASK_RATE)
+    refusals = verdict_odds(scores[own & (kinds == 0)], may_be_task=False)
+    tasks = verdict_odds(scores[kinds == 0], may_be_task=True)
+    return torch.tensor(
+        [
+            _highest((tasks if verdict == "task" else refusals)[:, n], _FALSE_POSITIVE_RATES[verdict])
+            for n, verdict in enumerate(VERDICTS)
+        ]
+    )
 
 
 def _highest(odds: Tensor, share: float) -> float:
@@ -224,16 +234,15 @@ def _highest(odds: Tensor, share: float) -> float:
     return max(0.0, float(ordered[int(len(ordered) * share)]))
 
 
-def measure(scores: Tensor, kinds: Tensor, own: Tensor, threshold: float, task_threshold: float) -> RequestMetrics:
+def measure(scores: Tensor, kinds: Tensor, own: Tensor, thresholds: Tensor) -> RequestMetrics:
     """The quality of held-out scores [n, kinds - 1] at these thresholds; the other arguments are as before."""
-    alone = verdict_odds(scores, may_be_task=False)[1].amax(1) > threshold
-    odds = verdict_odds(scores, may_be_task=True)[1]
-    task = odds[:, -1] > task_threshold
+    refused = (verdict_odds(scores, may_be_task=False) > thresholds).any(1)
+    task = verdict_odds(scores, may_be_task=True)[:, -1] > thresholds[-1]
     recall: dict[str, float] = {}
     for number, kind in enumerate(KINDS[1:], 1):
-        taken = task if kind in ("action", "sum") else alone
+        taken = task if kind in ("action", "sum") else refused
         recall[kind] = float(taken[kinds == number].float().mean())
     answerable = kinds == 0
     return RequestMetrics(
-        len(kinds), float(alone[own & answerable].float().mean()), recall, float(task[answerable].float().mean())
+        len(kinds), float(refused[own & answerable].float().mean()), recall, float(task[answerable].float().mean())
     )

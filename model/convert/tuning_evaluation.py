@@ -124,4 +124,4 @@ def _declined(model: LoadedModel, conversations: Sequence[Conversation], instruc
     if classifier is None or not requests or not classifier.is_valid_for(instructions):
         return None
     scores = classifier.scores(request_states(model, instructions, requests))
-    return float((verdict_odds(scores, may_be_task=False)[1].amax(1) > classifier.threshold).float().mean())
+    return float((verdict_odds(scores, may_be_task=False) > classifier.thresholds).any(1).float().mean())

@@ -20,18 +20,26 @@ from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
 
-RequestKind = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "action", "sum"]
+RequestKind = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "action", "sum"]
 """`unable`: it needs an action, or knowledge of the present or of the user's life, for which there is no tool.
 `unclear`: it refers to something that was never mentioned. `unsafe`: it asks for help with harm. `crisis`: with harm to
-oneself. `action`: a built-in tool does it; without tools it is one of those that the assistant is unable to fulfil.
+oneself. `unknowable`: nobody could answer it from what was said. `mistaken`: it takes something for granted that is
+false. `action`: a built-in tool does it; without tools it is one of those that the assistant is unable to fulfil.
 `sum`: it is to be computed; without tools the model answers it as well as it can."""
 
 KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 
-Verdict = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "task"]
+Verdict = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "task"]
 """What follows for a response."""
 
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)[1:]
+"""All but `answerable`."""
+
 _UNABLE, _ACTION, _SUM = (KINDS.index(kind) - 1 for kind in ("unable", "action", "sum"))
+
+_BEFORE_TASKS = ("unsafe", "crisis", "unknowable")
+"""Verdicts that are not left to a program: it would do harm, or make something up. Whoever writes the program finds out
+the others."""
 
 
 def classified_states(features: Tensor, hidden: int) -> Tensor:
@@ -60,8 +68,8 @@ class RequestClassifier:
     Attributes:
         weight: [kinds - 1, hidden] float32, in the order of `KINDS` after `answerable`.
         bias: [kinds - 1] float32.
-        threshold: of these log odds, from which a request counts as one that cannot be fulfilled.
-        task_threshold: the same for an action or a sum, which the tools do.
+        thresholds: [verdicts] float32, of the log odds from which a request counts as one of these, in the order of
+            `VERDICTS`.
         instructions: `instructions_checksum` of those that the other kinds were trained with. Tasks were trained with
             several.
         base: sha256 of the weights whose forward passes it was trained on.
@@ -70,8 +78,7 @@ class RequestClassifier:
 
     weight: Tensor
     bias: Tensor
-    threshold: float
-    task_threshold: float
+    thresholds: Tensor
     instructions: str
     base: str
     metadata: dict[str, str]
@@ -88,11 +95,12 @@ class RequestClassifier:
             may_be_task: whether there are tools that do what they can do.
         """
         scores = self.scores(classified_states(features, self.weight.shape[1])[None])
-        verdicts, odds = verdict_odds(scores, may_be_task=may_be_task)
-        best = int(odds[0].argmax())
-        if verdicts[best] not in ("unsafe", "crisis") and verdicts[-1] == "task" and odds[0, -1] > self.task_threshold:
-            return "task"  # whoever writes the program for it finds out what cannot be done
-        return verdicts[best] if verdicts[best] != "task" and odds[0, best] > self.threshold else "answerable"
+        odds = verdict_odds(scores, may_be_task=may_be_task)[0]
+        is_over = odds > self.thresholds
+        best = VERDICTS[int(odds.where(is_over, -torch.inf).argmax())]
+        if is_over[-1] and best not in _BEFORE_TASKS:
+            return "task"
+        return best if is_over.any() else "answerable"
 
     def is_valid_for(self, instructions: str) -> bool:
         """Whether it knows what cannot be fulfilled in conversations with these instructions."""
@@ -100,8 +108,7 @@ class RequestClassifier:
 
     def save(self, path: Path) -> None:
         """Write it to a file, atomically. The weights are rounded to 16 bits."""
-        thresholds = torch.tensor([self.threshold, self.task_threshold])
-        tensors = {"weight": self.weight.half(), "bias": self.bias, "thresholds": thresholds}
+        tensors = {"weight": self.weight.half(), "bias": self.bias, "thresholds": self.thresholds}
         trained_with = {"instructions_sha256": self.instructions}
         save_bound_file(path, tensors, self.base, {**self.metadata, **trained_with})
 
@@ -121,25 +128,20 @@ def load_request_classifier(path: Path, config: DecoderConfig, base: str) -> Req
     tensors, metadata = load_bound_file(path, "request classifier", advice, base=base, names=names)
     weight, bias, thresholds = (tensors[name].float() for name in names)
     num_kinds = len(KINDS) - 1
-    if weight.shape != (num_kinds, config.hidden) or bias.shape != (num_kinds,) or thresholds.shape != (2,):
-        raise BadModelFile(f"the request classifier {path.name} has another shape than the model")
-    instructions = metadata.get("instructions_sha256", "")
-    threshold, task_threshold = thresholds.tolist()
-    return RequestClassifier(weight, bias, threshold, task_threshold, instructions, base, metadata)
+    if weight.shape != (num_kinds, config.hidden) or bias.shape != (num_kinds,) or thresholds.shape != (len(VERDICTS),):
+        raise BadModelFile(f"the request classifier {path.name} has another shape: train it again with this version")
+    return RequestClassifier(weight, bias, thresholds, metadata.get("instructions_sha256", ""), base, metadata)
 
 
-def verdict_odds(scores: Tensor, *, may_be_task: bool) -> tuple[tuple[Verdict, ...], Tensor]:
-    """The log odds of each verdict against `answerable`.
+def verdict_odds(scores: Tensor, *, may_be_task: bool) -> Tensor:
+    """The log odds of each verdict against `answerable`: [n, verdicts] float32, in the order of `VERDICTS`.
 
     Args:
         scores: [n, kinds - 1] of `RequestClassifier.scores`.
-
-    Returns:
-        The verdicts, and [n, verdicts] float32.
+        may_be_task: see `RequestClassifier.classify`. Otherwise an action is one that the assistant is unable to do.
     """
-    refused = scores[:, :_ACTION]
-    task = torch.logsumexp(scores[:, [_ACTION, _SUM]], 1, keepdim=True)
-    if may_be_task:
-        return ("unable", "unclear", "unsafe", "crisis", "task"), torch.cat([refused, task], 1)
-    unable = torch.logsumexp(scores[:, [_UNABLE, _ACTION]], 1, keepdim=True)
-    return ("unable", "unclear", "unsafe", "crisis"), torch.cat([unable, refused[:, 1:]], 1)
+    odds = torch.cat([scores[:, :_ACTION], torch.logsumexp(scores[:, [_ACTION, _SUM]], 1, keepdim=True)], 1)
+    if not may_be_task:
+        odds[:, _UNABLE] = torch.logsumexp(scores[:, [_UNABLE, _ACTION]], 1)
+        odds[:, -1] = -torch.inf
+    return odds

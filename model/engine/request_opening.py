@@ -22,6 +22,8 @@ OPENINGS: Mapping[RequestKind, str] = {
     "unclear": "Sorry, could you tell me what you",
     "unsafe": "I can't help with that.",
     "crisis": "I'm sorry, I can't help with that. Please talk to somebody you trust, or call a crisis line.",
+    "unknowable": "Sorry, I can't",
+    "mistaken": "Actually,",
 }
 """The beginning of a response to each kind of request. Chosen by the tuning half of `rejoinder bench answers`."""
 

@@ -14,7 +14,7 @@ from model.convert import train_request_classifier as training
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, classified_states, verdict_odds
+from model.engine.request_classifier import KINDS, VERDICTS, classified_states, verdict_odds
 from model.nn.forward_batch import text_input
 
 INSTRUCTIONS = "hello to you"
@@ -39,6 +39,14 @@ def test_tasks_are_also_asked_in_conversations_of_other_kinds() -> None:
     assert {request.kind for request in elsewhere} == {"answerable", "action", "sum"}
     assert any(request.tools for request in elsewhere) and any(request.instructions for request in elsewhere)
     assert any("quotations" in request.messages[-2].content for request in requests if len(request.messages) > 1)
+
+
+def test_a_question_and_its_look_alike_are_held_out_together() -> None:
+    requests = labelled_requests(seed=1)
+    for kind in ("mistaken", "unknowable"):
+        origins = {request.origin for request in requests if request.kind == kind}
+        kinds = [{request.kind for request in requests if request.origin == origin} for origin in sorted(origins)[:40]]
+        assert all(kind in pair and len(pair) == 2 for pair in kinds)
 
 
 def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedModel) -> None:
@@ -75,10 +83,10 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(
     assert metrics.false_task_rate <= 0.03 and metrics.false_positive_rate <= 0.01
     assert classifier.is_valid_for(INSTRUCTIONS)
     scores = classifier.scores(training.request_states(model, INSTRUCTIONS, requests))
-    verdicts, odds = verdict_odds(scores, may_be_task=True)
+    odds = verdict_odds(scores, may_be_task=True)
     wanted = {"answerable": None, "unable": "unable", "action": "task"}
     right = [
-        (verdicts[int(best)] if float(highest) > 0 else None) == wanted[request.kind]
+        (VERDICTS[int(best)] if float(highest) > 0 else None) == wanted[request.kind]
         for highest, best, request in zip(*odds.max(1), requests, strict=True)
     ]
     assert sum(right) / len(right) > 0.9

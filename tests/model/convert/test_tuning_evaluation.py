@@ -13,7 +13,7 @@ from model.convert.conversations import Conversation, encode_conversations
 from model.convert.tuning_evaluation import measure_held_out, response_loss
 from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, RequestClassifier, instructions_checksum
+from model.engine.request_classifier import KINDS, VERDICTS, RequestClassifier, instructions_checksum
 from model.nn.adapter import random_adapter
 from model.nn.forward_batch import text_input
 
@@ -48,7 +48,7 @@ def test_what_nothing_drafts_or_classifies_for_is_not_measured(model: LoadedMode
 def test_drafts_and_classifiers_are_measured(model: LoadedModel) -> None:
     hidden = model.decoder.config.hidden
     weight, bias = torch.zeros(len(KINDS) - 1, hidden), torch.full((len(KINDS) - 1,), 2.0)
-    requests = RequestClassifier(weight, bias, 1.0, 1.0, instructions_checksum(INSTRUCTIONS), "", {})
+    requests = RequestClassifier(weight, bias, torch.ones(len(VERDICTS)), instructions_checksum(INSTRUCTIONS), "", {})
     weight = torch.randn(hidden, generator=torch.Generator().manual_seed(1))
     full = replace(
         model,

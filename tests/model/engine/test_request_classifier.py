@@ -22,25 +22,35 @@ from model.engine.request_classifier import (
 @pytest.fixture
 def classifier() -> RequestClassifier:
     """Each number of the state speaks for a kind."""
-    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, 0.0, 0.0, 0.0])
-    return RequestClassifier(weight, bias, 2.0, 3.0, instructions_checksum("Be brief."), "base", {"seed": "1"})
+    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    thresholds = torch.tensor([2.0, 2.0, 2.0, 2.0, 2.5, 2.0, 3.0])
+    return RequestClassifier(weight, bias, thresholds, instructions_checksum("Be brief."), "base", {"seed": "1"})
 
 
 @pytest.mark.parametrize(
     ("state", "with_tools", "without"),
     [
-        ([0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
-        ([1.9, 1.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
-        ([2.1, 1.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
-        ([2.1, 2.2, 0.0, 0.0, -9.0, -9.0], "unclear", "unclear"),
-        ([2.5, 0.0, 3.4, 0.0, -9.0, -9.0], "unable", "unable"),
-        ([2.5, 0.0, 3.6, 0.0, -9.0, -9.0], "unsafe", "unsafe"),
-        ([0.0, 0.0, 0.0, 0.0, 2.5, -9.0], "answerable", "unable"),
-        ([0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
-        ([0.0, 0.0, 0.0, 0.0, -9.0, 3.5], "task", "answerable"),
-        ([0.0, 0.0, 0.0, 0.0, 2.5, 2.5], "task", "unable"),
-        ([4.5, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
-        ([0.0, 0.0, 6.0, 0.0, 3.5, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([1.9, 1.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([2.1, 1.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.1, 2.2, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unclear", "unclear"),
+        ([2.5, 0.0, 3.4, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.5, 0.0, 3.6, 0.0, 0.0, 0.0, -9.0, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, -9.0], "answerable", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, 3.5], "task", "answerable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, 2.5], "task", "unable"),
+        ([4.5, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 6.0, 0.0, 0.0, 0.0, 3.5, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 2.4, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([2.2, 0.0, 0.0, 0.0, 2.8, 0.0, -9.0, -9.0], "unknowable", "unknowable"),
+        ([0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 4.0, -9.0], "unknowable", "unknowable"),
+        ([0.0, 0.0, 0.0, 0.0, 3.9, 0.0, 4.0, -9.0], "task", "unable"),
+        ([9.0, 0.0, 0.0, 3.0, 0.0, 3.5, 2.9, -9.0], "unable", "unable"),
+        ([3.0, 0.0, 0.0, 3.2, 0.0, 3.1, 4.0, -9.0], "task", "unable"),
+        ([3.0, 0.0, 0.0, 5.0, 0.0, 3.1, 4.0, -9.0], "crisis", "crisis"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 2.1, -9.0, -9.0], "mistaken", "mistaken"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 4.1, -9.0, 3.1], "task", "mistaken"),
     ],
 )
 def test_a_request_counts_as_something_else_above_a_threshold(
@@ -66,11 +76,11 @@ def test_a_classifier_is_saved_and_refused_for_other_weights(
     config = replace(open_checkpoint(tiny_qwen2).config, hidden=len(KINDS) - 1)
     loaded = load_request_classifier(path, config, "base")
     assert torch.equal(loaded.weight, classifier.weight) and torch.equal(loaded.bias, classifier.bias)
-    assert (loaded.threshold, loaded.task_threshold) == (2.0, 3.0)
+    assert torch.equal(loaded.thresholds, classifier.thresholds)
     assert loaded.is_valid_for("Be brief.") and loaded.metadata["seed"] == "1"
     with pytest.raises(BadModelFile, match="was made for weights with sha256"):
         load_request_classifier(path, config, "other")
-    with pytest.raises(BadModelFile, match="another shape"):
+    with pytest.raises(BadModelFile, match="another shape: train it again"):
         load_request_classifier(path, replace(config, hidden=len(KINDS)), "base")
     path.write_bytes(b"no")
     with pytest.raises(BadModelFile, match="cannot be read"):

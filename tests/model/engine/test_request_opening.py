@@ -17,7 +17,13 @@ from model.decode.grammar import Choice
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import KINDS, RequestClassifier, classified_states, instructions_checksum
+from model.engine.request_classifier import (
+    KINDS,
+    VERDICTS,
+    RequestClassifier,
+    classified_states,
+    instructions_checksum,
+)
 from model.engine.request_opening import OPENINGS
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
@@ -45,7 +51,7 @@ def telling_apart(model: LoadedModel, kind: int = UNABLE) -> RequestClassifier:
 
 def classifier(weight: Tensor, bias: Tensor) -> RequestClassifier:
     checksum = instructions_checksum(SYSTEM.content)
-    return RequestClassifier(weight, bias, 0.0, 0.0, checksum, "base", {})
+    return RequestClassifier(weight, bias, torch.zeros(len(VERDICTS)), checksum, "base", {})
 
 
 @pytest.fixture(scope="module")
