@@ -35,6 +35,7 @@ from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
 from model.engine.binary_classifier import BinaryClassifier
 from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
+from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.engine.request_classifier import RequestClassifier
 from model.hub.catalog import QWEN_05B
@@ -357,23 +358,28 @@ def call_gate_command(
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
-    """Train a classifier that tells whether one of the available functions does what was asked; takes minutes."""
+    """Train a classifier that tells which calls a response needs, of the functions on offer; takes minutes."""
     with user_errors():
         training = partial(train_call_gate, instructions=(INSTRUCTIONS, "You are a helpful assistant."), seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
+    shares = ", ".join(f"{question} {share:.0%}" for question, share in metrics.accuracy.items())
     _out.print(
-        f"{file}: tells {metrics.accuracy:.0%} of {metrics.requests} held-out requests apart (AUC {metrics.auc:.3f}); "
-        f"use it with `--call-gate {file}`",
+        f"{file}: right for held-out sets of functions, by question: {shares}; use it with `--call-gate {file}`",
         soft_wrap=True,
     )
 
 
 def _train_and_save(
-    training: Callable[..., tuple[RequestClassifier | BinaryClassifier, M]], model: str, device: str, file: Path
+    training: Callable[..., tuple[RequestClassifier | BinaryClassifier | CallGate, M]],
+    model: str,
+    device: str,
+    file: Path,
 ) -> tuple[Path, M]:
     """Train a classifier on a model's states, and write it to a file; returns the file and the figures."""
     path = locate_model(model, _err)
-    loaded = load_model(path, device=device, adapter="none", turn_completion="none", request_classifier="none")
+    loaded = load_model(
+        path, device=device, adapter="none", turn_completion="none", request_classifier="none", call_gate="none"
+    )
     with Progress(console=_err, transient=True) as progress:
         task = progress.add_task("reading", total=1.0)
         classifier, metrics = training(

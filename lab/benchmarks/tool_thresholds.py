@@ -33,13 +33,12 @@ from chat.types import Message, Tool
 from lab.bench.call_matching import ExpectedCall, example
 from lab.bench.tool_cases import Decision, ToolCase, select
 from lab.benchmarks.bfcl.items import Item, declared_name, read_items, sample
-from model.decode.call_decision import CallDecision, CallThresholds
+from model.decode.call_decision import CallDecision, CallThresholds, GateOdds
 from model.decode.option_tree import OptionTree
 from model.decode.tool_calls import arguments_schema, call_matcher, declaration
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import classified_states
 from model.engine.scheduler import RequestSteps
 from model.hub.catalog import QWEN_15B
 from model.nn.forward_batch import PREFILL_CHUNK
@@ -62,7 +61,7 @@ class ToolScores(Conversation):
         """What is scored."""
         return self._engine.model
 
-    fit = 0.0
+    odds = GateOdds(0.0, 0.0, 0.0)
     """What the call gate says of the row that was scored last."""
 
     async def logits(
@@ -74,7 +73,7 @@ class ToolScores(Conversation):
 
         def take(features: Tensor) -> None:
             if (gate := self._engine.model.call_gate) is not None:
-                self.fit = float(gate.log_odds(classified_states(features[0], len(gate.weight))))
+                self.odds = gate.odds(features[0])
 
         def deliver(outcome: Tensor | Exception) -> None:
             report = result.set_exception if isinstance(outcome, Exception) else result.set_result
@@ -134,7 +133,13 @@ async def first_scores(scores: ToolScores, messages: Sequence[Message], tools: S
     logits = await scores.logits(messages, tools, (), tree)
     head = len(encode(_HEAD))
     best = max(sum(tree.token_log_probabilities(logits, n)[head:]) for n in range(len(names)))
-    return {"start": decided.score(logits[0]), "name": best, "fit": scores.fit}
+    return {
+        "start": decided.score(logits[0]),
+        "name": best,
+        "fit": scores.odds.fits,
+        "several": scores.odds.several,
+        "continues": scores.odds.continues,
+    }
 
 
 async def score_question(engine: Engine, item: Item) -> dict[str, Any]:

@@ -1,51 +1,56 @@
-"""Trains a call gate: the model reads requests in conversations with functions, and a logistic regression on its states
-in their last row learns whether one of the functions does what is asked for.
+"""Trains a call gate: the model reads requests in conversations with functions, and logistic regressions on its states
+in their last row learn which calls they need.
 
-`functions.json` has sets of functions, each with requests that fit one of them, and with others. All figures are
-measured on sets that were left out of training.
+`functions.json` has sets of functions, each with requests that fit one of them, and with others. `continuations.json`
+has conversations with the same sets whose requests take one call, several at once, or one after another. All figures
+are measured on sets that were left out of training.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from chat.types import Message, Tool
+from chat.types import Message, Tool, ToolCall
+from model.convert.tool_prompts import as_read, notes_outputs
 from model.convert.train_request_classifier import last_states
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
 from model.engine.binary_classifier import BinaryClassifier
+from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
-_FILE = Path(__file__).with_name("functions.json")
+_FUNCTIONS, _CONTINUATIONS = (Path(__file__).with_name(name) for name in ("functions.json", "continuations.json"))
 
 _FOLDS = 8
 
 _L2_WEIGHTS = (1e-3, 1e-2, 1e-1, 1.0)
 
+Question = Literal["fits", "several", "continues"]
+"""What a gate is asked: the fields of `GateOdds`, in their order."""
+
 
 @dataclass(frozen=True)
-class FunctionRequest:
-    """A request in a conversation with functions.
+class LabelledPrompt:
+    """A conversation that the next response may answer with calls.
 
     Attributes:
         group: the set of functions.
-        fits: whether one of them does what is asked for.
-        instructions: of the conversation; empty for none.
+        tools: the functions on offer.
+        answers: what is known about that response.
     """
 
     group: int
-    text: str
+    messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
-    fits: bool
-    instructions: str
+    answers: dict[Question, bool]
 
 
 @dataclass(frozen=True)
@@ -53,29 +58,59 @@ class GateMetrics:
     """The quality of a gate on sets that were left out. Field names are keys of its metadata.
 
     Attributes:
-        requests: their number.
-        auc: area under the ROC curve.
-        accuracy: with both classes weighted equally, at even odds.
+        prompts: their number.
+        auc: area under the ROC curve, by question.
+        accuracy: with both classes weighted equally, at even odds, by question.
     """
 
-    requests: int
-    auc: float
-    accuracy: float
+    prompts: int
+    auc: dict[Question, float]
+    accuracy: dict[Question, float]
 
 
-def function_requests(instructions: Sequence[str], seed: int, file: Path = _FILE) -> list[FunctionRequest]:
-    """All requests, those of a set in conversations with the same instructions.
+def labelled_prompts(instructions: Sequence[str], seed: int) -> list[LabelledPrompt]:
+    """All prompts, those of a set with the same instructions.
 
     Args:
         instructions: a set's are one of these, or none.
     """
-    draw, requests = random.Random(seed), list[FunctionRequest]()
-    for number, group in enumerate(json.loads(file.read_text(encoding="utf-8"))):
+    draw, prompts = random.Random(seed), list[LabelledPrompt]()
+    groups = json.loads(_FUNCTIONS.read_text(encoding="utf-8"))
+    given = [(Message("system", draw.choice(instructions)),) if draw.random() < 0.5 else () for _ in groups]
+    for number, group in enumerate(groups):
         tools = tuple(map(_tool, group["functions"]))
-        given = draw.choice(instructions) if draw.random() < 0.5 else ""
         for name, fits in (("fits", True), ("others", False)):
-            requests += [FunctionRequest(number, text, tools, fits, given) for text in group[name]]
-    return requests
+            prompts += [
+                LabelledPrompt(number, (*given[number], Message("user", text)), tools, {"fits": fits})
+                for text in group[name]
+            ]
+    for one in json.loads(_CONTINUATIONS.read_text(encoding="utf-8")):
+        number = one["group"]
+        tools = tuple(map(_tool, [*groups[number]["functions"], *one["extra"]]))
+        for messages, answers in _steps(one):
+            prompts.append(LabelledPrompt(number, (*given[number], *messages), tools, answers))
+    return prompts
+
+
+def _steps(conversation: dict[str, Any]) -> Iterator[tuple[tuple[Message, ...], dict[Question, bool]]]:
+    """The messages before each response of a conversation, and what is known about it. Calls that can be made at once
+    are also made one after another, as where a response may make only one."""
+    messages: tuple[Message, ...] = (Message("user", conversation["request"]),)
+    for number, step in enumerate(conversation["steps"]):
+        yield messages, ({"continues": True} if number else {"several": len(step["calls"]) > 1})
+        calls = [
+            ToolCall(f"{number}-{n}", call["name"], json.dumps(call["arguments"]))
+            for n, call in enumerate(step["calls"])
+        ]
+        outputs = [
+            Message("tool", text, tool_call_id=call.id) for call, text in zip(calls, step["outputs"], strict=True)
+        ]
+        alone = messages
+        for call, output in zip(calls[:-1], outputs[:-1], strict=True):
+            alone = (*alone, Message("assistant", "", [call]), output)
+            yield alone, {"continues": True}
+        messages = (*messages, Message("assistant", "", calls), *outputs)
+    yield messages, {"continues": False}
 
 
 def _tool(function: dict[str, Any]) -> Tool:
@@ -90,7 +125,7 @@ def train_call_gate(
     *,
     seed: int = 1,
     on_progress: Callable[[float], None] = lambda done: None,
-) -> tuple[BinaryClassifier, GateMetrics]:
+) -> tuple[CallGate, GateMetrics]:
     """Train a gate for a model, and measure it.
 
     Args:
@@ -98,45 +133,54 @@ def train_call_gate(
         base, base_bytes: sha256 and size of the model's weights, by which a bundled gate is found.
         on_progress: called with the share of the prompts that were read.
     """
-    requests = function_requests(instructions, seed)
-    states = states_of(model, requests, on_progress)
-    fits, groups = torch.tensor([one.fits for one in requests]), torch.tensor([one.group for one in requests])
-    scored = {l2: _held_out(states, fits, groups, l2) for l2 in _L2_WEIGHTS}
-    l2_weight = max(scored, key=lambda one: scored[one].auc)
-    metrics = scored[l2_weight]
+    prompts = labelled_prompts(instructions, seed)
+    states = states_of(model, prompts, on_progress)
+    weights, biases, l2_weights = [], [], []
+    metrics = GateMetrics(len(prompts), {}, {})
+    for question in get_args(Question):
+        asked = [n for n, prompt in enumerate(prompts) if question in prompt.answers]
+        known = torch.tensor([prompts[n].answers[question] for n in asked])
+        groups = torch.tensor([prompts[n].group for n in asked])
+        scored = {l2: _held_out(states[asked], known, groups, l2) for l2 in _L2_WEIGHTS}
+        l2_weights.append(max(scored, key=lambda one: scored[one][0]))
+        metrics.auc[question], metrics.accuracy[question] = scored[l2_weights[-1]]
+        weight, bias = fit_logistic_regression(states[asked], known, l2_weights[-1])
+        weights.append(weight)
+        biases.append(bias)
     metadata = {
         "base_bytes": str(base_bytes),
-        "trained_on": f"{len(requests)} requests, seed {seed}, L2 {l2_weight:g}",
+        "trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}",
         "held_out": json.dumps(asdict(metrics)),
     }
-    return BinaryClassifier(*fit_logistic_regression(states, fits, l2_weight), base, metadata), metrics
+    return CallGate(torch.stack(weights), torch.tensor(biases), base, metadata), metrics
 
 
-def states_of(model: LoadedModel, requests: Sequence[FunctionRequest], on_progress: Callable[[float], None]) -> Tensor:
+def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress: Callable[[float], None]) -> Tensor:
     """The states (`classified_states`) of the last row of each prompt: [n, hidden] float32."""
-    groups: dict[int, list[int]] = {}
-    for n, request in enumerate(requests):
-        groups.setdefault(request.group, []).append(n)
+    noted = notes_outputs(model)
+    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for n, prompt in enumerate(prompts):
+        groups.setdefault((prompt.group, tuple(tool.name for tool in prompt.tools)), []).append(n)
     states: dict[int, Tensor] = {}
     for group in groups.values():
-        for n, row in last_states(model, {n: _prompt(model, requests[n]) for n in group}):
+        for n, row in last_states(model, {n: _encoded(model, prompts[n], noted) for n in group}):
             states[n] = row
-        on_progress(len(states) / len(requests))
-    return torch.stack([states[n] for n in range(len(requests))])
+        on_progress(len(states) / len(prompts))
+    return torch.stack([states[n] for n in range(len(prompts))])
 
 
-def _prompt(model: LoadedModel, request: FunctionRequest) -> list[int]:
-    messages = [Message("system", request.instructions)] if request.instructions else []
-    messages.append(Message("user", request.text))
-    return model.template.encode(messages, tools=[declaration(tool) for tool in request.tools])
+def _encoded(model: LoadedModel, prompt: LabelledPrompt, noted: bool) -> list[int]:
+    read = as_read(prompt.messages, noted=noted)
+    return model.template.encode(read, tools=[declaration(tool) for tool in prompt.tools])
 
 
-def _held_out(states: Tensor, fits: Tensor, groups: Tensor, l2_weight: float) -> GateMetrics:
+def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -> tuple[float, float]:
+    """AUC and accuracy of what each set's prompts get from weights that were trained without it."""
     odds = torch.zeros(len(states))
     for fold in range(_FOLDS):
         out = groups % _FOLDS == fold
-        gate = BinaryClassifier(*fit_logistic_regression(states[~out], fits[~out], l2_weight), "", {})
+        gate = BinaryClassifier(*fit_logistic_regression(states[~out], known[~out], l2_weight), "", {})
         odds[out] = gate.log_odds(states[out])
     one = BinaryClassifier(torch.ones(1), 0.0, "", {})
-    measured = measure(one, odds[:, None], fits)
-    return GateMetrics(len(states), measured.auc, measured.accuracy)
+    measured = measure(one, odds[:, None], known)
+    return measured.auc, measured.accuracy

@@ -3,7 +3,7 @@
 Small models call too often, and invent arguments. What they would write if nothing held them to a grammar tells more
 than what they write under it: a model that is asked for something that no tool does still begins a call, but of a
 function that it makes up. So the decision has two stages. The first token's distribution says whether the response may
-be a call, and a classifier that was trained on the model's own states (the call gate) whether one of the tools does
+be a call, and classifiers that were trained on the model's own states (the call gate) whether one of the tools does
 what is asked for; that costs nothing. If it may, one forward pass scores the names of all tools, unmasked: the best one
 is called, or none. The thresholds are calibrated for each model (docs/benchmarks/tool-calls.md).
 """
@@ -11,6 +11,7 @@ is called, or none. The thresholds are calibrated for each model (docs/benchmark
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -43,8 +44,11 @@ class CallThresholds:
         expected: what is added where a call is likely by the words or by the state of the conversation.
         another: that text follows a call, from which another call follows, where several are allowed.
         optional: how much likelier an optional argument must be than the end of the arguments.
-        fit_weight: how much the call gate counts (`CallDecision.observe`), where the model has one; 0 for not at all.
+        fit_weight: how much `GateOdds.fits` counts, where the model has a call gate; 0 for not at all.
         fit_call: what `call` is then.
+        several_weight: how much positive odds of `GateOdds.several` count, added to what is compared with `another`.
+        continues: of `GateOdds.continues`, from which another call follows the outputs of calls.
+        continues_name: of the best tool's name then, from which it is called.
     """
 
     call: float = -4.7
@@ -54,6 +58,24 @@ class CallThresholds:
     optional: float = 3.7
     fit_weight: float = 0.0
     fit_call: float = 0.0
+    several_weight: float = 0.0
+    continues: float = math.inf
+    continues_name: float = -math.inf
+
+
+@dataclass(frozen=True)
+class GateOdds:
+    """What the call gate says of a response, as log odds.
+
+    Attributes:
+        fits: that one of the tools does what is asked for.
+        several: that it takes several calls at once.
+        continues: after outputs, that it takes another call.
+    """
+
+    fits: float
+    several: float
+    continues: float
 
 
 class CallDecision:
@@ -65,11 +87,15 @@ class CallDecision:
         names: the tools that may be called.
         calls: a matcher at the start of a call, to check the scored tokens with.
         expected: whether a call is likely: the user's words suit a tool, or answer a question.
-        after_output: whether the response follows the output of a tool. It is a call only if the tag is the most likely
-            token: models that were not taught the tag repeat their call then, instead of answering.
-        gate: the log odds that one of the tools does what is asked for, given the features [features] of the row that
-            predicts the first token; None if nothing was trained for that.
+        after_output: whether the response follows the output of a tool. It is a call if the gate says so and a tool's
+            name is likely, or if the tag is the most likely token: models that were not taught the tag repeat their
+            call then, instead of answering.
+        gate: what the call gate says, given the features [features] of the row that predicts the first token; None if
+            none was trained.
     """
+
+    several_bonus: float
+    """Added to what is compared with `CallThresholds.another`."""
 
     def __init__(
         self,
@@ -80,9 +106,9 @@ class CallDecision:
         *,
         expected: bool = False,
         after_output: bool = False,
-        gate: Callable[[Tensor], float] | None = None,
+        gate: Callable[[Tensor], GateOdds] | None = None,
     ) -> None:
-        self._gate = None if after_output or not thresholds.fit_weight else gate
+        self._gate, self._continues, self.several_bonus = gate, False, 0.0
         self._tokenizer, self._names, self._calls = tokenizer, names, calls
         self._thresholds, self._after_output = thresholds, after_output
         self._bonus = thresholds.expected if expected else 0.0
@@ -96,11 +122,23 @@ class CallDecision:
         """Whether it waits for the features of the first step."""
         return self._gate is not None
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether the gate may decline a call that the model would make."""
+        return self._gate is not None and not self._after_output and self._thresholds.fit_weight > 0
+
     def observe(self, features: Tensor) -> None:
         """Take the features [features] of the row that predicts the first token into account."""
-        if self._gate is not None:
-            self._bonus += self._thresholds.fit_weight * self._gate(features)
-            self._gate, self._least = None, self._thresholds.fit_call
+        if self._gate is None:
+            return
+        odds, thresholds, self._gate = self._gate(features), self._thresholds, None
+        if self._after_output:
+            self._continues = odds.continues > thresholds.continues
+            return
+        self.several_bonus = thresholds.several_weight * max(0.0, odds.several)
+        if thresholds.fit_weight:
+            self._bonus += thresholds.fit_weight * odds.fits
+            self._least = thresholds.fit_call
 
     def score(self, logits: Tensor) -> float:
         """Log probability of a call's first tokens: [vocabulary] → nats."""
@@ -109,7 +147,7 @@ class CallDecision:
     def may_call(self, logits: Tensor) -> bool:
         """Whether the response may be a call, from the logits [vocabulary] of its first token."""
         if self._after_output:
-            return int(logits.argmax()) == self._tag
+            return self._continues or int(logits.argmax()) == self._tag
         self._start_score = self.score(logits) + self._bonus
         return self._start_score > self._least
 
@@ -119,7 +157,7 @@ class CallDecision:
         Args:
             logits: as for `may_call`; they say whether calls begin with the tag.
         """
-        if self._after_output:
+        if self._after_output and not self._continues:
             return None
         tag = []
         if self._tag is not None and float(logits[self._tag]) >= float(logits[self._starts].max()):
@@ -140,6 +178,8 @@ class CallDecision:
         """
         scores = [sum(tree.token_log_probabilities(logits, n)[self._head_length :]) for n in range(len(self._names))]
         best = max(range(len(scores)), key=scores.__getitem__)
+        if self._after_output:
+            return best if scores[best] > self._thresholds.continues_name else None
         score = self._start_score + self._thresholds.name_weight * scores[best]
         return best if score > self._least else None
 

@@ -31,16 +31,19 @@ class CallMargins:
         self._control = np.zeros_like(structure.newline)
         self._control[list(control)] = True
 
-    def mask(self, logits: Tensor, allowed: npt.NDArray[np.bool_], written: Sequence[int]) -> None:
+    def mask(
+        self, logits: Tensor, allowed: npt.NDArray[np.bool_], written: Sequence[int], several_bonus: float = 0.0
+    ) -> None:
         """Mask the logits [vocabulary] of a choice, in place.
 
         Args:
             written: the calls so far.
+            several_bonus: see `CallDecision`.
         """
         structure = self._structure
         allowed = allowed & ~structure.with_newline  # one could begin another call before that is decided
         if (allowed & self._control).any() and (allowed & structure.newline).any():
-            allowed = allowed & (~self._control if self._goes_on(logits, written) else self._control)
+            allowed = allowed & (~self._control if self._goes_on(logits, written, several_bonus) else self._control)
         for more, end in (structure.after_string, structure.after_other):
             if (allowed & end).any() and (allowed & more).any():
                 logits[torch.from_numpy(more).to(logits.device)] -= self._thresholds.optional
@@ -53,12 +56,13 @@ class CallMargins:
         control = torch.from_numpy(self._control).to(logits.device)
         return float(logits.masked_fill(control, -torch.inf).logsumexp(0) - logits.logsumexp(0))
 
-    def _goes_on(self, logits: Tensor, written: Sequence[int]) -> bool:
+    def _goes_on(self, logits: Tensor, written: Sequence[int], several_bonus: float) -> bool:
         """Whether another call follows: not after one that repeats another."""
         calls = self._calls(written)
         if calls and calls[-1] in calls[:-1]:
             return False
-        return self.text_score(logits) > self._thresholds.another + _MORE_PER_CALL * max(0, len(calls) - 1)
+        least = self._thresholds.another + _MORE_PER_CALL * max(0, len(calls) - 1)
+        return self.text_score(logits) + several_bonus > least
 
     def _calls(self, written: Sequence[int]) -> list[tuple[int, ...]]:
         """The tokens of each call. Line breaks separate calls and tags."""

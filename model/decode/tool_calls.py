@@ -197,7 +197,8 @@ class ToolCallConstraint(GrammarConstraint):
 
     def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
         if self.in_call and self._margins is not None and not isinstance(allowed, int):
-            self._margins.mask(logits, allowed, [*self._written, *drafted])
+            bonus = self._decision.several_bonus if self._decision is not None else 0.0
+            self._margins.mask(logits, allowed, [*self._written, *drafted], bonus)
         else:
             super()._mask(logits, allowed, drafted)
 

@@ -1,5 +1,6 @@
 """A logistic regression on what the language model's own forward pass computes for a row: whether a turn is complete
-(`turn_completion.py`), whether one of the functions on offer does what was asked for (`response_form.py`)."""
+(`turn_completion.py`).
+"""
 
 from __future__ import annotations
 

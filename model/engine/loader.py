@@ -35,6 +35,7 @@ from model.engine.bundled import (
     bundled_draft_head,
     required_checksum,
 )
+from model.engine.call_gate import CallGate, load_call_gate
 from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
 from model.nn.adapter import Adapter, load_adapter
@@ -68,7 +69,7 @@ class LoadedModel:
         call_thresholds: when a response is a tool call.
         request_classifier: recognizes requests that the assistant cannot fulfil; None if none was trained for these
             weights.
-        call_gate: tells whether one of the functions on offer does what was asked for; None if none was trained for
+        call_gate: tells which calls a response needs, of the functions on offer; None if none was trained for
             these weights.
         program_prefix: what prompts for programs begin with; None if it was not trained for these weights.
     """
@@ -82,7 +83,7 @@ class LoadedModel:
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
     request_classifier: RequestClassifier | None = None
-    call_gate: BinaryClassifier | None = None
+    call_gate: CallGate | None = None
     program_prefix: TrainedPrefix | None = None
 
     @cached_property
@@ -179,7 +180,6 @@ def load_model(
     draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
     masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
     turn_completions = partial(load_binary_classifier, kind="turn-completion classifier")
-    call_gates = partial(load_binary_classifier, kind="call gate")
     return LoadedModel(
         decoder,
         tokenizer,
@@ -190,7 +190,7 @@ def load_model(
         draft_head,
         call_thresholds(path),
         _of_weights(path, decoder, request_classifier, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier),
-        _of_weights(path, decoder, call_gate, BUNDLED_CALL_GATES, call_gates),
+        _of_weights(path, decoder, call_gate, BUNDLED_CALL_GATES, load_call_gate),
         # Its keys were rotated for positions as they are.
         None if scaling else _of_weights(path, decoder, program_prefix, BUNDLED_PROGRAM_PREFIXES, load_trained_prefix),
     )

@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from chat.types import Ask, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
@@ -21,9 +19,7 @@ from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.output import Progress
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import classified_states
 
 
 @dataclass(frozen=True)
@@ -102,10 +98,11 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
             matcher,
             expected=answers_question,
             after_output=after_output,
-            gate=None if model.call_gate is None else partial(_fit, model.call_gate),
+            gate=None if model.call_gate is None else model.call_gate.odds,
         )
     # A model whose call was declined by the gate would write it as code. Code may still follow a word.
-    may_begin_with_code = not ask.spoken and not (decision is not None and decision.observes)
+    declines = decision is not None and decision.is_gated
+    may_begin_with_code = not ask.spoken and not declines
     constraint = ToolCallConstraint(
         matcher,
         decision,
@@ -117,10 +114,6 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
         habit=model.call_habit,
     )
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
-
-
-def _fit(gate: BinaryClassifier, features: Tensor) -> float:
-    return float(gate.log_odds(classified_states(features, len(gate.weight))))
 
 
 def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer
 
-from chat.types import Ask, Message, Tool
+from chat.types import Ask, Message, Tool, ToolCall
 from model.convert import train_call_gate as training
-from model.convert.train_call_gate import function_requests, train_call_gate
+from model.convert.train_call_gate import labelled_prompts, train_call_gate
 from model.decode.call_decision import FENCE, CallThresholds
 from model.decode.tool_calls import ToolCallConstraint
+from model.engine.call_gate import CallGate
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
@@ -30,35 +32,43 @@ def model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -
     return load_model(save_tiny_checkpoint(folder, tiny_tokenizer, "qwen2", max_position_embeddings=2048), device="cpu")
 
 
-def test_every_set_has_functions_and_requests_that_fit_and_others() -> None:
-    requests = function_requests(["hello"], seed=1)
-    groups = {one.group for one in requests}
+def test_every_set_has_requests_that_fit_and_others_and_conversations() -> None:
+    prompts = labelled_prompts(["hello"], seed=1)
+    groups = {one.group for one in prompts}
     assert len(groups) > 100
     for group in groups:
-        own = [one for one in requests if one.group == group]
-        assert len({one.text for one in own}) == 14 and sum(one.fits for one in own) == 7
-        assert len({(one.instructions, tuple(tool.name for tool in one.tools)) for one in own}) == 1
-        assert all(tool.parameters["type"] == "object" for tool in own[0].tools)
-    assert {one.instructions for one in requests} == {"", "hello"}
+        own = [one for one in prompts if one.group == group]
+        fits = [one.answers["fits"] for one in own if "fits" in one.answers]
+        assert len(fits) == 14 and sum(fits) == 7
+        assert all(tool.parameters["type"] == "object" for one in own for tool in one.tools)
+        for question in ("several", "continues"):
+            assert {one.answers[question] for one in own if question in one.answers} == {True, False}
+        assert len({one.messages[0].role for one in own}) == 1
+    for one in prompts:
+        assert one.messages[-1].role == ("tool" if "continues" in one.answers else "user")
 
 
 async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = [
-        {
-            "functions": [{"name": f"find_{n}", "description": "", "parameters": BOOK}],
-            "fits": [f"the capital of France {n}", f"the capital of France and {n}"],
-            "others": [f"hello to you {n}", f"hello to you and {n}"],
-        }
-        for n in range(12)
-    ]
-    file = tmp_path / "functions.json"
-    file.write_text(json.dumps(sets))
-    monkeypatch.setattr(training, "function_requests", lambda given, seed: function_requests(given, seed, file))
+    sets, conversations = [], []
+    for n in range(12):
+        functions = [{"name": f"find_{n}", "description": "", "parameters": BOOK}]
+        fits = [f"the capital of France {n}", f"the capital of France and {n}"]
+        others = [f"hello to you {n}", f"hello to you and {n}"]
+        sets.append({"functions": functions, "fits": fits, "others": others})
+        for words, calls in (("the capital of France and of Paris", 2), ("hello to you", 1)):
+            call = {"name": f"find_{n}", "arguments": {"title": "Paris"}}
+            first = {"calls": [call] * calls, "outputs": [f"{words} {n}"] * calls}
+            steps = [first, {"calls": [call], "outputs": ["hello"]}] if calls > 1 else [first]
+            conversations.append({"group": n, "extra": [], "request": f"{words} {n}", "steps": steps})
+    for name, content in (("_FUNCTIONS", sets), ("_CONTINUATIONS", conversations)):
+        monkeypatch.setattr(training, name, tmp_path / name)
+        (tmp_path / name).write_text(json.dumps(content))
     done: list[float] = []
     gate, metrics = train_call_gate(model, ["hello"], "base", 10, on_progress=done.append)
-    assert metrics.requests == 48 and metrics.accuracy > 0.8 and metrics.auc > 0.9 and done[-1] == 1.0
+    assert metrics.prompts == 48 + 6 * 12 and done[-1] == 1.0
+    assert min(metrics.accuracy.values()) > 0.7 and min(metrics.auc.values()) > 0.8
     assert gate.metadata["base_bytes"] == "10" and json.loads(gate.metadata["held_out"])["auc"] == metrics.auc
 
     tool = Tool("find_13", "", BOOK)
@@ -81,3 +91,35 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
         assert bool(constraint._text_start[fence]) is not bool(weight), (
             "a call that was declined is not written as code"
         )
+
+
+async def test_a_call_follows_outputs_where_the_gate_says_so(model: LoadedModel) -> None:
+    tool, hidden = Tool("find", "", BOOK), model.decoder.config.hidden
+    asked = [
+        Message("user", "hello"),
+        Message("assistant", "", (ToolCall("1", "find", '{"title": "Paris"}'),)),
+        Message("tool", "the capital of France", tool_call_id="1"),
+    ]
+    called: dict[bool, bool] = {}
+    for continues in (True, False):
+        gate = CallGate(torch.zeros(3, hidden), torch.tensor([0.0, 0.0, 1.0 if continues else -1.0]), "base", {})
+        decided = replace(model, call_gate=gate, call_thresholds=CallThresholds(continues=0.0))
+        engine = Engine(lambda loaded=decided: loaded)
+        reply = Conversation(engine).reply(Ask(asked, [tool], max_tokens=60))
+        called[continues] = any([bool(step.tool_calls) async for step in reply])
+        engine.close()
+    assert called == {True: True, False: False}
+
+
+async def test_several_calls_are_made_where_the_gate_says_so(model: LoadedModel) -> None:
+    tool = Tool("find", "", {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]})
+    hidden, counts = model.decoder.config.hidden, []
+    for several in (1e3, -1e3):
+        gate = CallGate(torch.zeros(3, hidden), torch.tensor([0.0, several, 0.0]), "base", {})
+        thresholds = CallThresholds(call=-1e4, name_weight=0.0, another=0.0, several_weight=1.0)
+        engine = Engine(lambda t=thresholds, g=gate: replace(model, call_gate=g, call_thresholds=t))
+        ask = Ask([Message("user", "hello")], [tool], max_tokens=120, parallel_tool_calls=True)
+        steps = [step async for step in Conversation(engine).reply(ask)]
+        counts.append(sum(delta.done for step in steps for delta in step.tool_calls))
+        engine.close()
+    assert counts[0] > 1 and counts[1] == 1
