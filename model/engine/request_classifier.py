@@ -2,8 +2,8 @@
 pass computes for the last row of the prompt. `model/convert/train_request_classifier.py` trains it.
 
 Instructions alone do not make a small model refuse: it pretends to order, to call, and to see the weather. The
-classifier knows the whole prompt, with what was said before. Nor can a small model be trusted to know whether it needs
-a tool: that is the classifier's second question.
+classifier knows the whole prompt, with what was said before. It also recognizes a false premise, which a small model
+answers as if it were true, and whether a tool is needed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How responses begin to requests that the assistant cannot fulfil. A small model that has begun to decline, or to ask
-back, goes on to do so."""
+"""How responses begin to requests that the assistant cannot fulfil, and to false premises. A small model that has begun
+to decline, to ask back or to correct goes on to do so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ OPENINGS: Mapping[RequestKind, str] = {
     "unknowable": "Sorry, I can't",
     "mistaken": "Actually,",
 }
-"""The beginning of a response to each kind of request. Chosen by the tuning half of `rejoinder bench answers`."""
+"""The beginning of a response to each kind of request. The first five were chosen by the tuning half of
+`rejoinder bench answers`."""
 
 
 def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseForm:
