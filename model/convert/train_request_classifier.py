@@ -40,7 +40,7 @@ _L2_WEIGHT = 1e-2
 """Weight of the L2 penalty."""
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
-    "unable": 0.002, "unclear": 0.002, "unsafe": 0.001, "crisis": 0.0005, "unknowable": 0.004, "mistaken": 0.006,
+    "unable": 0.004, "unclear": 0.006, "unsafe": 0.001, "crisis": 0.0005, "unknowable": 0.005, "mistaken": 0.02,
     "task": 0.05,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a

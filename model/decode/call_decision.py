@@ -46,7 +46,8 @@ class CallThresholds:
         optional: how much likelier an optional argument must be than the end of the arguments.
         fit_weight: how much `GateOdds.fits` counts, where the model has a call gate; 0 for not at all.
         fit_call: what `call` is then.
-        several_weight: how much positive odds of `GateOdds.several` count, added to what is compared with `another`.
+        several_weight: how much `GateOdds.several` counts, where the model has a call gate; 0 for not at all.
+        several_another: what `another` is then.
         continues: of `GateOdds.continues`, from which another call follows the outputs of calls.
         continues_name: of the best tool's name then, from which it is called.
     """
@@ -59,6 +60,7 @@ class CallThresholds:
     fit_weight: float = 0.0
     fit_call: float = 0.0
     several_weight: float = 0.0
+    several_another: float = 0.0
     continues: float = math.inf
     continues_name: float = -math.inf
 
@@ -135,7 +137,9 @@ class CallDecision:
         if self._after_output:
             self._continues = odds.continues > thresholds.continues
             return
-        self.several_bonus = thresholds.several_weight * max(0.0, odds.several)
+        if thresholds.several_weight:
+            weighted = thresholds.several_weight * odds.several
+            self.several_bonus = weighted + thresholds.another - thresholds.several_another
         if thresholds.fit_weight:
             self._bonus += thresholds.fit_weight * odds.fits
             self._least = thresholds.fit_call

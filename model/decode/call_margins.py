@@ -14,7 +14,7 @@ from model.decode.call_decision import CallThresholds
 from model.decode.constraint import mask_logits
 from model.decode.grammar_compiler import JSONStructure
 
-_MORE_PER_CALL = 2.0
+_MORE_PER_CALL = 0.5
 """How much likelier text must be for each call after the second, nats: once a model has made two, it likes to go on."""
 
 
@@ -43,7 +43,7 @@ class CallMargins:
         structure = self._structure
         allowed = allowed & ~structure.with_newline  # one could begin another call before that is decided
         if (allowed & self._control).any() and (allowed & structure.newline).any():
-            allowed = allowed & (~self._control if self._goes_on(logits, written, several_bonus) else self._control)
+            allowed = allowed & (~self._control if self._another_follows(logits, written, several_bonus) else self._control)
         for more, end in (structure.after_string, structure.after_other):
             if (allowed & end).any() and (allowed & more).any():
                 logits[torch.from_numpy(more).to(logits.device)] -= self._thresholds.optional
@@ -56,7 +56,7 @@ class CallMargins:
         control = torch.from_numpy(self._control).to(logits.device)
         return float(logits.masked_fill(control, -torch.inf).logsumexp(0) - logits.logsumexp(0))
 
-    def _goes_on(self, logits: Tensor, written: Sequence[int], several_bonus: float) -> bool:
+    def _another_follows(self, logits: Tensor, written: Sequence[int], several_bonus: float) -> bool:
         """Whether another call follows: not after one that repeats another."""
         calls = self._calls(written)
         if calls and calls[-1] in calls[:-1]:

@@ -14,7 +14,17 @@ _CALIBRATED = (
     (
         QWEN_15B,
         CallThresholds(
-            call=-4.7, name_weight=8.0, expected=2.0, another=-6.8, optional=3.7, fit_weight=2.0, fit_call=-4.2
+            call=-4.7,
+            name_weight=8.0,
+            expected=2.0,
+            another=-6.8,
+            optional=3.7,
+            fit_weight=2.0,
+            fit_call=-4.2,
+            several_weight=0.25,
+            several_another=-6.5,
+            continues=2.5,
+            continues_name=-1.0,
         ),
     ),
 )

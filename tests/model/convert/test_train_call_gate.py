@@ -116,7 +116,7 @@ async def test_several_calls_are_made_where_the_gate_says_so(model: LoadedModel)
     hidden, counts = model.decoder.config.hidden, []
     for several in (1e3, -1e3):
         gate = CallGate(torch.zeros(3, hidden), torch.tensor([0.0, several, 0.0]), "base", {})
-        thresholds = CallThresholds(call=-1e4, name_weight=0.0, another=0.0, several_weight=1.0)
+        thresholds = CallThresholds(call=-1e4, name_weight=0.0, another=0.0, several_weight=1.0, several_another=0.0)
         engine = Engine(lambda t=thresholds, g=gate: replace(model, call_gate=g, call_thresholds=t))
         ask = Ask([Message("user", "hello")], [tool], max_tokens=120, parallel_tool_calls=True)
         steps = [step async for step in Conversation(engine).reply(ask)]

@@ -111,7 +111,7 @@ def test_another_call_follows_if_the_model_would_go_on_in_any_way() -> None:
 
 def test_a_repeated_call_is_the_last_and_each_further_one_must_be_likelier() -> None:
     margins = CallMargins(structure(4, newline=[1]), [0], THRESHOLDS)
-    logits = [0.0, -20.0, math.log(0.2), -20.0]
+    logits = [0.0, -20.0, -2.7, -20.0]
     assert masked(margins, logits, [0, 1], (2, 3)) == 1
     assert masked(margins, logits, [0, 1], (2, 3, 1, 3, 2)) == 0
     assert masked(margins, [0.0, -20.0, 9.0, -20.0], [0, 1], (2, 3, 1, 3, 2)) == 1
