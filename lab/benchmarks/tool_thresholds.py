@@ -34,6 +34,7 @@ from lab.bench.call_matching import ExpectedCall, example
 from lab.bench.tool_cases import Decision, ToolCase, select
 from lab.benchmarks.bfcl.items import Item, declared_name, read_items, sample
 from model.decode.call_decision import CallDecision, CallThresholds, GateOdds
+from model.decode.call_margins import MORE_PER_CALL
 from model.decode.option_tree import OptionTree
 from model.decode.tool_calls import arguments_schema, call_matcher, declaration
 from model.engine.conversation import Conversation
@@ -48,6 +49,7 @@ from server.serving.runtime import load_engine
 _HEAD = '{"name": "'
 _WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _FIT_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
+_SEVERAL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 
 _QUESTIONS = ("irrelevance", "live_irrelevance", "simple_python", "multiple", "parallel")
 """Kinds of BFCL's questions."""
@@ -232,11 +234,20 @@ def calibrate(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"fit_weight {fit}, name_weight {weight:4.1f}, expected {bonus}: call {threshold:6.2f} "
             f"({100 * right:.1f} % right)"
         )
-    after = [(row["start"], row["needed"]) for row in rows if not row["decides"]]
-    yield f"after an output, first token: {best_threshold(after)}"
-    for name in ("another", "optional"):
-        threshold, right = best_threshold([(value, needed) for row in rows for value, needed in row[name]])
-        yield f"{name} {threshold:.2f} ({100 * right:.1f} % right)"
+    for weight in _SEVERAL_WEIGHTS:
+        text = [
+            (value + weight * row["several"] - MORE_PER_CALL * number, needed)
+            for row in rows
+            for number, (value, needed) in enumerate(row["another"])
+        ]
+        threshold, right = best_threshold(text)
+        yield f"several_weight {weight}: several_another {threshold:.2f} ({100 * right:.1f} % right)"
+    outputs = [row for row in rows if not row["decides"]]
+    for name in ("start", "continues"):
+        threshold, right = best_threshold([(row[name], row["needed"]) for row in outputs])
+        yield f"after an output, {name} {threshold:.2f} ({100 * right:.1f} % right)"
+    threshold, right = best_threshold([(value, needed) for row in rows for value, needed in row["optional"]])
+    yield f"optional {threshold:.2f} ({100 * right:.1f} % right)"
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from model.decode.call_decision import CallThresholds
 from model.decode.constraint import mask_logits
 from model.decode.grammar_compiler import JSONStructure
 
-_MORE_PER_CALL = 0.5
+MORE_PER_CALL = 0.5
 """How much likelier text must be for each call after the second, nats: once a model has made two, it likes to go on."""
 
 
@@ -43,7 +43,9 @@ class CallMargins:
         structure = self._structure
         allowed = allowed & ~structure.with_newline  # one could begin another call before that is decided
         if (allowed & self._control).any() and (allowed & structure.newline).any():
-            allowed = allowed & (~self._control if self._another_follows(logits, written, several_bonus) else self._control)
+            allowed = allowed & (
+                ~self._control if self._another_follows(logits, written, several_bonus) else self._control
+            )
         for more, end in (structure.after_string, structure.after_other):
             if (allowed & end).any() and (allowed & more).any():
                 logits[torch.from_numpy(more).to(logits.device)] -= self._thresholds.optional
@@ -61,7 +63,7 @@ class CallMargins:
         calls = self._calls(written)
         if calls and calls[-1] in calls[:-1]:
             return False
-        least = self._thresholds.another + _MORE_PER_CALL * max(0, len(calls) - 1)
+        least = self._thresholds.another + MORE_PER_CALL * max(0, len(calls) - 1)
         return self.text_score(logits) + several_bonus > least
 
     def _calls(self, written: Sequence[int]) -> list[tuple[int, ...]]:
