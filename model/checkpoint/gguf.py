@@ -38,6 +38,8 @@ _SCALARS: dict[int, str] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
+_SIZE = struct.Struct("<Q")
+"""Of a string, bytes."""
 
 
 class BadModelFile(Exception):
@@ -204,6 +206,19 @@ class GGUFFile:
         self._offset += size
         return text
 
+    def _strings(self, count: int) -> list[str]:
+        """The strings of an array. A vocabulary and its merges are 300,000, so this is a loop without calls."""
+        source, offset, end, strings = self._bytes, self._offset, len(self._bytes), list[str]()
+        for _ in range(count):
+            (size,) = _SIZE.unpack_from(source, offset)
+            offset += _SIZE.size
+            if offset + size > end:
+                raise IndexError("a string extends past the end of the file")
+            strings.append(source[offset : offset + size].decode("utf-8", "replace"))
+            offset += size
+        self._offset = offset
+        return strings
+
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
             return self._string()
@@ -213,7 +228,7 @@ class GGUFFile:
                 values = struct.unpack_from(f"<{count}{_SCALARS[item]}", self._bytes, self._offset)
                 self._offset += struct.calcsize(f"<{count}{_SCALARS[item]}")
                 return list(values)
-            return [self._value(item) for _ in range(count)]
+            return self._strings(count) if item == _STRING else [self._value(item) for _ in range(count)]
         if kind not in _SCALARS:
             raise BadModelFile(f"{self.path} has a metadata value of unknown type {kind}")
         return self._scalar(_SCALARS[kind])

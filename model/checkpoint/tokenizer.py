@@ -175,13 +175,17 @@ def _from_vocabulary(folder: Path) -> Tokenizer:
 
 
 def _without_control(full: Tokenizer, extra_token: int | None) -> tuple[Tokenizer, tuple[str, ...]]:
-    """A copy that encodes control tokens and `extra_token` as ordinary text, and the texts of these tokens."""
-    config = json.loads(full.to_str())
-    for token in config["added_tokens"]:
-        token["special"] = token["special"] or token["id"] == extra_token
-    plain = Tokenizer.from_str(json.dumps(config))
+    """A tokenizer with the same model that encodes control tokens and `extra_token` as ordinary text, and the texts of
+    these tokens."""
+    plain = Tokenizer(full.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        setattr(plain, part, getattr(full, part))
+    added = full.get_added_tokens_decoder()
+    for id_, token in added.items():
+        token.special = token.special or id_ == extra_token
+    plain.add_tokens([added[id_] for id_ in sorted(added)])
     plain.encode_special_tokens = True
-    return plain, tuple(token["content"] for token in config["added_tokens"] if token["special"])
+    return plain, tuple(added[id_].content for id_ in sorted(added) if added[id_].special)
 
 
 class IncrementalDetokenizer:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, BlockDrafterWeights
+from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
 from model.nn.cpu.linear import BlockLinear, Operands
-from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
 from model.nn.forward_batch import ForwardInput
 from model.nn.kv_cache import KeyValueCache

@@ -23,6 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Signed = NDArray[np.int8]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 ROWS = 16
 """Output rows in a group: the lanes of a 512-bit vector of int32."""

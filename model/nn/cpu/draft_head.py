@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from model.nn.cpu import row_codegen as kernels
+from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.jobs import RowJob, Table, call_table
 from model.nn.cpu.linear import Operands, QuantizedActivations
-from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.weights import quantized_linear
 from model.nn.draft_head import DraftHeadWeights
 from model.nn.linear import Embedding

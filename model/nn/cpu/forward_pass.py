@@ -16,11 +16,11 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
+from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.cache_codegen import STORE, store_kernel
 from model.nn.cpu.jobs import JOB, RowJob, Table, addresses, call_table
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
-from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.team import Team
 from model.nn.forward_batch import ForwardInput
 from model.nn.layer import Layer

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.adapter import Adapter
-from model.nn.cpu import row_kernels as kernels
+from model.nn.cpu.block_formats import Indices
 from model.nn.cpu.forward_pass import ForwardPass, LayerWeights, Product
-from model.nn.cpu.row_kernels import Indices
 from model.nn.forward_batch import ForwardInput, ForwardInterrupted, Interruption
 from model.nn.layer import Layer
 from model.nn.rotary import RotaryEmbedding
@@ -98,8 +97,10 @@ class BlockQuantizedLayers:
 
 def _add_delta(adapter: Adapter, rows: Indices, product: Product) -> None:
     """Add the adapter's delta of some rows to a product."""
+    from model.nn.cpu.row_kernels import add_low_rank  # late: Numba takes a second, and few models need it
+
     low = adapter.quantized[product.layer][product.names]
-    kernels.add_low_rank(product.x, rows, low.a, low.a_scale, low.b, low.b_scale, low.ends, product.out)
+    add_low_rank(product.x, rows, low.a, low.a_scale, low.b, low.b_scale, low.ends, product.out)
 
 
 def _interrupt(interruption: Interruption) -> None:

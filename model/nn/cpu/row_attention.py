@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.nn.cpu.attention_kernel import CALL, kernel_name, kernel_text
+from model.nn.cpu.block_formats import Bools, Floats
 from model.nn.cpu.codegen import SEGMENT
 from model.nn.cpu.jobs import addresses, call_table
-from model.nn.cpu.row_kernels import Bools, Floats
 from model.nn.cpu.target import TARGETS
 from model.nn.cpu.team import Team
 

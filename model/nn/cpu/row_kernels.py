@@ -11,16 +11,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
-from numpy.typing import NDArray
 
 from model.hub.store import cache_folder
+from model.nn.cpu.block_formats import Floats, Indices, Signed
 
 _log = logging.getLogger("rejoinder.model")
-
-Floats = NDArray[np.float32]
-Signed = NDArray[np.int8]
-Bools = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 

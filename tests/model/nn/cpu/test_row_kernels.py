@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from model.nn.cpu import row_codegen as codegen
 from model.nn.cpu import row_kernels as kernels
+from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.linear import QuantizedActivations
-from model.nn.cpu.row_kernels import Floats
 from model.nn.cpu.team import shared_team
 from model.nn.rotary import rotate
 from tests.model.nn.cpu.random_blocks import dequantized, set_sums
