@@ -44,7 +44,7 @@ class OutOfBandResponses:
         self._active: dict[str, tuple[Response, Planner]] = {}
         self._pace = ClausePace()
 
-    def start(self, request: ResponseRequest, messages: Callable[[], Awaitable[list[Message]]]) -> None:
+    def start(self, request: ResponseRequest, messages: Callable[[Response], Awaitable[list[Message]]]) -> None:
         """Start a response to what `messages` returns.
 
         Raises:
@@ -77,10 +77,10 @@ class OutOfBandResponses:
         response: Response,
         planner: Planner,
         request: ResponseRequest,
-        messages: Callable[[], Awaitable[list[Message]]],
+        messages: Callable[[Response], Awaitable[list[Message]]],
     ) -> None:
         try:
-            prompt = await messages()
+            prompt = await messages(response)
         except RuntimeError as error:
             response.fail(str(error))
             return

@@ -120,7 +120,7 @@ class Playback:
         self,
         response: Response,
         settings: SessionSettings,
-        messages: Callable[[], Awaitable[Sequence[Message]]],
+        messages: Callable[[Response], Awaitable[Sequence[Message]]],
         tag: object = None,
     ) -> None:
         """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does with
@@ -186,11 +186,11 @@ class Playback:
         response: Response,
         settings: SessionSettings,
         sending: asyncio.Task[None],
-        messages: Callable[[], Awaitable[Sequence[Message]]] | None = None,
+        messages: Callable[[Response], Awaitable[Sequence[Message]]] | None = None,
     ) -> None:
         if not response.started and messages is not None:
             try:
-                prompt = await messages()
+                prompt = await messages(response)
             except RuntimeError as error:
                 response.fail(str(error))
             else:

@@ -72,6 +72,7 @@ class Response:
         text: what the response says; empty if the language model decides.
 
     Attributes:
+        options: its tools may change until `generate`.
         response_id: its id on the wire; set by `release`.
         item: its message, which becomes part of the conversation when there is text to send.
         items: the message and the function calls that have been sent.
@@ -99,7 +100,7 @@ class Response:
         self.metrics = metrics
         self.done = False
         self.played_until = 0.0
-        self._options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
+        self.options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
         self._on_first_audio, self._spawn, self._pace = on_first_audio, spawn, pace
         self._paused_s = 0.0
         self.requested, self.ready = asyncio.Event(), asyncio.Event()
@@ -142,7 +143,7 @@ class Response:
             add_item: adds the response's items to the conversation; None if they are not part of one.
             not_before: when the audio of earlier responses will have been played.
         """
-        self.response_id, self.item, self.items = response_id, self._new_message(self._options), []
+        self.response_id, self.item, self.items = response_id, self._new_message(self.options), []
         self.played_until, self._add_item = not_before, add_item
         self.done, self._message_started = False, False
         self._released.set()
@@ -220,7 +221,7 @@ class Response:
     async def _run(self, planner: Planner, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""
         try:
-            if self._options.speak:
+            if self.options.speak:
                 clauses: asyncio.Queue[Clause | None] = asyncio.Queue()
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._generate_clauses(planner, messages, deadline, clauses))
@@ -246,11 +247,11 @@ class Response:
             return
         prompt = list(messages)
         for number in range(1, _MAX_STEPS + 1):
-            self._calls.begin_step(prompt, self._options.tools)
-            ask = self._options.ask(prompt, deadline, first=number == 1, last=number == _MAX_STEPS)
+            self._calls.begin_step(prompt, self.options.tools)
+            ask = self.options.ask(prompt, deadline, first=number == 1, last=number == _MAX_STEPS)
             text = await self._step(planner, ask, on_text, first=number == 1)
-            self._calls.read_ahead(planner, self._options, text.strip())
-            say = (lambda text: self._take_text(text, on_text)) if self._options.speak else None
+            self._calls.read_ahead(planner, self.options, text.strip())
+            say = (lambda text: self._take_text(text, on_text)) if self.options.speak else None
             outputs = await wait_for_outputs(self._calls, self._released, say)
             if outputs is None:
                 return
@@ -375,7 +376,7 @@ class Response:
             self.metrics.drafts_dropped += 1
 
     def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
-        loop, models, options = asyncio.get_running_loop(), self._speech_models, self._options
+        loop, models, options = asyncio.get_running_loop(), self._speech_models, self.options
         voice = models.voices.find(options.voice)
         return loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, options.speed)
 
@@ -451,19 +452,19 @@ class Response:
     def _apologize(self) -> None:
         """Tell the user that the response failed, with a recording: the voice may be what failed."""
         apology = self._speech_models.apology
-        if apology is not None and self._options.speak and self._add_item is not None:
+        if apology is not None and self.options.speak and self._add_item is not None:
             self._send_chunk(Chunk(*apology))
 
     def _send_chunk(self, chunk: Chunk) -> None:
         self._start_message()
         self._sent.append(chunk)
-        if self._options.speak:
+        if self.options.speak:
             start_ms = self.item.audio_ms
             self.item.spans.append(Span(chunk.text, start_ms, start_ms + chunk.ms))
         self.item.text += chunk.text
         self._emit(events.ResponseText(self.response_id, self.item.id, chunk.text))
         if not len(chunk.audio):
-            if not self._options.speak:
+            if not self.options.speak:
                 self._stamp("first_sent")
             return
         self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000

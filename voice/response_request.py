@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from chat.types import Message
@@ -27,6 +28,7 @@ class ResponseRequest:
         in_conversation: whether the response becomes part of the conversation.
         tag: any value of the client's; `ResponseStarted` carries it.
         text: what the response says; empty if the language model decides.
+        final_settings: awaited before generation starts, where not all tools are known yet.
     """
 
     settings: SessionSettings
@@ -34,6 +36,11 @@ class ResponseRequest:
     in_conversation: bool = True
     tag: object = None
     text: str = ""
+    final_settings: Callable[[], Awaitable[SessionSettings]] | None = None
+
+    async def complete_settings(self) -> SessionSettings:
+        """The settings to generate the response with."""
+        return self.settings if self.final_settings is None else await self.final_settings()
 
     @property
     def to_conversation(self) -> bool:

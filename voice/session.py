@@ -468,10 +468,9 @@ class VoiceSession:
 
     def _start_response(self) -> None:
         request, self._response_request = self._response_request or ResponseRequest(self.settings), None
-        settings = request.settings
-        speculation, messages = self._speculation, request.messages(self.history)
+        settings, messages = request.settings, request.messages(self.history)
+        speculation, prompt = self._speculation, (settings, messages)
         response = None
-        prompt = (settings, messages)
         if speculation is not None and (speculation.settings, speculation.messages) == prompt and not request.text:
             response = speculation.response
         if response is not None:
@@ -485,11 +484,12 @@ class VoiceSession:
         self._unprompted.started(request, response)
         self._playback.start(response, settings, partial(self._complete_messages, request), request.tag)
 
-    async def _complete_messages(self, request: ResponseRequest) -> list[Message]:
-        """The prompt of a response, once every turn that has ended is transcribed."""
+    async def _complete_messages(self, request: ResponseRequest, response: Response) -> list[Message]:
+        """The prompt of a response, once every turn that has ended is transcribed and its tools are known."""
         await self._transcripts.wait()
+        response.options = await request.complete_settings()
         messages = request.messages(self.history)
-        if request.to_conversation:
+        if request.to_conversation and not response.done:
             self._forms.commit(messages)
         return messages
 

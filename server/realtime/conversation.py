@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -45,11 +45,12 @@ from server.realtime.items import (
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.realtime.validation import InvalidEvent, parse_json
+from server.realtime.validation import InvalidEvent, parse_json, schema_path
 from server.response_format import ResponseFormat
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
 from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem, Item, UnknownItem, new_id
+from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
@@ -258,6 +259,7 @@ class RealtimeConversation:
             self._send(server_event("rejoinder.resume", token=self._resume_token))
 
     async def _dispatch(self, client_event: protocol.ClientEvent) -> None:
+        await self._mcp.own_listed()  # they are part of the configuration that earlier events made
         match client_event:
             case protocol.SessionUpdate():
                 await self._update(client_event.session)
@@ -356,7 +358,7 @@ class RealtimeConversation:
         try:
             await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
         except ValueError as error:
-            raise InvalidEvent(str(error), param=f"{param}.{_path(error) or 'tools'}") from None
+            raise InvalidEvent(str(error), param=f"{param}.{schema_path(error) or 'tools'}") from None
 
     async def _check_format(self, wanted: ResponseFormat | None, param: str) -> None:
         """Check that the language model can write responses of this form."""
@@ -365,7 +367,7 @@ class RealtimeConversation:
         try:
             await asyncio.to_thread(self._language_model.check_grammar, grammar)
         except ValueError as error:
-            path = f"{param}.response_format.{wanted.path_of(_path(error))}"
+            path = f"{param}.response_format.{wanted.path_of(schema_path(error))}"
             raise InvalidEvent(str(error), param=path) from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
@@ -477,13 +479,15 @@ class RealtimeConversation:
         context = self.session.history.items if items is None else items
         if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
             config = after_output(config)
-        request = ResponseRequest(
-            session_settings(config, self._mcp.tools(own=params.conversation == "auto")),
-            items,
-            in_conversation=params.conversation == "auto",
-            tag=ResponseTag(config, params.metadata),
-        )
-        self.session.respond(request)
+        in_conversation, tag = params.conversation == "auto", ResponseTag(config, params.metadata)
+        settings = session_settings(config, self._mcp.tools(own=in_conversation))
+        final_settings = partial(self._settings_with_tools, config, own=in_conversation)
+        self.session.respond(ResponseRequest(settings, items, in_conversation, tag, final_settings=final_settings))
+
+    async def _settings_with_tools(self, config: SessionConfig, *, own: bool) -> SessionSettings:
+        """The settings of a response, once it need not wait for the tools of servers any more."""
+        await self._mcp.listed()
+        return session_settings(config, self._mcp.tools(own=own))
 
     def _session_object(self) -> dict[str, Any]:
         return {"id": self._id, "object": "realtime.session", **session_object(self._config)}
@@ -491,8 +495,3 @@ class RealtimeConversation:
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
         detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
         self._send(protocol.error_event(detail))
-
-
-def _path(error: ValueError) -> str:
-    """Where the language model found what it cannot enforce."""
-    return re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", ""))

@@ -33,6 +33,10 @@ NOT_APPROVED = "The user did not approve this call, so it was not made."
 OWN_URL = "rejoinder:tools"
 """Stands for the server's own tools, where a client names an MCP server."""
 
+MAX_LISTING_WAIT_S = 2.0
+"""How long a response waits for servers to list their tools. A server has 15 s to list them, but somebody waits for the
+response to begin."""
+
 CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 """What a function call of the voice session is on the wire."""
 
@@ -44,6 +48,7 @@ class _Server:
     config: McpServer
     client: McpClient | _OwnTools
     tools: dict[str, McpTool] = field(default_factory=dict)
+    listing: asyncio.Task[None] = field(init=False)
 
 
 class _OwnTools:
@@ -158,6 +163,19 @@ class McpTools:
                 tools.setdefault(server.config.server_label, []).append(_declaration(tool))
         return tools
 
+    async def own_listed(self) -> None:
+        """Wait until the server's own tools are known. That depends on no other server."""
+        await self._wait_for(lambda server: isinstance(server.client, _OwnTools))
+
+    async def listed(self) -> None:
+        """Wait until the tools of all servers are known, up to `MAX_LISTING_WAIT_S`."""
+        await self._wait_for(lambda server: True, MAX_LISTING_WAIT_S)
+
+    async def _wait_for(self, concerns: Callable[[_Server], bool], limit_s: float | None = None) -> None:
+        listings = [server.listing for server in self._servers.values() if concerns(server)]
+        if not all(listing.done() for listing in listings):
+            await asyncio.wait(listings, timeout=limit_s)
+
     async def _can_call(self, tool: McpTool, label: str) -> bool:
         try:
             await asyncio.to_thread(self._check_tools, [_declaration(tool)])
@@ -186,7 +204,7 @@ class McpTools:
         else:
             server = _Server(config, self._new_client(config.server_url or "", headers))
         self._servers[label] = server
-        self._spawn(self._list(server))
+        server.listing = self._spawn(self._list(server))
 
     def _new_client(self, url: str, headers: Mapping[str, str]) -> McpClient:
         from agent.tools.mcp_client import McpClient  # only where MCP servers are allowed
@@ -345,10 +363,11 @@ class McpTools:
                 call.wire["error"]["code"] = error.code
         self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """The conversation has ended: calls in progress are abandoned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -62,3 +63,8 @@ def parse_json(text: str) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise InvalidEvent("an event must be a JSON object with a type", code="invalid_json")
     return payload
+
+
+def schema_path(error: ValueError) -> str:
+    """Where in a schema the language model found what it cannot enforce; empty if it does not say."""
+    return re.sub(r"\[(\d+)\]", r".\1", getattr(error, "path", ""))

@@ -23,15 +23,15 @@ OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
 class Client:
-    """Sends client events and records the server events."""
+    """Sends client events and records the server events. `options` are those of the `RealtimeConversation`."""
 
-    def __init__(self, tools: ServerTools | None = None, documents: Documents | None = None) -> None:
+    def __init__(self, tools: ServerTools | None = None, documents: Documents | None = None, **options: Any) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
         self.speech_models = fake_speech_models(self.recognizer)
         self.conversation = RealtimeConversation(
-            self.language_model, self.speech_models, "tiny", self.record, tools=tools, documents=documents
+            self.language_model, self.speech_models, "tiny", self.record, tools=tools, documents=documents, **options
         )
 
     def record(self, event: ServerEvent) -> None:
@@ -67,9 +67,10 @@ def hold_conversation(
     scenario: Callable[[Client], Coroutine[Any, Any, None]],
     tools: ServerTools | None = None,
     documents: Documents | None = None,
+    **options: Any,
 ) -> Client:
     async def run() -> Client:
-        client = Client(tools, documents)
+        client = Client(tools, documents, **options)
         await scenario(client)
         await client.conversation.close()
         return client
