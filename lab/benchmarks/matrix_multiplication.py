@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from model.nn.cpu.block_formats import FORMATS, packed_bytes
-from model.nn.cpu.linear import BlockLinear, Operands, PackedMatrix, QuantizedActivations
-from model.nn.cpu.team import aligned, available_cores, shared_team
+from model.nn.cpu.block_formats import FORMATS, PackedMatrix, aligned, packed_bytes
+from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
+from model.nn.cpu.team import available_cores, shared_team
 
 SHAPES = ((17920, 1536), (1536, 8960))
 """Outputs and inputs of the largest matrices in a layer of the 1.5B."""

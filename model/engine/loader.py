@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import threading
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -112,18 +110,6 @@ class LoadedModel:
         return not taught and self.template.takes_notes
 
 
-def preload_kernels(device: str, precision: Precision | None = None) -> None:
-    """Begin to import the kernels that a model on this device needs, in the background: the first start compiles them,
-    which takes some seconds. `load_model` waits for it.
-
-    Raises:
-        ValueError: the device does not exist.
-    """
-    if _device(device).type == "cpu" and precision in (None, "int8") and cpu_kernels_installed():
-        kernels = ("model.nn.cpu.layers",)
-        threading.Thread(target=importlib.import_module, args=kernels, name="rejoinder-kernels", daemon=True).start()
-
-
 def load_model(
     path: Path,
     *,
@@ -166,8 +152,8 @@ def load_model(
     try:
         checkpoint = open_checkpoint(path, family)
         scaling = scaling_for(checkpoint.config, context)
-        decoder = Decoder(checkpoint, target, precision or default, kv_cache_dtype, scaling)
         tokenizer = checkpoint.tokenizer()
+        decoder = Decoder(checkpoint, target, precision or default, kv_cache_dtype, scaling)
         if decoder.mask_token is not None:
             tokenizer.add_control_token(decoder.mask_token)
         template = ChatTemplate(checkpoint.chat_template() or CHATML, tokenizer, checkpoint.template_tokens())

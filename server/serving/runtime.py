@@ -16,7 +16,7 @@ from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.long_context import RopeScaling
 from model.decode.sampling import Sampling
 from model.engine.engine import DEFAULT_CONTEXT, Engine
-from model.engine.loader import load_model, preload_kernels
+from model.engine.loader import load_model
 from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
@@ -94,7 +94,6 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
         ModelUnavailable, BadModelFile: the model cannot be loaded.
         ValueError: an option does not suit the model, such as a context that is longer than it was trained on.
     """
-    preload_kernels(model_options.device, model_options.precision)
     path = locate_model(model_options.model, console, family=model_options.family)
     engine = Engine(
         lambda: load_model(

@@ -90,6 +90,20 @@ class BlockFormat:
         return self.header_bytes + self.record_blocks * self.block_bytes
 
 
+@dataclass(frozen=True)
+class PackedMatrix:
+    """A matrix [outputs, inputs] in the layout of this module.
+
+    Attributes:
+        packed: its bytes, at an address that is a multiple of 64.
+    """
+
+    form: BlockFormat
+    outputs: int
+    inputs: int
+    packed: Bytes
+
+
 FORMATS = {
     one.name: one
     for one in (
@@ -103,6 +117,13 @@ FORMATS = {
         BlockFormat("Q6_K", 6, "super", 32, 256, 210),
     )
 }
+
+
+def aligned(size: int, alignment: int = 64) -> NDArray[np.uint8]:
+    """`size` zero bytes at an aligned address."""
+    room = np.zeros(size + alignment, np.uint8)
+    start = -room.ctypes.data % alignment
+    return room[start : start + size]
 
 
 def packed_bytes(form: BlockFormat, outputs: int, inputs: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, dequantize, records
+from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat, Bytes, PackedMatrix, dequantize, records
 from model.nn.cpu.codegen import SEGMENT, kernel_name, kernel_text
 from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.row_codegen import QUANTIZE, quantize_kernel
@@ -28,20 +27,6 @@ _CHUNKS_PER_THREAD = 6
 _TAIL = 8
 """The last chunks, one of the usual size for each thread, are divided into this many smaller ones, so that the threads
 finish at nearly the same time."""
-
-
-@dataclass(frozen=True)
-class PackedMatrix:
-    """A matrix [outputs, inputs] in the layout of `block_formats`.
-
-    Attributes:
-        packed: its bytes, at an address that is a multiple of 64.
-    """
-
-    form: BlockFormat
-    outputs: int
-    inputs: int
-    packed: Bytes
 
 
 class QuantizedActivations:

@@ -23,6 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from model.nn.cpu.block_formats import aligned
 from model.nn.cpu.target import TARGETS, Isa, Target
 
 _log = logging.getLogger("rejoinder.model")
@@ -292,13 +293,6 @@ def detect_isa() -> Isa:
 def available_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def aligned(size: int, alignment: int = 64) -> NDArray[np.uint8]:
-    """`size` zero bytes at an aligned address."""
-    room = np.zeros(size + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
-    return room[start : start + size]
 
 
 def _compile(text: str) -> llvm.ExecutionEngine:

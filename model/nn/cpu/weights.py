@@ -1,35 +1,27 @@
-"""Packed weights of a checkpoint: repacked at the first start and cached on disk.
+"""Packed weights of a checkpoint: repacked at the first start and cached on disk (`packed_file.py`).
 
 Matrices that a GGUF file stores in blocks keep their quantized values and scales. Others (float16, bfloat16 or float32)
-are quantized to Q8_0. The cached file is keyed by the checkpoint's path, size and modification time, and written
-atomically. If it is missing, stale or damaged, the weights are repacked.
+are quantized to Q8_0. The cached file is written atomically. If it is missing, stale or damaged, the weights are
+repacked.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint
-from model.hub.store import cache_folder, write_atomically
-from model.nn.cpu.block_formats import BLOCK, FORMATS, LINE, Bytes, pack, packed_bytes
-from model.nn.cpu.linear import BlockEmbedding, BlockLinear, PackedMatrix
-from model.nn.cpu.team import aligned
+from model.hub.store import cache_folder
+from model.nn.cpu.block_formats import BLOCK, FORMATS, LINE, Bytes, PackedMatrix, aligned, pack, packed_bytes
+from model.nn.cpu.linear import BlockEmbedding, BlockLinear
+from model.nn.cpu.packed_file import PackedFile, packed_path, remove_old_file, write_packed
 
 _log = logging.getLogger("rejoinder.model")
-
-_FORMAT = "1"
-"""Version of the file's content."""
 
 _OBSOLETE_FOLDER = "prepared"
 """Where earlier versions cached int8 weights, some GB that nothing else would delete."""
@@ -47,16 +39,20 @@ class PackedWeights:
 
     Args:
         checkpoint: the weights to pack.
-        folder: folder of the cached files.
     """
 
-    def __init__(self, checkpoint: Checkpoint, folder: Path | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self._path = (folder or cache_folder() / "packed") / f"{_fingerprint(checkpoint.path)}.safetensors"
+        self._path = packed_path(checkpoint.path)
         self._slab: Bytes = aligned(0)
-        self._packed: dict[str, Tensor] = {}
-        self._described: dict[str, str] = {}
-        self._cached = self._path.exists()
+        self._packed: dict[str, PackedMatrix] = {}
+        self._file: PackedFile | None = None
+        try:
+            self._file = PackedFile(self._path)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            self._give_up(error)
 
     def linear(self, names: Sequence[str], bias: Tensor | None) -> BlockLinear:
         """The matrices `names`, which have the same input, as one layer.
@@ -67,8 +63,11 @@ class PackedWeights:
         return BlockLinear([self._matrix(name) for name in names], bias)
 
     def _matrix(self, name: str) -> PackedMatrix:
-        if self._cached and (cached := self._read(name)) is not None:
-            return cached
+        if self._file is not None:
+            try:
+                return self._file.matrix(name)
+            except ValueError as error:
+                self._give_up(error)
         if not self._packed:
             _log.info("repacking the weights of %s; the next start will be faster", self._checkpoint.path.name)
         stored = self._checkpoint.blocks(name)
@@ -81,8 +80,12 @@ class PackedWeights:
         pack(form, blocks, -(-inputs // BLOCK) * BLOCK, packed)
         if stored is not None:
             stored.release()  # otherwise the process holds the whole file next to the packed weights
-        self._packed[name], self._described[name] = torch.from_numpy(packed), f"{form.name} {outputs} {inputs}"
-        return PackedMatrix(form, outputs, inputs, packed)
+        self._packed[name] = PackedMatrix(form, outputs, inputs, packed)
+        return self._packed[name]
+
+    def _give_up(self, error: Exception) -> None:
+        _log.warning("%s is damaged (%s); repacking the weights", self._path, error)
+        self._file = None
 
     def _room(self, size: int) -> Bytes:
         """Zero bytes for a matrix, at an address that is a multiple of 64."""
@@ -103,36 +106,19 @@ class PackedWeights:
             return BlockEmbedding(FORMATS[stored.format], stored.blocks)
         return BlockEmbedding(FORMATS["Q8_0"], quantize_q8_0(self._checkpoint.tensor(name).numpy()))
 
-    def _read(self, name: str) -> PackedMatrix | None:
-        """A cached matrix; None if the file is damaged."""
-        try:
-            with safe_open(self._path, "pt") as file:
-                kind, outputs, inputs = (file.metadata() or {})[name].split()
-                stored: Bytes = file.get_tensor(name).numpy()
-            form, shape = FORMATS[kind], (int(outputs), int(inputs))
-            if stored.nbytes != packed_bytes(form, *shape):
-                raise ValueError(f"{name} has {stored.nbytes} bytes")
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            _log.warning("%s is damaged (%s); repacking the weights", self._path, error)
-            self._cached = False
-            return None
-        packed = self._room(stored.nbytes)
-        packed[:] = stored
-        return PackedMatrix(form, *shape, packed)
-
     def save(self) -> None:
         """Write what was packed. On a full or read-only disk this only logs a warning; the next start is slow."""
-        if self._cached or sum(tensor.nbytes for tensor in self._packed.values()) < _MIN_CACHED_BYTES:
+        if not self._packed or sum(one.packed.nbytes for one in self._packed.values()) < _MIN_CACHED_BYTES:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             for partial_file in self._path.parent.glob("*.partial"):
                 partial_file.unlink(missing_ok=True)  # of a killed run, or of a running one, which will log a warning
-            write_atomically(self._path, lambda partial: save_file(self._packed, partial, self._described))
+            write_packed(self._path, self._packed)
+            remove_old_file(self._checkpoint.path)
             shutil.rmtree(cache_folder() / _OBSOLETE_FOLDER, ignore_errors=True)
-        except (SafetensorError, OSError) as error:
+        except OSError as error:
             _log.warning("the packed weights could not be cached (%s); the next start will repack them", error)
-        self._packed = {}
 
 
 def quantized_linear(weight: Tensor) -> BlockLinear:
@@ -155,9 +141,3 @@ def quantize_q8_0(weight: NDArray[np.float32]) -> Bytes:
     by = np.divide(1, scale.astype(np.float32), where=scale != 0, out=np.zeros(scale.shape, np.float32))
     levels = np.rint(groups * by[..., None]).clip(-127, 127).astype(np.int8)
     return np.concatenate((scale[..., None].view(np.uint8), levels.view(np.uint8)), axis=2).reshape(outputs, -1)
-
-
-def _fingerprint(path: Path) -> str:
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    key = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
-    return hashlib.sha256("\n".join([_FORMAT, *key]).encode()).hexdigest()[:24]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch.cuda._utils import _get_device_index
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import bundled_block_drafter, bundled_draft_head, weights_checksum, weights_size
-from model.engine.loader import Drafts, _device, load_model, preload_kernels
+from model.engine.loader import Drafts, _device, load_model
 from model.nn.decoder import Precision
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
@@ -72,25 +71,6 @@ def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Pat
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="no CUDA device"):
             load_model(tiny_qwen2, device="cuda")
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("device", "precision", "imported"),
-    [("cpu", None, True), ("cpu", "int8", True), ("cpu", "float32", False), ("cuda", None, False)],
-)
-def test_kernels_are_imported_in_the_background_where_they_are_needed(
-    device: str, precision: Precision | None, imported: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-    monkeypatch.setattr("model.engine.loader.importlib.import_module", names.append)
-    preload_kernels(device, precision)
-    for thread in threading.enumerate():
-        if thread.name == "rejoinder-kernels":
-            thread.join()
-    assert names == ["model.nn.cpu.layers"] * imported
-    with pytest.raises(ValueError, match=r"choose|on this machine"):
-        preload_kernels("cuda:7")
 
 
 @pytest.mark.parametrize(("precision", "loaded"), [("int8", True), ("float32", False)])

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.nn.cpu.block_formats import FORMATS, BlockFormat, pack, packed_bytes
-from model.nn.cpu.linear import BlockEmbedding, BlockLinear, Operands, PackedMatrix
+from model.nn.cpu.block_formats import FORMATS, BlockFormat, PackedMatrix, aligned, pack, packed_bytes
+from model.nn.cpu.linear import BlockEmbedding, BlockLinear, Operands
 from model.nn.cpu.target import Isa
-from model.nn.cpu.team import Team, aligned, shared_team
+from model.nn.cpu.team import Team, shared_team
 from tests.model.nn.cpu.random_blocks import random_activations, random_blocks, set_sums, supported
 
 

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from model.nn.cpu.block_formats import FORMATS, pack, packed_bytes
-from model.nn.cpu.linear import BlockLinear, Operands, PackedMatrix
-from model.nn.cpu.team import Team, aligned, shared_team
+from model.nn.cpu.block_formats import FORMATS, PackedMatrix, aligned, pack, packed_bytes
+from model.nn.cpu.linear import BlockLinear, Operands
+from model.nn.cpu.team import Team, shared_team
 from tests.model.nn.cpu.random_blocks import random_activations, random_blocks
 
 
