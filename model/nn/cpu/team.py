@@ -19,10 +19,12 @@ import time
 from collections.abc import Callable
 from functools import cache
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from model.hub.computed_files import ComputedFiles
 from model.nn.cpu.block_formats import aligned
 from model.nn.cpu.target import TARGETS, Isa, Target
 
@@ -33,6 +35,9 @@ _SPIN_S = 250e-6
 operations between two jobs of a forward pass, about 0.1 ms. Waking a sleeping thread takes about 50 µs."""
 
 _CALIBRATION_SPINS = 20_000
+
+_MACHINE_CODE = ComputedFiles("machine_code", 128, 32 << 20)
+"""Compiled kernels. A model needs about 20, and compiling them takes half a second."""
 
 
 def _team_text() -> str:
@@ -296,13 +301,19 @@ def available_cores() -> int:
 
 
 def _compile(text: str) -> llvm.ExecutionEngine:
-    """Compile IR for this processor. The code lives as long as what is returned."""
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-    )
-    module = llvm.parse_assembly(text)
+    """Compile IR for this processor, or load what an earlier start has compiled. The code lives as long as what is
+    returned."""
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
+    key = (llvmlite.__version__, cpu, features, text)
+    known = _MACHINE_CODE.read(*key)
+    module = llvm.parse_assembly("" if known else text)
     module.verify()
     compiled = llvm.create_mcjit_compiler(module, machine)
+    if known:
+        compiled.add_object_file(llvm.ObjectFileRef.from_data(known))
+    else:
+        compiled.set_object_cache(lambda _, code: _MACHINE_CODE.write(code, *key))
     compiled.finalize_object()
     return compiled
 
