@@ -1,6 +1,7 @@
 """Admission: who may open a conversation now. Every conversation holds a slot from before it is accepted until it ends.
 
-Slots are reserved without waiting, on the event loop, so two callers cannot get the last one.
+Slots are taken without waiting, on the event loop, so two callers cannot get the last one. Who finds none waits for a
+few seconds in a short queue. A conversation whose client has gone, but may come back, is parked: its slot can be taken.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from server.access.adaptive_limit import AdaptiveLimit
 from server.access.conversation_counts import ConversationCounts
 from server.access.keys import ApiKey, ApiKeys
 from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
@@ -28,6 +30,12 @@ _RETRY_AFTER_FULL_S, _RETRY_AFTER_DRAINING_S, _RETRY_AFTER_QUOTA_S = 10, 30, 360
 """What refused clients are told. Conversations last minutes, and a restart takes about half a minute."""
 
 Kind = Literal["realtime", "phone", "text"]
+
+_WAIT_S: dict[Kind, float] = {"realtime": 8.0, "phone": 3.0, "text": 0.0}
+"""How long a slot is waited for. Callers hear nothing meanwhile, and many clients give up after ten seconds."""
+
+_MAX_WAITING = 4
+"""Who comes after these is refused at once."""
 
 RefusalCode = Literal[
     "too_many_conversations",
@@ -78,6 +86,7 @@ class Slot:
         dismissal: set together with `dismissed` when the conversation is to end.
         meter: counts what the conversation uses.
         phase: returns what the conversation is doing, in a word.
+        parked: whether its client has gone. It then counts for nobody's limit but its key's.
     """
 
     def __init__(self, admission: Admission, kind: Kind, key: ApiKey | None, started_at: float) -> None:
@@ -87,6 +96,7 @@ class Slot:
         self.dismissed = asyncio.Event()
         self.counted_until = started_at
         self.phase: Callable[[], str] = lambda: "connecting"
+        self.parked = False
         self.meter = UsageMeter(admission.usage, key.name if key is not None else NO_KEY)
         self._admission, self._started_at = admission, started_at
 
@@ -101,6 +111,15 @@ class Slot:
             self.dismissal = dismissal
             self.dismissed.set()
 
+    def park(self) -> None:
+        """The client has gone, and may come back."""
+        self.parked = True
+        self._admission.serve_waiting()
+
+    async def unpark(self) -> None:
+        """The client has come back. It waits before all others if there is no room. Raises Refused."""
+        await self._admission.unpark(self)
+
     def count_dropped(self, events: int) -> None:
         """So many events of the conversation, or frames of a call, were not sent."""
         self._admission.dropped_events += events
@@ -110,14 +129,29 @@ class Slot:
         self._admission.release(self)
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """Somebody who waits for a slot: a new conversation, or one that was parked."""
+
+    kind: Kind
+    key: ApiKey | None
+    parked: Slot | None
+    granted: asyncio.Future[Slot]
+
+
+async def _wait_silently() -> None:
+    """Tell nobody."""
+
+
 class Admission:
     """The slots of a server. All methods are called on its event loop.
 
     Args:
-        capacity: conversations at the same time, phone calls included.
+        capacity: conversations at the same time, phone calls included. What load balancers are told.
         keys: the keys that clients may have.
         usage: what keys have used today.
         clock: seconds, monotonic.
+        limit: decides in place of `capacity`, by what happens.
 
     Attributes:
         slots: of the open conversations.
@@ -134,7 +168,9 @@ class Admission:
         keys: ApiKeys | None = None,
         usage: UsageLog | None = None,
         clock: Callable[[], float] = time.monotonic,
+        limit: AdaptiveLimit | None = None,
     ) -> None:
+        self.adaptive, self._waiting = limit, deque[_Waiting]()
         self.capacity, self.keys, self.usage, self._clock = capacity, keys or ApiKeys(), usage or UsageLog(), clock
         self.slots: set[Slot] = set()
         self.refusals: Counter[str] = Counter()
@@ -154,22 +190,42 @@ class Admission:
         return self.usage.total
 
     @property
+    def limit(self) -> int:
+        """Conversations that are admitted at the same time."""
+        return self.capacity if self.adaptive is None else self.adaptive.current
+
+    @property
     def full(self) -> bool:
-        """Whether every slot is taken."""
-        return len(self.slots) >= self.capacity
+        """Whether every slot is taken by a conversation that has a client."""
+        return self._active >= self.limit
+
+    @property
+    def _active(self) -> int:
+        return sum(not slot.parked for slot in self.slots)
 
     @property
     def ready(self) -> bool:
         """Whether the next caller would be admitted."""
         return not (self.full or self.draining)
 
-    async def admit(self, kind: Kind, key: ApiKey | None = None, *, continued: bool = False) -> Slot:
-        """Take a slot, if the key may have another conversation on all replicas together. Raises Refused.
+    async def admit(
+        self,
+        kind: Kind,
+        key: ApiKey | None = None,
+        *,
+        continued: bool = False,
+        on_wait: Callable[[], Awaitable[None]] = _wait_silently,
+    ) -> Slot:
+        """Take a slot, if the key may have another conversation on all replicas together. Waits for a while if there is
+        none. Raises Refused.
 
         Args:
             continued: whether the conversation began on another replica, which may have died with it.
+            on_wait: called before it waits.
         """
-        slot = self._take(kind, key)
+        self._check_key(key)
+        crowded = self.full or self._waiting
+        slot = await self._wait(kind, key, None, on_wait) if crowded else self._take(kind, key)
         try:
             limit = key.limits.conversations if key is not None else None
             if key is not None and limit is not None and self.shared is not None and not continued:
@@ -183,22 +239,84 @@ class Admission:
         return slot
 
     def reserve(self, kind: Kind, key: ApiKey | None = None) -> Slot:
-        """Take a slot on this replica alone. Raises Refused."""
+        """Take a slot on this replica alone, at once. Raises Refused."""
         slot = self._take(kind, key)
         slot.meter.add(Usage(conversations=1))
         return slot
 
     def _take(self, kind: Kind, key: ApiKey | None) -> Slot:
-        self.check(key)
+        self._check_key(key)
         if self.full:
-            message = f"the server is at its limit of {self.capacity} conversations: try again later"
-            raise self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
+            raise self._full_refusal()
+        slot = Slot(self, kind, key, self._clock())
+        self.slots.add(slot)
+        if self.adaptive is not None and self._active >= self.limit:
+            self.adaptive.reached()
+        return slot
+
+    async def unpark(self, slot: Slot) -> None:
+        """See `Slot.unpark`."""
+        if slot.parked and self.full:
+            await self._wait(slot.kind, slot.key, slot, _wait_silently)
+        slot.parked = False
+
+    async def _wait(
+        self, kind: Kind, key: ApiKey | None, parked: Slot | None, on_wait: Callable[[], Awaitable[None]]
+    ) -> Slot:
+        """Wait for a slot, and take it. Raises Refused."""
+        if len(self._waiting) >= _MAX_WAITING and parked is None:
+            raise self._full_refusal()
+        granted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(kind, key, parked, granted)
+        (self._waiting.append if parked is None else self._waiting.appendleft)(waiting)
+        try:
+            await on_wait()
+            await asyncio.wait([granted], timeout=_WAIT_S[kind])
+            if not granted.done():
+                raise self._full_refusal()
+            return granted.result()
+        except asyncio.CancelledError:
+            if parked is None and granted.done() and granted.exception() is None:
+                self.release(granted.result())
+            raise
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(waiting)
+
+    def serve_waiting(self) -> None:
+        """Give free slots to those who wait."""
+        while self._waiting and (self.draining or not self.full):
+            waiting = self._waiting.popleft()
+            try:
+                if waiting.parked is not None:
+                    waiting.parked.parked = False
+                waiting.granted.set_result(waiting.parked or self._take(waiting.kind, waiting.key))
+            except Refused as refusal:
+                waiting.granted.set_exception(refusal)
+
+    def restart(self, conversations: int) -> None:
+        """Go by a new trial, in which so many conversations at the same moment were answered in time."""
+        self.capacity = conversations
+        if self.adaptive is not None:
+            self.adaptive.restart(conversations, min(2, conversations))
+            self.serve_waiting()
+
+    def record_turn(self, latency_ms: float) -> None:
+        """Take note of the latency of a turn, which may change the limit."""
+        if self.adaptive is not None:
+            self.adaptive.add_turn(latency_ms)
+            self.serve_waiting()
+
+    def _check_key(self, key: ApiKey | None) -> None:
+        """Raise Refused if a key may not have another conversation here."""
+        self.check(key)
         limit = key.limits.conversations if key is not None else None
         if key is not None and limit is not None and self.conversations_of(key) >= limit:
             raise self._key_refusal(key, limit)
-        slot = Slot(self, kind, key, self._clock())
-        self.slots.add(slot)
-        return slot
+
+    def _full_refusal(self) -> Refused:
+        message = f"the server is at its limit of {self.limit} conversations: try again later"
+        return self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
 
     def _key_refusal(self, key: ApiKey, limit: int) -> Refused:
         message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
@@ -211,6 +329,7 @@ class Admission:
             self.slots.discard(slot)
             self.num_released += 1
             self._released.set()
+            self.serve_waiting()
             if self.shared is not None:
                 self.shared.change()
 
@@ -252,6 +371,7 @@ class Admission:
     def drain(self) -> None:
         """Admit nobody from now on. Open conversations continue."""
         self.draining = True
+        self.serve_waiting()
 
     def readmit(self) -> None:
         """Take `drain` back."""

@@ -86,9 +86,7 @@ class ResumableSession:
         self.detached.set()
 
     async def close(self) -> None:
-        """End the conversation and give back its slot."""
-        try:
-            await self.conversation.close()
-        finally:
-            self.slot.count_dropped(self.outbox.dropped)
-            self.slot.release()
+        """Give back the slot, so that the next caller can have it, and end the conversation."""
+        self.slot.count_dropped(self.outbox.dropped)
+        self.slot.release()
+        await self.conversation.close()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 
 from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
+
+_FEWEST = 8
+"""Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
 
 
 def new_token() -> str:
@@ -17,15 +21,19 @@ def new_token() -> str:
 
 
 class Resumptions:
-    """The sessions that clients may come back to. Those without a connection wait for a while, and keep their slot.
+    """The sessions that clients may come back to. Those without a connection wait for a while. They keep their slot
+    until another caller needs it.
 
     Args:
         seconds: how long they wait.
         shared: their records, with which they survive this process; None for none.
+        most: how many may wait. The one that has waited longest then ends.
     """
 
-    def __init__(self, seconds: float, shared: ReplicatedSessions | None = None) -> None:
-        self._seconds, self._shared = seconds, shared
+    def __init__(
+        self, seconds: float, shared: ReplicatedSessions | None = None, most: Callable[[], int] = lambda: _FEWEST
+    ) -> None:
+        self._seconds, self._shared, self._most = seconds, shared, most
         self._sessions: dict[str, ResumableSession] = {}
         self._expiries: dict[ResumableSession, asyncio.Task[None]] = {}
 
@@ -44,14 +52,22 @@ class Resumptions:
         """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
         session.detach()
         self._expiries[session] = asyncio.create_task(self._expire(session))
+        session.slot.park()
+        while len(self._expiries) > max(_FEWEST, self._most()):
+            longest = next(iter(self._expiries))
+            self._expiries.pop(longest).cancel()
+            await self.end(longest)
         if self._shared is not None:
             await self._shared.save([session])  # now, as its client may come back to another replica at once
 
     async def take(self, token: str, key_name: str) -> ResumableSession | None:
         """The session of a token, for its client to continue; None if there is none. A token is good for its own API
-        key and for one return: the next one is new."""
+        key and for one return: the next one is new. Raises Refused: other callers have all slots."""
         session = self._sessions.get(token)
         if session is None or session.slot.meter.key != key_name or not session.conversation.resumable:
+            return None
+        await session.slot.unpark()
+        if self._sessions.get(token) is not session:  # it has ended meanwhile, or somebody was quicker
             return None
         del self._sessions[token]
         session.token = new_token()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from server.access.admission import Dismissal, Refused
 from server.access.rate import TokenBucket
@@ -43,6 +44,9 @@ _RESUME_SUBPROTOCOL = f"{RESUME_HEADER}."
 """How a client that comes back shows its token: browsers can set no header on a websocket. Never in the URL, which
 proxies write to their logs."""
 
+WAITING_SUBPROTOCOL = "rejoinder-waiting"
+"""Offered by clients that want to be told that they wait for a slot. Others know no event before `session.created`."""
+
 _NORMAL, _GOING_AWAY, _POLICY_VIOLATION, _SERVICE_RESTART, _TRY_AGAIN_LATER = 1000, 1001, 1008, 1012, 1013
 """WebSocket close codes: RFC 6455, and 1012 and 1013 from the IANA registry."""
 
@@ -66,12 +70,11 @@ async def serve_realtime(
     socket: WebSocket, context: ServerContext, client_secrets: ClientSecrets, resumptions: Resumptions
 ) -> None:
     """Hold one conversation with a client until either side closes the connection."""
-    offered = socket.scope.get("subprotocols", [])
     try:
         session, resumed = await _open_session(socket, context, client_secrets, resumptions)
     except (AccessDenied, Refused) as refusal:
         _log.info("rejected the client at %s: %s", socket.client, refusal.message)
-        await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
+        await _accept(socket)
         code = _CLOSE_CODES.get(refusal.code, _TRY_AGAIN_LATER)
         kind = "invalid_request_error" if isinstance(refusal, AccessDenied) else "server_error"
         detail = ErrorDetail(type=kind, code=refusal.code, message=refusal.message)
@@ -79,7 +82,7 @@ async def serve_realtime(
         return
     outcome: _Outcome = "ended"
     try:
-        await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
+        await _accept(socket)
         if resumed:
             session.conversation.resumed(session.token)
         outcome = await _Connection(socket, session, context).run()
@@ -88,6 +91,22 @@ async def serve_realtime(
             await resumptions.park(session)
         elif outcome == "ended":
             await resumptions.end(session)
+
+
+async def _accept(socket: WebSocket) -> None:
+    """Accept the connection, unless that has been done."""
+    if socket.application_state is WebSocketState.CONNECTING:
+        offered = socket.scope.get("subprotocols", [])
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await socket.accept(subprotocol="realtime" if "realtime" in offered else None)
+
+
+async def _tell_to_wait(socket: WebSocket) -> None:
+    """Say that all slots are taken, and that one is waited for, to a client that understands it."""
+    if WAITING_SUBPROTOCOL in socket.scope.get("subprotocols", []):
+        await _accept(socket)
+        with suppress(WebSocketDisconnect, RuntimeError, OSError):
+            await socket.send_text(protocol.server_event("rejoinder.waiting").model_dump_json())
 
 
 async def _open_session(
@@ -107,7 +126,9 @@ async def _open_session(
         return session, True
     record = await resumptions.take_record(token, key.name if key is not None else NO_KEY) if token else None
     try:
-        slot = await context.admission.admit("realtime", key, continued=record is not None)
+        slot = await context.admission.admit(
+            "realtime", key, continued=record is not None, on_wait=partial(_tell_to_wait, socket)
+        )
     except Refused:
         if record is not None:
             await resumptions.give_back(token, record)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from server.access.adaptive_limit import AdaptiveLimit
 from server.access.admission import Admission, Kind, Refused
 from server.access.keys import ApiKey, ApiKeys, KeyLimits, KeyStore
 from server.access.usage import NO_KEY, Usage
@@ -111,5 +112,102 @@ def test_draining_admits_nobody_and_waits_for_the_others() -> None:
         readmitted = Admission()
         readmitted.reserve("realtime")
         assert not await readmitted.dismiss_all(2)  # one that does not end
+
+    run_on_virtual_clock(run)
+
+
+def test_a_caller_waits_for_a_slot_and_is_told_so() -> None:
+    async def run() -> None:
+        admission, now, told = Admission(1), asyncio.get_running_loop().time, list[float]()
+
+        async def tell() -> None:
+            told.append(now())
+
+        first = await admission.admit("realtime")
+        asyncio.get_running_loop().call_later(3, first.release)
+        second = await admission.admit("realtime", on_wait=tell)
+        assert (now(), told) == (3, [0])
+        assert admission.slots == {second}
+        with pytest.raises(Refused, match="limit of 1 conversations"):
+            await admission.admit("realtime")
+        assert now() == 11
+        with pytest.raises(Refused):
+            await admission.admit("phone")
+        assert now() == 14  # a caller hears nothing
+
+    run_on_virtual_clock(run)
+
+
+def test_those_who_wait_are_served_in_order_and_one_more_than_the_queue_holds_is_refused() -> None:
+    async def run() -> None:
+        admission, order = Admission(1), list[int]()
+        first = await admission.admit("realtime")
+
+        async def caller(number: int) -> None:
+            slot = await admission.admit("realtime")
+            order.append(number)
+            slot.release()
+
+        callers = [asyncio.create_task(caller(number)) for number in range(4)]
+        await asyncio.sleep(1)
+        with pytest.raises(Refused):
+            await admission.admit("realtime")
+        assert asyncio.get_running_loop().time() == 1
+        callers[1].cancel()
+        await asyncio.sleep(0)
+        first.release()
+        await asyncio.gather(*callers, return_exceptions=True)
+        assert order == [0, 2, 3]
+        assert not admission.slots
+
+    run_on_virtual_clock(run)
+
+
+def test_draining_refuses_those_who_wait() -> None:
+    async def run() -> None:
+        admission = Admission(1)
+        await admission.admit("realtime")
+        waiting = asyncio.create_task(admission.admit("realtime"))
+        await asyncio.sleep(1)
+        admission.drain()
+        with pytest.raises(Refused, match="shutting down"):
+            await waiting
+
+    run_on_virtual_clock(run)
+
+
+def test_a_parked_conversation_gives_way_and_goes_on_before_all_others() -> None:
+    async def run() -> None:
+        admission = Admission(1)
+        parked = await admission.admit("realtime")
+        parked.park()
+        other = await admission.admit("realtime")  # at once
+        waiting = asyncio.create_task(admission.admit("realtime"))
+        await asyncio.sleep(1)
+        returning = asyncio.create_task(parked.unpark())
+        await asyncio.sleep(1)
+        assert parked.parked and not returning.done()
+        other.release()
+        await returning
+        assert not parked.parked and not waiting.done()
+        parked.release()
+        assert await waiting in admission.slots
+
+    run_on_virtual_clock(run)
+
+
+def test_a_limit_that_rises_lets_somebody_in() -> None:
+    async def run() -> None:
+        admission = Admission(1, limit=AdaptiveLimit(1, 1, 1000))
+        await admission.admit("realtime")
+        waiting = asyncio.create_task(admission.admit("realtime"))
+        await asyncio.sleep(1)
+        for _ in range(20):
+            admission.record_turn(500)
+        await waiting
+        assert len(admission.slots) == admission.limit == 2
+        admission.restart(1)
+        assert (admission.limit, admission.capacity) == (1, 1)
+        assert len(admission.slots) == 2  # who is in stays
 
     run_on_virtual_clock(run)

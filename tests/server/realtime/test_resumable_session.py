@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -107,3 +108,57 @@ async def test_what_no_client_gets_is_counted(attached: bool, monkeypatch: pytes
     assert outbox.dropped == (1 if attached else 3)
     outbox.detach()
     assert outbox.dropped == 3
+
+
+async def test_a_hundred_clients_one_after_the_other_all_get_the_only_slot() -> None:
+    admission = Admission(1)
+    with serving(admission=admission) as address:
+        for _ in range(100):
+            async with connected(address) as client:
+                assert json.loads(await client.recv())["type"] == "session.created"
+    assert not admission.refusals
+
+
+async def test_a_conversation_whose_client_has_gone_yields_its_slot_and_goes_on_in_the_next_one_that_is_free() -> None:
+    admission = Admission(1)
+    with serving(admission=admission) as address:
+        async with connected(address) as client:
+            token = await resumable(client)
+            assert (await speak_one_turn(client))["response"]["status"] == "completed"
+            client.transport.abort()
+        await wait_until(lambda: all(slot.parked for slot in admission.slots))
+        async with connected(address) as other:
+            assert json.loads(await other.recv())["type"] == "session.created"
+            returning = asyncio.create_task(connect_and_resume(address, token))
+            await asyncio.sleep(0.2)
+            assert not returning.done()
+        assert len(await returning) == 2
+
+
+async def connect_and_resume(address: str, token: str) -> list[Any]:
+    """The items of a conversation that its client comes back to."""
+    async with connected(address, **coming_back(token)) as client:
+        items: list[Any] = (await receive(client, "rejoinder.resumed"))["items"]
+        return items
+
+
+async def test_a_client_that_understands_it_is_told_that_it_waits() -> None:
+    with serving(admission=Admission(1)) as address:
+        async with connected(address) as first:
+            assert json.loads(await first.recv())["type"] == "session.created"
+            offered = [Subprotocol("realtime"), Subprotocol("rejoinder-waiting")]
+            async with connected(address, subprotocols=offered) as second:
+                assert json.loads(await second.recv())["type"] == "rejoinder.waiting"
+                await first.close()
+                assert json.loads(await second.recv())["type"] == "session.created"
+
+
+async def test_more_conversations_than_may_wait_end_with_the_one_that_has_waited_longest() -> None:
+    admission = Admission(1)
+    with serving(admission=admission) as address:
+        for _ in range(10):
+            async with connected(address) as client:
+                await resumable(client)
+                client.transport.abort()
+            await wait_until(lambda: all(slot.parked for slot in admission.slots))
+        assert len(admission.slots) == 8
