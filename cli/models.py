@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cli.errors import UserError, user_errors
+from cli.options import DataOption
 from model.hub import catalog
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
-from server.serving.machine_speed import machine_speed
-from server.serving.model_choice import judge_models
+from server.serving.model_choice import verdicts
 from server.serving.progress import ProgressBars
 from server.serving.runtime import hub_models
 
@@ -25,14 +25,10 @@ _err = Console(stderr=True)
 
 
 @app.command("list")
-def models_list(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure this machine again, if it was busy when it was measured.")
-    ] = False,
-) -> None:
-    """List the models with size, licence, authors, whether they are installed, and how fast they should be here."""
+def models_list(data: DataOption = None) -> None:
+    """List the models with size, licence, authors, whether they are installed, and how they have done here."""
     store = ModelStore()
-    verdicts = {verdict.model: verdict for verdict in judge_models(machine_speed(again=measure), store)}
+    remarks = verdicts(store, data)
     rows = [
         (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, store.availability(model))
         for model in catalog.MODELS
@@ -47,7 +43,7 @@ def models_list(
     for model, row in zip(catalog.MODELS, rows, strict=True):
         _out.print(line(row, "bold"))
         voices = f"voices: {', '.join(model.variants)}, as in {model.names[0]}" if model.variants else None
-        for detail in (f"{model.title} · {model.authors}", verdicts.get(model), voices):
+        for detail in (f"{model.title} · {model.authors}", remarks.get(model), voices):
             if detail is not None:
                 _out.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models()

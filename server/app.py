@@ -6,10 +6,11 @@ import asyncio
 import logging
 import socket as sockets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.resources import files
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -17,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from agent.instructions import INSTRUCTIONS
@@ -49,17 +49,20 @@ def build_app(
     context: ServerContext,
     telephony_settings: TelephonySettings | None = None,
     audiosocket: sockets.socket | None = None,
-) -> ASGIApp:
+    background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+) -> Starlette:
     """Build the ASGI application.
 
     Args:
         context: what all routes share.
         telephony_settings: settings of phone calls; the defaults if None.
         audiosocket: a bound socket for AudioSocket calls, or None.
+        background: what else runs until the server stops.
     """
     store, resume_s = context.records, context.session_limits.resume_s
     shared = None if store is None else ReplicatedSessions(store, resume_s, time.monotonic)
-    client_secrets, resumptions = ClientSecrets(store=store), Resumptions(resume_s, shared)
+    client_secrets = ClientSecrets(store=store)
+    resumptions = Resumptions(resume_s, shared, lambda: context.admission.limit)
 
     async def realtime(socket: WebSocket) -> None:
         await serve_realtime(socket, context, client_secrets, resumptions)
@@ -76,6 +79,7 @@ def build_app(
             asyncio.create_task(context.admission.supervise()),
             asyncio.create_task(resumptions.keep_records()),
             asyncio.create_task(free_ended_conversations(context.admission)),
+            *(asyncio.create_task(work()) for work in background),
         ]
         if store is not None:
             presence = Presence(store, context.admission)

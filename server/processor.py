@@ -1,8 +1,11 @@
-"""The name of this machine's processor, for figures that are only comparable on the same one."""
+"""This machine: the name of its processor, its memory, and how much of the processor others use."""
 
 from __future__ import annotations
 
+import os
 import platform
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -16,3 +19,41 @@ def cpu_name() -> str:
     except OSError:
         pass  # this is not Linux
     return platform.processor() or platform.machine()
+
+
+def physical_memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@dataclass(frozen=True)
+class ProcessorUse:
+    """Processor time that has been used up to a moment, in seconds.
+
+    Attributes:
+        at: the moment.
+        own: of this process.
+        all: of all processes, and what a hypervisor took away; None where that is not known.
+    """
+
+    at: float
+    own: float
+    all: float | None
+
+    @classmethod
+    def now(cls) -> ProcessorUse:
+        """Up to now."""
+        try:
+            fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
+            user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, fields)
+            used = (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            used = None
+        return cls(time.monotonic(), time.process_time(), used)
+
+    def share_of_others(self, since: ProcessorUse) -> float:
+        """The share of the processor, 0 to 1, that others used since an earlier moment; 0 where that is unknown."""
+        seconds = (self.at - since.at) * (os.cpu_count() or 1)
+        if self.all is None or since.all is None or seconds <= 0:
+            return 0.0
+        return max(0.0, (self.all - since.all) - (self.own - since.own)) / seconds

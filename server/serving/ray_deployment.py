@@ -22,9 +22,9 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.schema import LoggingConfig
 
+from server.access.adaptive_limit import MAX_CONVERSATIONS
 from server.observability.peers import ReplicaReport
 from server.operator_routes import report_of
-from server.serving.capacity import MAX_CAPACITY
 from server.serving.http_server import OwnPort
 from server.serving.load_balancer import Endpoint, LoadBalancer
 from server.serving.scaling import ReplicaLimits, ScaleInDelay, replicas_for
@@ -267,7 +267,7 @@ def _application(load: Callable[[], Service], release: str, options: DeploymentO
     deployment = serve.deployment(
         serve.ingress()(Replica),
         name=NAME,
-        max_ongoing_requests=MAX_CAPACITY + _SHORT_REQUESTS,
+        max_ongoing_requests=MAX_CONVERSATIONS + _SHORT_REQUESTS,
         graceful_shutdown_timeout_s=options.longest_call_s + _STOP_MARGIN_S,
         graceful_shutdown_wait_loop_s=_DRAIN_CHECK_S,
         health_check_period_s=_HEALTH_CHECK_S,

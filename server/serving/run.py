@@ -1,21 +1,24 @@
-"""`rejoinder serve`: binds the ports, loads the models, then accepts connections."""
+"""`rejoinder serve`: binds the ports, serves the page, and loads the models meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rich.console import Console
 
 from agent.remote.settings import is_loopback
 from model.hub.store import cache_folder
+from server.access.admission import Admission
 from server.serving.draining import DrainingServer
 from server.serving.http_server import http_config
-from server.serving.service import checked_access, keys_required, load_service
+from server.serving.service import Service, checked_access, keys_required, load_service
 from server.serving.settings import ServeSettings
+from server.serving.starting import StartingApp
 from server.serving.tls import addresses, self_signed
+from server.serving.trial import Start
 
 
 def run(settings: ServeSettings, console: Console) -> None:
@@ -33,22 +36,40 @@ def run(settings: ServeSettings, console: Console) -> None:
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
-    service = load_service(settings, console, loopback=loopback, audiosocket=audiosocket)
-    admission, failures = service.context.admission, service.failures
-    config = http_config(service.app, certificate, key)
+    start, stop_watching = Start(), list[Callable[[], None]]()
+    load = partial(load_service, settings, console, loopback=loopback, audiosocket=audiosocket, start=start)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
-    carried = f"Up to {admission.capacity} conversations at the same time."
-    ready = partial(print_ready, settings, ports, console, carried)
-    server = DrainingServer(config, ready, lambda: admission.dismiss_all(settings.drain_seconds))
-    failures.on_failure(server.stop)
-    stop_watching = service.watch(server.call_soon)
+
+    def ready(service: Service) -> None:
+        service.failures.on_failure(server.stop)
+        stop_watching.append(service.watch(server.call_soon))
+        print_ready(settings, ports, console, carried(service.context.admission))
+
+    async def drain() -> bool:
+        return app.service is None or await app.service.context.admission.dismiss_all(settings.drain_seconds)
+
+    app = StartingApp(load, start, ready, lambda: server.stop())
+    server = DrainingServer(http_config(app, certificate, key), drain)
     try:
         server.run(sockets=[http_socket])
     finally:
-        stop_watching()
-        service.close()
-    if failures.reason:
-        raise OSError(failures.reason)
+        for stop in stop_watching:
+            stop()
+        if app.service is not None:
+            app.service.close()
+    if app.error is not None:
+        raise app.error
+    if app.service is not None and app.service.failures.reason:
+        raise OSError(app.service.failures.reason)
+
+
+def carried(admission: Admission) -> str:
+    """How many conversations there may be, as a sentence."""
+    if admission.adaptive is None:
+        return f"Up to {admission.capacity} conversations at the same time."
+    seconds = admission.adaptive.target_ms / 1000
+    number = f"{admission.limit} conversation{'s' if admission.limit > 1 else ''}"
+    return f"{number} at the same time for now, more while p95 stays below {seconds:g} s."
 
 
 def bind(host: str, port: int) -> socket.socket:

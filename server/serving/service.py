@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock
 from rich.console import Console
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
 
-from agent.language_model import LanguageModel
 from agent.storage import data_folder
 from agent.tools.server_tools import ServerTools
 from model.engine.conversation import Conversation
-from model.hub.store import cache_folder
+from model.engine.engine import Engine
+from model.hub.catalog import ModelEntry
+from server.access.adaptive_limit import AdaptiveLimit
 from server.access.admission import Admission
 from server.access.keys import KEYS_FILE, ApiKeys, KeyStore, new_secret
 from server.access.usage import USAGE_FILE, UsageLog
@@ -31,18 +31,18 @@ from server.memory import set_loaded_objects_aside
 from server.observability.metrics import Reading, stage_readings
 from server.observability.observers import TurnObservers
 from server.observability.tracing import otlp_tracer
-from server.observability.turn_log import TurnLog
-from server.serving.capacity import measured_capacity
+from server.observability.turn_log import TurnLog, TurnRecord
 from server.serving.failures import Failures, with_accounts
-from server.serving.model_choice import resolve_model
-from server.serving.options import ModelOptions
+from server.serving.model_choice import choose, find_candidates, open_record, with_model
+from server.serving.model_record import ModelHistory, ModelRecord
+from server.serving.options import AUTO_MODEL, ModelOptions
 from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
 from server.serving.settings import ServeSettings
+from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
 from server.serving.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
 from server.shared_store.opening import open_store
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
-from voice.speech_models import SpeechModels
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -65,7 +65,7 @@ class Service:
     """
 
     context: ServerContext
-    app: ASGIApp
+    app: Starlette
     failures: Failures = field(default_factory=Failures)
     watched: Sequence[Watched] = ()
     hang_s: float = 0.0
@@ -91,13 +91,19 @@ class Service:
 
 
 def load_service(
-    settings: ServeSettings, console: Console, *, loopback: bool, audiosocket: socket.socket | None = None
+    settings: ServeSettings,
+    console: Console,
+    *,
+    loopback: bool,
+    audiosocket: socket.socket | None = None,
+    start: Start | None = None,
 ) -> Service:
-    """Load the models and open the records.
+    """Load the models, try what is not known of them on this machine, and open the records.
 
     Args:
         loopback: whether the server listens on this machine only.
         audiosocket: a bound socket for AudioSocket calls, or None.
+        start: is told what is being done. None: the server is one of several, and tries nothing later either.
 
     Raises:
         ValueError: clients beyond this machine could connect without a key, which is raised before any model is loaded;
@@ -113,7 +119,11 @@ def load_service(
     records = open_store(settings.records) if settings.records else None
     tools = ServerTools(settings.tool_settings)
     documents = open_documents(settings.docs, data, console)
-    model_options = resolve_model(settings)
+    record, candidates = open_record(settings.device, data), list[ModelEntry]()
+    model_options: ModelOptions = settings
+    if settings.model == AUTO_MODEL:
+        candidates = find_candidates(settings.device)
+        model_options = with_model(settings, choose(candidates, record.histories()))
     turn_log = None
     if settings.turn_log is not None:
         turn_log = TurnLog(settings.turn_log, keep_days=settings.keep_days, keep_text=not settings.no_text)
@@ -124,15 +134,22 @@ def load_service(
     failures = Failures()
     speech_models, stages = with_accounts(load_speech_models(model_options, console), failures.report)
     grammars.join()
+    target_ms, adaptive = 1000 * settings.target_p95, settings.max_conversations == "auto"
+    loaded = Candidate(model_options, engine)
+    if candidates or adaptive:
+        trials = ModelTrials(record, target_ms, candidates, partial(_load_with_grammars, console))
+        loaded = trials.run(loaded, speech_models, start or Start())
+        trial = trials.histories.get(loaded.options.model, ModelHistory()).trial
+    model_options, engine = loaded.options, loaded.engine
     new_language_model = partial(Conversation, engine)
-    if settings.max_conversations != "auto":
-        max_conversations = int(settings.max_conversations)
+    admission = Admission(16, api_keys, usage, limit=AdaptiveLimit(1, 1, target_ms) if adaptive else None)
+    if not adaptive:
+        admission.capacity = int(settings.max_conversations)
     else:
-        max_conversations = _measured_capacity(model_options, speech_models, new_language_model, console)
-    admission = Admission(max_conversations, api_keys, usage)
+        admission.restart(1 if trial is None else trial.conversations)
     tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     more = [*([turn_log.record] if turn_log else []), *([tracer.record_turn] if tracer else [])]
-    observers = TurnObservers(more)
+    observers = TurnObservers([partial(_learn, record, model_options.model, admission), *more])
     observers.metrics.add_readings(stage_readings(stages))
     if turn_log is not None:
         unrecorded = Reading("dropped_turn_records_total", "Turns missing from the turn log.", turn_log.dropped_reading)
@@ -160,10 +177,21 @@ def load_service(
         documents=documents,
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
-    closers = [engine.close, *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None)]
+    closers = [
+        engine.close,
+        record.save,
+        *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None),
+    ]
     call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
     telephony = TelephonySettings(call_settings, settings.carrier_auth, settings.public_url)
-    app = build_app(context, telephony, audiosocket)
+    background = []
+    if adaptive and start is not None:
+        background.append(
+            partial(
+                repeat_when_idle, record, model_options.model, new_language_model, speech_models, admission, target_ms
+            )
+        )
+    app = build_app(context, telephony, audiosocket, background)
     set_loaded_objects_aside()
     return Service(context, app, failures, [*stages, engine_heartbeat(engine)], settings.hang_seconds, closers)
 
@@ -200,20 +228,18 @@ def _keys(settings: ServeSettings) -> Iterator[ApiKeys]:
             store.close()
 
 
-def _measured_capacity(
-    model_options: ModelOptions,
-    speech_models: SpeechModels,
-    new_language_model: Callable[[], LanguageModel],
-    console: Console,
-) -> int:
-    """How many conversations this machine carries. Servers that start together measure one after another."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with (
-        console.status("Measuring how many conversations this machine carries…"),
-        FileLock(cache_folder() / "capacity.lock"),
-    ):
-        names = f"{model_options.model}, {model_options.voice[0]}"
-        return measured_capacity(speech_models, new_language_model, names, model_options.device)
+def _load_with_grammars(console: Console, model_options: ModelOptions) -> Engine:
+    """Load another language model, with what its first grammar would wait for."""
+    engine = load_engine(model_options, console)
+    engine.model.grammars.preload()
+    return engine
+
+
+def _learn(record: ModelRecord, model: str, admission: Admission, turn: TurnRecord) -> None:
+    """Take note of how long a turn took that the language model of this machine answered."""
+    if turn.latency_ms is not None and not turn.details.get("remote"):
+        record.add_turn(model, turn.latency_ms)
+        admission.record_turn(turn.latency_ms)
 
 
 def _open_accounts(data: Path) -> tuple[KeyStore | None, UsageLog]:

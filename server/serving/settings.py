@@ -83,7 +83,13 @@ class LimitOptions(OptionGroup, title="Limits"):
 
     max_conversations: Annotated[
         str, _matches(_CAPACITY, "--max-conversations is auto, or a number from 1 to 1024")
-    ] = option("auto", "Conversations at the same time; auto measures how many this machine carries without delay.")
+    ] = option("auto", "Conversations at the same time; auto admits as many as are answered in time (--target-p95).")
+    target_p95: float = option(
+        1.0,
+        "Seconds that 19 of 20 turns should not exceed, however many conversations there are.",
+        ge=0.2,
+        le=30,
+    )
     max_session_minutes: float = option(60, "Maximum length of a Realtime session.", ge=0.1, le=1440)
     idle_minutes: float = option(15, "Disconnect Realtime clients that send nothing for this long.", ge=0.1, le=1440)
     drain_seconds: float = option(20, "After SIGTERM, how long conversations may finish their turns.", ge=0, le=600)

@@ -14,7 +14,8 @@ from cli import models as models_module
 from cli.main import app
 from model.hub import catalog
 from model.hub.store import ModelStore
-from server.serving.machine_speed import MachineSpeed
+from server.serving.model_choice import open_record
+from server.serving.model_record import Trial
 from tests.model.hub.hub_server import Repository, running_hub
 from tests.model.hub.test_download import environment
 
@@ -41,20 +42,12 @@ def test_the_list_fits_three_lines_per_model_in_80_columns(monkeypatch: pytest.M
     assert len(lines) <= 1 + 3 * len(catalog.MODELS)
 
 
-def test_the_list_says_which_language_models_suit_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = []
-
-    def measure(again: bool) -> MachineSpeed:
-        measured.append(again)
-        return MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
-
-    monkeypatch.setattr(models_module, "machine_speed", measure)
+def test_the_list_says_which_language_models_suit_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelStore, "availability", lambda store, model: "installed")
-    output = CliRunner().invoke(app, ["models", "list", "--measure"]).output
-    assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +chosen by auto: about \d{3} ms at p95\s*\n", output)
-    assert re.search(catalog.QWEN_15B.name + r".*\n.*\n +too slow here: about 1,\d{3} ms at p95\s*\n", output)
-    assert output.count("at p95") == sum(model.kind == "language" for model in catalog.MODELS)
-    assert measured == [True]
+    open_record(data=tmp_path).save_trial(catalog.QWEN_15B.name, Trial(640, 2))
+    output = CliRunner().invoke(app, ["models", "list", "--data", str(tmp_path)]).output
+    assert re.search(catalog.QWEN_15B.name + r".*\n.*\n +chosen by auto: median 640 ms in its trial\s*\n", output)
+    assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +not tried yet; often wrong", output)
 
 
 COMMANDS = """

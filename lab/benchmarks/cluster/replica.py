@@ -25,8 +25,7 @@ from tests.fakes import FakeLanguageModel, FakeProgress, LoudnessDetector, fake_
 from voice import session
 
 FIRST_S, REST_S = 0.298, 0.255
-"""Of a turn on two cores of an EPYC with the 0.5B: until the first audio, and from there to the end
-(`server/serving/capacity.py`, measured there)."""
+"""Of a turn on two cores of an EPYC with the 0.5B, measured: until the first audio, and from there to the end."""
 
 
 class TimedLanguageModel(FakeLanguageModel):

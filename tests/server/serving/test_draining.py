@@ -27,7 +27,8 @@ context = ServerContext(lambda: FakeLanguageModel(words, 0.05), fake_speech_mode
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
 config = uvicorn.Config(build_app(context), ws="websockets-sansio", log_level="error")
-DrainingServer(config, lambda: print(port, flush=True), lambda: admission.dismiss_all(20)).run([listener])
+print(port, flush=True)
+DrainingServer(config, lambda: admission.dismiss_all(20)).run([listener])
 """
 
 

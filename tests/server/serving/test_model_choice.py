@@ -1,26 +1,32 @@
-"""`--model auto` on machines of all speeds, with faked measurements."""
+"""`--model auto`: by what trials and turns have shown."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from model.hub import catalog
 from model.hub.catalog import QWEN_05B, QWEN_15B, SMOLLM2, ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
-from server.serving.machine_speed import MachineSpeed
-from server.serving.model_choice import TARGET_P95_MS, Verdict, judge_models, resolve_model
+from server.serving import model_choice
+from server.serving.model_choice import (
+    PATIENT_MS,
+    QUICK_MS,
+    choose,
+    find_candidates,
+    limit_ms,
+    open_record,
+    resolve_model,
+    verdicts,
+    wrong_often,
+)
+from server.serving.model_record import ENOUGH_TURNS, ModelHistory, Trial
 from server.serving.options import ModelOptions
 
-QUICK = MachineSpeed("a quick processor", 60, 1500, 1500, 16 << 30)
-SLOW = MachineSpeed("a slow processor", 25, 800, 800, 16 << 30)
-VERY_SLOW = MachineSpeed("a very slow processor", 2, 40, 40, 16 << 30)
-SMALL = MachineSpeed("a quick processor with little memory", 60, 1500, 1500, 2 << 30)
-TINY = MachineSpeed("a quick processor with hardly any memory", 60, 1500, 1500, 1 << 29)
-GPU = MachineSpeed("a GPU", 1500, 100_000, 900, 16 << 30, gpu=True)
-SMALL_GPU = MachineSpeed("a GPU with little memory", 300, 20_000, 900, 4 << 30, gpu=True)
+BIG = ModelEntry("big", "language", "", "", "", QWEN_15B.files * 3, "", "", "", rating=95)
+BOTH, THREE = [QWEN_15B, QWEN_05B], [BIG, QWEN_15B, QWEN_05B]
 
 
 class Store(ModelStore):
@@ -34,89 +40,102 @@ class Store(ModelStore):
         return "installed" if model in self._installed else "not installed"
 
 
-def outcomes(speed: MachineSpeed, store: ModelStore) -> dict[str, str]:
-    return {verdict.model.name: verdict.outcome for verdict in judge_models(speed, store)}
+def tried(**medians: int) -> dict[str, ModelHistory]:
+    names = {"big": BIG, "large": QWEN_15B, "small": QWEN_05B}
+    return {names[name].name: ModelHistory(Trial(median, 1)) for name, median in medians.items()}
 
 
-def chosen(speed: MachineSpeed, store: ModelStore) -> str:
-    return resolve_model(ModelOptions(), store, lambda device: speed).model
+def turns(median: int, trial: int | None = None) -> ModelHistory:
+    return ModelHistory(None if trial is None else Trial(trial, 1), (median,) * ENOUGH_TURNS)
 
 
 @pytest.mark.parametrize(
-    ("speed", "expected"),
+    ("candidates", "histories", "model", "known"),
     [
-        (QUICK, QWEN_15B),
-        (SLOW, QWEN_05B),
-        (VERY_SLOW, QWEN_05B),
-        (SMALL, QWEN_05B),
-        (GPU, QWEN_15B),
-        (SMALL_GPU, QWEN_05B),
+        (BOTH, {}, QWEN_15B, False),
+        (BOTH, tried(large=640), QWEN_15B, True),
+        (BOTH, tried(large=QUICK_MS + 1), QWEN_15B, True),  # the small one is rated much lower
+        (BOTH, tried(large=PATIENT_MS), QWEN_15B, True),
+        (BOTH, tried(large=PATIENT_MS + 1), QWEN_05B, False),
+        (BOTH, tried(large=1500, small=600), QWEN_05B, True),
+        (BOTH, tried(large=4000, small=1900), QWEN_05B, True),  # none is quick: the quickest
+        ([QWEN_15B], tried(large=4000), QWEN_15B, True),
+        (THREE, tried(big=QUICK_MS + 1), QWEN_15B, False),  # nearly as good, and perhaps quick
+        (THREE, tried(big=QUICK_MS + 1, large=700), QWEN_15B, True),
+        (THREE, tried(big=1100, large=1300, small=500), BIG, True),  # the only quick one is rated much lower
+        (THREE, tried(big=1500, large=1300, small=500), QWEN_05B, True),
     ],
 )
-def test_auto_is_the_largest_model_that_is_fast_enough_and_fits(
-    tmp_path: Path, speed: MachineSpeed, expected: ModelEntry
+def test_it_is_the_largest_that_is_quick_or_a_much_better_one_up_to_a_higher_limit(
+    candidates: list[ModelEntry], histories: Mapping[str, ModelHistory], model: ModelEntry, known: bool
 ) -> None:
-    assert chosen(speed, Store(tmp_path, QWEN_05B, QWEN_15B)) == expected.name
+    choice = choose(candidates, histories)
+    assert (choice.model, choice.known) == (model, known)
 
 
-def test_auto_chooses_among_installed_models(tmp_path: Path) -> None:
-    assert chosen(QUICK, Store(tmp_path, SMOLLM2)) == SMOLLM2.name
-    assert chosen(VERY_SLOW, Store(tmp_path, QWEN_15B)) == QWEN_15B.name
+def test_turns_move_it_down_and_the_reason_says_so() -> None:
+    histories = {QWEN_15B.name: turns(1300, trial=700), **tried(small=600)}
+    choice = choose(BOTH, histories)
+    assert choice.model == QWEN_05B and choice.known
+    assert f"{QWEN_15B.name}: median 1,300 ms and p95 1,300 ms in its last 200 turns" in choice.reason
+    assert choose(BOTH, {QWEN_15B.name: turns(700, trial=1300)}).model == QWEN_15B
 
 
-def test_without_an_installed_model_auto_names_the_one_to_install(tmp_path: Path) -> None:
-    """Loading it then downloads it, or says how to install it."""
-    assert chosen(QUICK, Store(tmp_path)) == QWEN_15B.name
-    assert chosen(SLOW, Store(tmp_path)) == QWEN_05B.name
+def test_a_machine_that_has_become_faster_tries_a_larger_model_again() -> None:
+    slow = tried(large=1500)
+    assert choose(BOTH, {**slow, QWEN_05B.name: turns(590, trial=600)}).model == QWEN_05B
+    again = choose(BOTH, {**slow, QWEN_05B.name: turns(400, trial=600)})
+    assert (again.model, again.known) == (QWEN_15B, False)
+    own_turns = {QWEN_15B.name: turns(1500, trial=700), QWEN_05B.name: turns(400, trial=600)}
+    assert choose(BOTH, own_turns).model == QWEN_05B  # its own turns said so
 
 
-def test_a_machine_without_enough_memory_is_told_so(tmp_path: Path) -> None:
+def test_a_disturbed_trial_counts_only_if_the_model_was_quick_enough_all_the_same() -> None:
+    busy = {QWEN_15B.name: ModelHistory(Trial(2500, 1, others=0.5)), **tried(small=500)}
+    assert (choose(BOTH, busy).model, choose(BOTH, busy).known) == (QWEN_15B, False)
+    assert choose(BOTH, {QWEN_15B.name: ModelHistory(Trial(2300, 1, others=0.5))}).known
+
+
+def test_a_model_is_taken_up_to_the_higher_limit_only_if_all_smaller_ones_are_rated_much_lower() -> None:
+    assert limit_ms(QWEN_15B, THREE) == PATIENT_MS
+    assert limit_ms(BIG, THREE) == QUICK_MS
+    assert limit_ms(QWEN_05B, THREE) == PATIENT_MS
+
+
+def test_installed_models_that_fit_into_the_memory_are_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, QWEN_05B, QWEN_15B)
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 8 << 30)
+    assert find_candidates("cpu", store) == BOTH
+    assert find_candidates("cpu", Store(tmp_path))[0] == QWEN_15B  # loading it says how to install it
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 2 << 30)
+    assert find_candidates("cpu", store) == [QWEN_05B]
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 1 << 29)
     with pytest.raises(ModelUnavailable, match=r"no language model fits into this machine's memory.*--model"):
-        chosen(TINY, Store(tmp_path, QWEN_05B, QWEN_15B))
+        find_candidates("cpu", store)
 
 
-def test_a_named_model_needs_no_measurement(tmp_path: Path) -> None:
-    def measure(device: str) -> MachineSpeed:
-        raise AssertionError("measured")
-
-    options = ModelOptions(model="some/path.gguf")
-    assert resolve_model(options, Store(tmp_path), measure) == options
-
-
-def test_the_device_that_is_asked_for_is_measured(tmp_path: Path) -> None:
-    measured = []
-
-    def measure(device: str) -> MachineSpeed:
-        measured.append(device)
-        return QUICK
-
-    resolve_model(ModelOptions(device="cuda:1"), Store(tmp_path), measure)
-    assert measured == ["cuda:1"]
-
-
-def test_every_model_gets_a_verdict(tmp_path: Path) -> None:
-    names = [model.name for model in catalog.MODELS if model.kind == "language"]
+def test_commands_without_a_server_go_by_what_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(tmp_path, QWEN_05B, QWEN_15B)
-    assert outcomes(QUICK, store) == dict(zip(names, ("fits", "chosen", "absent"), strict=True))
-    assert outcomes(SLOW, store) == dict(zip(names, ("chosen", "slow", "absent"), strict=True))
-    assert outcomes(VERY_SLOW, store) == dict(zip(names, ("chosen", "slow", "absent"), strict=True))
-    assert outcomes(SMALL, store) == dict(zip(names, ("chosen", "large", "absent"), strict=True))
-    assert outcomes(GPU, store) == dict(zip(names, ("fits", "chosen", "absent"), strict=True))
-
-
-def test_verdicts_are_readable(tmp_path: Path) -> None:
-    assert str(Verdict(QWEN_05B, 740, "fits")) == "about 740 ms at p95"
-    assert str(Verdict(QWEN_15B, 1310, "slow")) == "too slow here: about 1,310 ms at p95"
-    assert 'pip install "rejoinder[' in str(Verdict(SMOLLM2, 600, "absent"))
-
-
-def test_the_log_says_which_model_and_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(tmp_path, QWEN_05B, QWEN_15B)
+    named = ModelOptions(model="some/path.gguf", device="cpu")
+    auto = ModelOptions(device="cpu")
+    assert resolve_model(named, tmp_path, store) == named
     with caplog.at_level(logging.INFO, "rejoinder.models"):
-        chosen(QUICK, store)
-        chosen(SLOW, store)
-        chosen(VERY_SLOW, store)
-    quick, slow, very_slow = (record.getMessage() for record in caplog.records)
-    assert QWEN_15B.name in quick and "largest installed model" in quick and QUICK.machine in quick
-    assert QWEN_05B.name in slow and f"{QWEN_15B.name} is too slow here" in slow
-    assert f"No installed model should answer within {TARGET_P95_MS:,} ms" in very_slow
+        assert resolve_model(auto, tmp_path, store).model == QWEN_15B.name
+        record = open_record("cpu", tmp_path)
+        record.save_trial(QWEN_15B.name, Trial(1900, 1))
+        record.save_trial(QWEN_05B.name, Trial(900, 1))
+        assert resolve_model(auto, tmp_path, store).model == QWEN_05B.name
+    assert "--model auto is qwen2.5-coder-0.5b: median 900 ms in its trial" in caplog.text
+    assert "Its answers are often wrong (61 of 100 questions right)" in caplog.text
+
+
+def test_the_list_says_what_is_known_of_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 8 << 30)
+    open_record(data=tmp_path).save_trial(QWEN_15B.name, Trial(640, 2))
+    remarks = verdicts(Store(tmp_path, QWEN_05B, QWEN_15B), tmp_path)
+    assert remarks[QWEN_15B] == "chosen by auto: median 640 ms in its trial"
+    assert remarks[QWEN_05B].startswith("not tried yet; often wrong")
+    assert remarks[SMOLLM2].startswith('pip install "rejoinder[smollm2]"')
+    assert wrong_often(QWEN_15B) == ""

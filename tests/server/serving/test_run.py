@@ -107,7 +107,6 @@ def test_the_server_ends_with_an_error_when_the_gpu_fails(monkeypatch: pytest.Mo
             return super().write(text)
 
     engine = FailingEngine()
-    monkeypatch.setattr("server.serving.service.resolve_model", lambda options: options)
     monkeypatch.setattr("server.serving.service.load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr("server.serving.service.load_engine", lambda *_: engine)
     monkeypatch.setattr("server.serving.service.build_app", lambda *_: Starlette())

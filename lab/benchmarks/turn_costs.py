@@ -1,48 +1,21 @@
-"""How many conversations this machine carries: measured once, then kept in the cache folder.
+"""How long turns take when several conversations share a machine, by simulation, and how many there may be.
 
-What a turn takes is measured alone and with others that start at the same moment. A simulation of conversations that
-take turns at random then says how many there may be before the slowest twentieth of turns becomes noticeably slower.
+What a turn takes is given, alone and with others that start at the same moment. Conversations then take turns at
+random. A server itself goes by what happens (`server/access/adaptive_limit.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-import statistics
-import time
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.language_model import LanguageModel
-from chat.types import Ask, Message
-from server.serving.machine_speed import machine_speed
-from server.serving.measurements import measured_once
-from voice.asr import Utterance
-from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
-from voice.audio.resampling import resample
-from voice.clauses import Clause, ClauseSplitter
-from voice.speech_models import SpeechModels
 from voice.turn_metrics import percentile
 
 MAX_SLOWDOWN = 1.3
 """How much slower p95 may be than with one conversation."""
 
 MAX_CAPACITY = 64
-
-_VERSION = 2
-
-_QUESTION = "What is the capital of France, and how many people live there?"
-
-_INSTRUCTIONS = "Answer in two short sentences."
-
-_MAX_TOKENS = 40
-"""Of a response: two sentences."""
-
-_TOGETHER = (1, 2, 4)
-"""Turns that are measured together."""
-
-_REPETITIONS = 3
 
 _TURN_INTERVAL_S = 10.0
 """From one turn of a conversation to the next: a question of 3 s, a response of 5 s, and a moment to think."""
@@ -143,60 +116,3 @@ def simulated_latencies(costs: TurnCosts, conversations: int) -> list[float]:
                 heard[one] = True
                 latencies.append(_SOFT_END_S + max(dice.choices(waits, weights)[0], now - started[one]))
     return latencies
-
-
-def measured_capacity(
-    speech_models: SpeechModels, new_language_model: Callable[[], LanguageModel], models: str, device: str
-) -> int:
-    """How many conversations this machine carries with these models, measured (for some seconds) if that has not been
-    done yet.
-
-    Args:
-        models: names of the models, with which the measurement is kept.
-        device: of the language model: `auto`, `cpu`, `cuda` or `cuda:N`.
-    """
-    name = f"{machine_speed(device).machine}: {models}"
-    costs = measured_once(
-        "capacity.json", _VERSION, TurnCosts, name, lambda: asyncio.run(measure(speech_models, new_language_model))
-    )
-    return capacity(costs)
-
-
-async def measure(speech_models: SpeechModels, new_language_model: Callable[[], LanguageModel]) -> TurnCosts:
-    """Run the work of turns: transcription of a spoken question, a response, its synthesis."""
-    question = resample(speech_models.voices.default.synthesize(Clause(_QUESTION, True)), OUTPUT_RATE, RECOGNITION_RATE)
-    await _run_turn(speech_models, new_language_model(), question)  # reads the instructions, which turns share
-    first, rest, transcription = dict[int, float](), list[float](), list[float]()
-    for number in _TOGETHER:
-        times = []
-        for _ in range(_REPETITIONS):
-            turns = [_run_turn(speech_models, new_language_model(), question) for _ in range(number)]
-            done = await asyncio.gather(*turns)
-            times.append(statistics.fmean(first_audio for _, first_audio, _ in done))
-            if number == 1:
-                transcription.append(done[0][0])
-                rest.append(done[0][2])
-        first[number] = statistics.median(times)
-    return TurnCosts(first, statistics.median(rest), statistics.median(transcription))
-
-
-async def _run_turn(
-    models: SpeechModels, language_model: LanguageModel, question: Samples
-) -> tuple[float, float, float]:
-    """Seconds to the transcript, to the first audio, and from there to the end."""
-    loop, began = asyncio.get_running_loop(), time.perf_counter()
-    utterance = Utterance(models.recognizer.for_language("en"))
-    utterance.add(question)
-    text = await loop.run_in_executor(
-        models.recognition_executor, utterance.final, len(question), len(question), utterance.latest_request
-    )
-    transcript_s = time.perf_counter() - began
-    splitter, first_audio_s = ClauseSplitter(), 0.0
-    messages = [Message("system", _INSTRUCTIONS), Message("user", text or _QUESTION)]
-    async for progress in language_model.reply(Ask(messages, max_tokens=_MAX_TOKENS)):
-        clauses = splitter.push(progress.committed)
-        for clause in [*clauses, *(splitter.flush() if progress.finished else [])]:
-            await loop.run_in_executor(models.synthesis_executor, models.voices.default.synthesize, clause)
-            first_audio_s = first_audio_s or time.perf_counter() - began
-    total_s = time.perf_counter() - began
-    return transcript_s, first_audio_s or total_s, total_s - (first_audio_s or total_s)

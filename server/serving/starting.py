@@ -1,0 +1,131 @@
+"""What a server answers before its models are loaded and tried: the page, and that it is not ready. Who wants to talk
+waits, and interrupts a trial."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from server.security_headers import SecurityHeaders
+from server.serving.service import Service
+from server.serving.trial import Start
+
+_log = logging.getLogger("rejoinder.server")
+
+_NOT_THE_PAGE = ("/v1/", "/phone", "/metrics", "/dashboard", "/drain")
+"""Beginnings of paths that are answered by the loaded server only."""
+
+
+class StartingApp:
+    """An ASGI application that loads a service, and then is that service.
+
+    Args:
+        load: loads it, in a thread of its own.
+        start: what `load` does.
+        on_ready: called once the service accepts connections.
+        on_failure: called if it cannot be loaded.
+
+    Attributes:
+        service: None until it is loaded.
+        error: why it could not be loaded.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Service],
+        start: Start,
+        on_ready: Callable[[Service], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._load, self._start, self._on_ready, self._on_failure = load, start, on_ready, on_failure
+        self.service: Service | None = None
+        self.error: Exception | None = None
+        self._is_ready, self._stack = asyncio.Event(), AsyncExitStack()
+        self._page = Starlette(
+            routes=[
+                Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
+                Mount("/", StaticFiles(directory=str(files("web")), html=True)),
+            ],
+            middleware=[Middleware(SecurityHeaders)],
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if not self._is_ready.is_set():
+            if scope["type"] == "http" and not scope["path"].startswith(_NOT_THE_PAGE):
+                await self._page(scope, receive, send)
+                return
+            self._start.visited.set()
+            await self._is_ready.wait()
+        assert self.service is not None  # it is ready
+        await self.service.app(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        starting = asyncio.create_task(self._begin())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._start.visited.set()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await self._stack.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _begin(self) -> None:
+        try:
+            service = await _in_thread(self._load)
+            self._stack.callback(service.close)
+            await self._stack.enter_async_context(service.app.router.lifespan_context(service.app))
+        except Exception as error:
+            self.error = error
+            self._on_failure()
+            return
+        self.service = service
+        self._is_ready.set()
+        self._on_ready(service)
+
+    async def _healthz(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "starting": self._start.doing})
+
+    async def _readyz(self, request: Request) -> Response:
+        return JSONResponse({"status": "starting"}, 503, {"retry-after": "10"})
+
+
+async def _in_thread(load: Callable[[], Service]) -> Service:
+    """Call a function in a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[Service] = loop.create_future()
+
+    def settle(result: Service | Exception) -> None:
+        if loaded.done():
+            return
+        loaded.set_exception(result) if isinstance(result, Exception) else loaded.set_result(result)
+
+    def run() -> None:
+        try:
+            result: Service | Exception = load()
+        except Exception as error:
+            result = error
+        try:
+            loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:
+            _log.debug("the server stopped before it was loaded")
+
+    threading.Thread(target=run, name="rejoinder-start", daemon=True).start()
+    return await loaded

@@ -1,0 +1,187 @@
+"""Tries language models before a server is ready: which one `--model auto` is, and how many conversations it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from filelock import FileLock
+
+from agent.language_model import LanguageModel
+from model.engine.conversation import Conversation
+from model.engine.engine import Engine
+from model.hub.catalog import ModelEntry
+from model.hub.store import cache_folder
+from server.access.admission import Admission
+from server.processor import ProcessorUse
+from server.serving.model_choice import PATIENT_MS, choose, describe, limit_ms, with_model
+from server.serving.model_record import ModelHistory, ModelRecord, Trial
+from server.serving.options import ModelOptions
+from voice.speech_models import SpeechModels
+from voice.trial import Latencies, TrialInterrupted, measure_latencies
+
+_log = logging.getLogger("rejoinder.models")
+
+_IDLE_S, _IDLE = 60.0, 0.1
+"""A trial is repeated when nobody has been connected for so long and others use less than this of the processor."""
+
+_LOOK_S = 5.0
+
+
+@dataclass
+class Start:
+    """What a server that is not ready yet does, and whether somebody waits for it. Shared by threads.
+
+    Attributes:
+        doing: for the page.
+        visited: set when somebody wants to talk.
+    """
+
+    doing: str = "The models are loading."
+    visited: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Candidate:
+    """A language model that is loaded.
+
+    Attributes:
+        options: with its name.
+    """
+
+    options: ModelOptions
+    engine: Engine
+
+
+class ModelTrials:
+    """Tries models one after the other, of which one is loaded at a time.
+
+    Args:
+        record: what is known of the models on this machine.
+        target_ms: p95 of the turn latency that more conversations may not exceed.
+        candidates: the models that `--model auto` may be, the largest first; empty for a model that was named.
+        load: loads a model. Raises as `load_engine` does.
+    """
+
+    def __init__(
+        self,
+        record: ModelRecord,
+        target_ms: float,
+        candidates: Sequence[ModelEntry],
+        load: Callable[[ModelOptions], Engine],
+    ) -> None:
+        self._record, self._target_ms, self._candidates, self._load = record, target_ms, candidates, load
+        self._tried: dict[str, ModelHistory] = {}
+
+    @property
+    def histories(self) -> dict[str, ModelHistory]:
+        """What is known now, whether or not it could be saved."""
+        return {**self._record.histories(), **self._tried}
+
+    def run(self, loaded: Candidate, speech_models: SpeechModels, start: Start) -> Candidate:
+        """Try the model that is loaded if that is needed, and then others. Returns the one to be used. Servers that
+        start together do so one after the other."""
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with FileLock(cache_folder() / "trial.lock"):
+            while self._needs_trial(loaded.options.model):
+                start.doing = f"The language model is tried on this machine ({loaded.options.model})."
+                try:
+                    asyncio.run(self._try(loaded, speech_models, start))
+                except TrialInterrupted:
+                    _log.info("somebody wants to talk: the trial of %s is repeated later", loaded.options.model)
+                    break
+                if not self._candidates:
+                    break
+                choice = choose(self._candidates, self.histories)
+                if choice.model.name != loaded.options.model:
+                    loaded.engine.close()
+                    start.doing = f"Another language model is loading ({choice.model.name})."
+                    options = with_model(loaded.options, choice)
+                    loaded = Candidate(options, self._load(options))
+        return loaded
+
+    def _needs_trial(self, model: str) -> bool:
+        if model not in self.histories or self.histories[model].trial is None:
+            return True
+        if model in self._tried or not self._candidates:
+            return False
+        choice = choose(self._candidates, self.histories)
+        return choice.model.name == model and not choice.known
+
+    async def _try(self, loaded: Candidate, speech_models: SpeechModels, start: Start) -> None:
+        model = loaded.options.model
+        entry = next((one for one in self._candidates if one.name == model), None)
+        limit = PATIENT_MS if entry is None else limit_ms(entry, self._candidates)
+        smaller = () if entry is None else tuple(one.name for one in self._candidates if one.size < entry.size)
+
+        def progress(asked: int) -> None:
+            start.doing = f"The language model is tried on this machine ({model}, question {asked + 1})."
+
+        trial = await try_model(
+            partial(Conversation, loaded.engine), speech_models, limit, self._target_ms, start.visited.is_set, progress
+        )
+        self._record.save_trial(model, trial, reconsider=smaller)
+        # Now it counts, although a disturbed trial is repeated at the next start.
+        self._tried[model] = ModelHistory(replace(trial, median_ms=trial.undisturbed_ms, others=0.0))
+        _log.info("%s: %s; answers %d at once in time", model, describe(ModelHistory(trial)), trial.conversations)
+
+
+async def try_model(
+    new_language_model: Callable[[], LanguageModel],
+    speech_models: SpeechModels,
+    limit_ms: float,
+    target_ms: float,
+    is_interrupted: Callable[[], bool],
+    on_progress: Callable[[int], None] = lambda asked: None,
+) -> Trial:
+    """Try a model. Raises TrialInterrupted. See `measure_latencies`."""
+    before = ProcessorUse.now()
+    latencies: Latencies = await measure_latencies(
+        new_language_model,
+        speech_models,
+        limit_ms=limit_ms,
+        target_ms=target_ms,
+        is_interrupted=is_interrupted,
+        on_progress=on_progress,
+    )
+    others = round(ProcessorUse.now().share_of_others(before), 2)
+    return Trial(latencies.median, latencies.conversations(target_ms), others)
+
+
+async def repeat_when_idle(
+    record: ModelRecord,
+    model: str,
+    new_language_model: Callable[[], LanguageModel],
+    speech_models: SpeechModels,
+    admission: Admission,
+    target_ms: float,
+) -> None:
+    """Try a model again whose trial was interrupted or disturbed, when nobody is connected and the processor is idle.
+    What it shows counts at the next start; the limit of conversations changes now."""
+    history = record.histories().get(model)
+    while history is None or history.trial is None or history.trial.disturbed:
+        await _wait_until_idle(admission)
+        try:
+            trial = await try_model(
+                new_language_model, speech_models, PATIENT_MS, target_ms, lambda: bool(admission.slots)
+            )
+        except TrialInterrupted:
+            continue
+        if not trial.disturbed:
+            record.save_trial(model, trial)
+            admission.restart(trial.conversations)
+            history = ModelHistory(trial)
+            _log.info("%s, again: %s; answers %d at once in time", model, describe(history), trial.conversations)
+
+
+async def _wait_until_idle(admission: Admission) -> None:
+    idle_s, before = 0.0, ProcessorUse.now()
+    while idle_s < _IDLE_S:
+        await asyncio.sleep(_LOOK_S)
+        now = ProcessorUse.now()
+        idle = not admission.slots and now.share_of_others(before) < _IDLE
+        idle_s, before = (idle_s + _LOOK_S if idle else 0.0), now
