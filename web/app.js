@@ -12,8 +12,10 @@ const LEVEL_STEPS = 20; // of the microphone's meter, so that silence is not dra
 
 const PHASE_LABELS = {
   off: "Not started", connecting: "Connecting…", listening: "Listening", user_speaking: "You are speaking",
-  thinking: "Thinking", answering: "Responding", lost: "Connection lost",
+  thinking: "Thinking", answering: "Responding", lost: "Connection lost", waiting: "Waiting for a free line…",
 };
+
+const STARTING_INTERVAL_MS = 1000;
 
 /** Both sides may stop a response at the same moment. */
 const EXPECTED_ERRORS = ["response_cancel_not_active", "item_not_found", "item_retrieve_invalid_item_id"];
@@ -130,9 +132,14 @@ async function listMicrophones() {
   $("microphone").value = selected;
 }
 
-/** Offer the server's voices, if there is a choice, and say where words may go. */
+/** Offer the server's voices, if there is a choice, and say where words may go; or what the server does before it is ready. */
 async function showServer() {
   const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => ({}));
+  $("starting").hidden = !server.starting;
+  if (server.starting) {
+    $("starting").textContent = `${server.starting} You can start talking at any time.`;
+    setTimeout(showServer, STARTING_INTERVAL_MS);
+  }
   if (server.voices?.length > 1) {
     $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
     $("voice").parentElement.hidden = false;
@@ -212,6 +219,7 @@ on("session.updated", () => {
   notice();
   phase("listening");
 });
+on("rejoinder.waiting", () => phase("waiting"));
 on("rejoinder.phase", ({ phase: name }) => phase(name));
 on("input_audio_buffer.speech_started", stopPlayback);
 on("rejoinder.transcript", ({ item_id, stable, unstable }) => {

@@ -25,7 +25,8 @@ export class Realtime extends EventTarget {
     clearTimeout(this.timer);
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const key = this.apiKey();
-    const protocols = key ? ["realtime", `openai-insecure-api-key.${key}`] : ["realtime"];
+    const protocols = ["realtime", "rejoinder-waiting"];
+    if (key) protocols.push(`openai-insecure-api-key.${key}`);
     if (this.resumeToken) protocols.push(`rejoinder-resume.${this.resumeToken}`);
     let socket;
     try {
