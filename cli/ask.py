@@ -66,7 +66,7 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
         tools = server_tools.local_conversation()
         settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
         session = VoiceSession(
-            Conversation(engine),
+            Conversation(engine, keep_instructions=True),
             speech_models,
             session_events.put_nowait,
             settings,

@@ -49,6 +49,14 @@ def weights_checksum(path: Path) -> str:
     return verified or _checksum(tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
+def weights_identity(path: Path) -> str:
+    """Names a checkpoint's weights without reading them: their checksum if the store has verified it; otherwise their
+    path, size and modification time."""
+    files = _weight_files(path)
+    verified = verified_checksum(files[0]) if len(files) == 1 else None
+    return verified or " ".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+
+
 @lru_cache(maxsize=8)
 def _checksum(files: tuple[tuple[Path, int], ...]) -> str:
     """sha256 of some files. Their modification times (ns) are part of the cache key."""

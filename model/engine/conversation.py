@@ -73,12 +73,19 @@ class Conversation:
         drafting: whether tokens are drafted.
         background: requests of other conversations come first: nobody listens to this one.
         keep_all_messages: a conversation that does not fit is an error; otherwise its oldest messages are dropped.
+        keep_instructions: what has been read of its instructions and tools is kept on disk. They are the operator's.
     """
 
     def __init__(
-        self, engine: Engine, *, drafting: bool = True, background: bool = False, keep_all_messages: bool = False
+        self,
+        engine: Engine,
+        *,
+        drafting: bool = True,
+        background: bool = False,
+        keep_all_messages: bool = False,
+        keep_instructions: bool = False,
     ) -> None:
-        self._engine, self._drafting = engine, drafting
+        self._engine, self._drafting, self._keep_instructions = engine, drafting, keep_instructions
         self._background, self._keep_all_messages = background, keep_all_messages
         self._cache = engine.new_cache()
         self._forked_from: KeyValueCache | None = None
@@ -248,6 +255,7 @@ class Conversation:
             drafting=self._drafting,
             background=self._background,
             keep_all_messages=self._keep_all_messages,
+            keep_instructions=self._keep_instructions,
         )
         fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
         fork._retention_ratio, fork._max_message_tokens = self._retention_ratio, self._max_message_tokens
@@ -396,7 +404,7 @@ class Conversation:
         count = self._instruction_tokens(messages, tools, ids)
         if len(self._cache.tokens) < count:
             yield from self._read(ids[:count])
-        self._engine.prefix_cache.add(self._cache, count)
+        self._engine.prefix_cache.add(self._cache, count, keep=self._keep_instructions)
 
     def _read(self, ids: list[int]) -> RequestSteps:
         """Bring the cache to hold exactly `ids`, one chunk per forward pass. Copies what other conversations have read

@@ -27,6 +27,7 @@ from model.decode.speculative import DraftSettings
 from model.decode.verify import VerificationResult
 from model.engine.cuda_blocks import MAX_REPLAYS, CapturedBlocks
 from model.engine.cuda_graph import Attachment, CUDAGraphRunner, slot_capacity
+from model.engine.kept_prefixes import KeptPrefixes
 from model.engine.loader import LoadedModel
 from model.engine.prefix_cache import PrefixCache
 from model.engine.scheduler import Request, RequestSteps, next_ready_time, ready_requests, schedule
@@ -306,10 +307,11 @@ class Engine:
 
     def _start(self, model: LoadedModel, context: int) -> None:
         self._device = model.decoder.device
+        trained = []
         if model.program_prefix is not None:
-            trained = model.decoder.new_cache()
-            trained.load(model.program_prefix.tokens, model.program_prefix.keys, model.program_prefix.values)
-            self.prefix_cache = PrefixCache([trained])
+            trained = [model.decoder.new_cache()]
+            trained[0].load(model.program_prefix.tokens, model.program_prefix.keys, model.program_prefix.values)
+        self.prefix_cache = PrefixCache(trained, KeptPrefixes.of(model))
         on_gpu = self.drafts_with_grammar = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self._device)  # graphs are captured on the current device

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from model.engine.kept_prefixes import KeptPrefixes
 from model.nn.kv_cache import KeyValueCache
 
 MAX_PREFIXES, MAX_TOKENS = 8, 4096
@@ -22,10 +23,12 @@ class PrefixCache:
 
     Args:
         trained: prefixes whose keys and values were trained. They are never evicted.
+        kept: those that an earlier start has read.
     """
 
-    def __init__(self, trained: Sequence[KeyValueCache] = ()) -> None:
-        self._prefixes: OrderedDict[tuple[int, ...], KeyValueCache] = OrderedDict()
+    def __init__(self, trained: Sequence[KeyValueCache] = (), kept: KeptPrefixes | None = None) -> None:
+        self._kept = kept
+        self._prefixes = OrderedDict((tuple(cache.tokens), cache) for cache in (kept.caches() if kept else ()))
         self._trained = {tuple(cache.tokens): cache for cache in trained}
 
     def fill(self, cache: KeyValueCache, ids: Sequence[int]) -> None:
@@ -42,8 +45,12 @@ class PrefixCache:
                 self._prefixes.move_to_end(longest)
             cache.copy_from(self._trained.get(longest) or self._prefixes[longest])
 
-    def add(self, cache: KeyValueCache, count: int) -> None:
-        """Store the first `count` tokens of a cache for other conversations."""
+    def add(self, cache: KeyValueCache, count: int, *, keep: bool = False) -> None:
+        """Store the first `count` tokens of a cache for other conversations.
+
+        Args:
+            keep: for the next start, too.
+        """
         tokens = tuple(cache.tokens[:count])
         known = tokens in self._prefixes or tokens in self._trained
         if known or not _MIN_TOKENS <= count <= MAX_TOKENS or len(tokens) < count:
@@ -51,3 +58,5 @@ class PrefixCache:
         while len(self._prefixes) >= MAX_PREFIXES or count + sum(map(len, self._prefixes)) > MAX_TOKENS:
             self._prefixes.popitem(last=False)
         self._prefixes[tokens] = cache.copy_prefix(count)
+        if keep and self._kept is not None:
+            self._kept.keep(self._prefixes[tokens])

@@ -186,6 +186,11 @@ class Decoder:
         return KeyValueCache(self.config, self._cache_dtype, self.device)
 
     @property
+    def kernels(self) -> str | None:
+        """Names the kernels of int8 weights and the processor they were compiled for; None without int8 weights."""
+        return None if self._block_layers is None else self._block_layers.team.name
+
+    @property
     def num_features(self) -> int:
         """Features of a row (`ForwardInput.on_features`)."""
         return (len(self._feature_layers) + 1) * self.config.hidden

@@ -63,13 +63,13 @@ class KeyValueCache:
     Attributes:
         tokens: the ids whose keys and values are held, in order. `len(tokens)` is the position of the next one.
         in_use: whether a request of its conversation is active.
-        device: where they are.
+        dtype, device: how they are kept, and where.
     """
 
     def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.tokens: list[int] = []
         self.in_use = False
-        self._config, self._dtype, self.device = config, dtype, device
+        self._config, self.dtype, self.device = config, dtype, device
         self._width = record_bytes(config.head_dim) if dtype == torch.int8 else config.head_dim
         self._capacity = 0
         self._keys: list[Tensor] = []
@@ -79,7 +79,7 @@ class KeyValueCache:
     def bytes_per_token(self) -> int:
         """Memory that a token takes."""
         c = self._config
-        return 2 * c.layers * c.kv_heads * self._width * self._dtype.itemsize
+        return 2 * c.layers * c.kv_heads * self._width * self.dtype.itemsize
 
     def bytes_for(self, tokens: int) -> int:
         """Memory of a cache that has grown to hold this many tokens."""
@@ -117,11 +117,12 @@ class KeyValueCache:
     @torch.inference_mode()
     def load(self, tokens: Sequence[int], keys: Tensor, values: Tensor) -> None:
         """Replace the contents with tokens whose keys and values are known: [layers, kv_heads, tokens, head_dim] each,
-        float32."""
+        float32, or as this cache keeps them."""
         self.truncate(0)
         self.reserve(len(tokens))
         for tensor, known in zip(self.tensors(), (*keys, *values), strict=True):
-            tensor[:, : len(tokens)] = quantized(known, known.shape[-1]) if self._dtype == torch.int8 else known
+            is_kept = self.dtype != torch.int8 or known.dtype == torch.int8
+            tensor[:, : len(tokens)] = known if is_kept else quantized(known, known.shape[-1])
         self.commit(tokens)
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -150,7 +151,7 @@ class KeyValueCache:
     @torch.inference_mode()
     def fork(self) -> KeyValueCache:
         """An independent copy."""
-        copy = KeyValueCache(self._config, self._dtype, self.device)
+        copy = KeyValueCache(self._config, self.dtype, self.device)
         copy.copy_from(self)
         return copy
 
@@ -168,7 +169,7 @@ class KeyValueCache:
     @torch.inference_mode()
     def copy_prefix(self, count: int) -> KeyValueCache:
         """A copy of the first `count` tokens, with no spare capacity."""
-        copy = KeyValueCache(self._config, self._dtype, self.device)
+        copy = KeyValueCache(self._config, self.dtype, self.device)
         copy.tokens, copy._capacity = self.tokens[:count], count
         copy._keys = [keys[:, :count].clone() for keys in self._keys]
         copy._values = [values[:, :count].clone() for values in self._values]
@@ -186,4 +187,4 @@ class KeyValueCache:
         self.commit(tokens)
 
     def _empty(self, capacity: int) -> Tensor:
-        return torch.empty((self._config.kv_heads, capacity, self._width), dtype=self._dtype, device=self.device)
+        return torch.empty((self._config.kv_heads, capacity, self._width), dtype=self.dtype, device=self.device)

@@ -24,7 +24,7 @@ def _fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "resolve_model", lambda options: options)
     monkeypatch.setattr(ask, "load_engine", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(ask, "load_speech_models", lambda *_: fake_speech_models())
-    monkeypatch.setattr(ask, "Conversation", lambda engine: FakeLanguageModel())
+    monkeypatch.setattr(ask, "Conversation", lambda engine, **_: FakeLanguageModel())
 
 
 def rejoinder_ask(*arguments: str) -> Result:

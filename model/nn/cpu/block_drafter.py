@@ -33,7 +33,8 @@ class BlockQuantizedDrafter:
 
     Args:
         weights: the drafter.
-        head_rows: [n, hidden] float32, the rows of the base model's output head for `weights.vocabulary`.
+        scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
+            by O.
         embedding: the base model's token embeddings.
 
     Attributes:
@@ -42,11 +43,11 @@ class BlockQuantizedDrafter:
 
     origin: Literal["diffusion"] = "diffusion"
 
-    def __init__(self, weights: BlockDrafterWeights, head_rows: Tensor, embedding: Embedding) -> None:
+    def __init__(self, weights: BlockDrafterWeights, scoring_rows: Tensor, embedding: Embedding) -> None:
         t, size = weights.tensors, weights.tensors["places"].shape[1]
         self.acceptance, self.block = weights.acceptance, weights.block
-        self._head = BlockQuantizedDraftHead(weights.head, head_rows, embedding)
-        rows, scale = quantize_rows(head_rows @ weights.head.matrices["output"])
+        self._head = BlockQuantizedDraftHead(weights.head, scoring_rows, embedding)
+        rows, scale = quantize_rows(scoring_rows)
         self._rows, self._scale, self._mix = rows.numpy(), scale.numpy(), t["mix"].numpy()
         ones, heads = torch.ones(size), size // HEAD_SIZE
         layers = [
@@ -57,7 +58,7 @@ class BlockQuantizedDrafter:
             for n in range(weights.num_layers)
         ]  # fmt: skip
         config = DecoderConfig(
-            "drafter", "drafter", len(head_rows), size, len(layers), heads, heads // KV_SHARE, HEAD_SIZE,
+            "drafter", "drafter", len(scoring_rows), size, len(layers), heads, heads // KV_SHARE, HEAD_SIZE,
             t["down0"].shape[1], self.block, float(np.finfo(np.float32).eps),
         )  # fmt: skip
         self._block = _Block(config, layers, self._head, quantized_linear(t["masks"]), t["places"].numpy())

@@ -34,7 +34,8 @@ class BlockQuantizedDraftHead:
 
     Args:
         weights: the head.
-        head_rows: [n, hidden] float32, the rows of the base model's output head for `weights.vocabulary`.
+        scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
+            by O.
         embedding: the base model's token embeddings.
 
     Attributes:
@@ -47,7 +48,7 @@ class BlockQuantizedDraftHead:
     origin: Literal["recurrent"] = "recurrent"
     block = 0
 
-    def __init__(self, weights: DraftHeadWeights, head_rows: Tensor, embedding: Embedding) -> None:
+    def __init__(self, weights: DraftHeadWeights, scoring_rows: Tensor, embedding: Embedding) -> None:
         m = weights.matrices
         self.acceptance = (weights.acceptance,)
         self._vocabulary = weights.vocabulary.numpy()
@@ -56,9 +57,9 @@ class BlockQuantizedDraftHead:
             return normalized(embedding(torch.tensor([token])).float().numpy()[0])
 
         self._embed = lru_cache(_KEPT_EMBEDDINGS)(embed)
-        self._hidden, (size, inner) = head_rows.shape[1], m["down"].shape
+        self._hidden, (size, inner) = len(m["output"]), m["down"].shape
         self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
-        self._linears["head"] = quantized_linear(head_rows @ m["output"])
+        self._linears["head"] = quantized_linear(scoring_rows)
         self.team = self._linears["head"].team
         self._features, self._input = _row(m["features"].shape[1]), _row(self._hidden + size)
         self.context, self._x, self._product, self._normal = (_row(size) for _ in range(4))

@@ -31,6 +31,9 @@ class BlockQuantizedLayers:
         layers: their weights, block-quantized.
         norm: [hidden] float32, for the states after the last layer.
         quantized_cache: whether the caches are int8.
+
+    Attributes:
+        team: runs them.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class BlockQuantizedLayers:
     ) -> None:
         self._config, self._norm, self._quantized_cache = config, norm.numpy(), quantized_cache
         self._layers = [LayerWeights.of(layer) for layer in layers]
-        self._team = self._layers[0].down.linear.team
+        self.team = self._layers[0].down.linear.team
         self._passes: OrderedDict[tuple[int, ...], ForwardPass] = OrderedDict()
 
     def run(
@@ -76,17 +79,17 @@ class BlockQuantizedLayers:
         stops += [(forward.layer_starts[n] + 1, lambda: tapped.append(forward.residual())) for n in taps]
         done = 0
         for end, action in sorted(stops, key=lambda stop: stop[0]):
-            self._team.run_all(forward.jobs[done:end])
+            self.team.run_all(forward.jobs[done:end])
             action()
             done = end
-        self._team.run_all(forward.jobs[done:])
+        self.team.run_all(forward.jobs[done:])
         return torch.from_numpy(forward.states.copy()), tapped
 
     def _forward_pass(self, sizes: tuple[int, ...]) -> ForwardPass:
         forward = self._passes.pop(sizes, None)
         if forward is None:
             forward = ForwardPass(
-                self._config, self._layers, self._norm, sizes, self._team, quantized_cache=self._quantized_cache
+                self._config, self._layers, self._norm, sizes, self.team, quantized_cache=self._quantized_cache
             )
         if sum(sizes) <= _KEPT_ROWS:
             self._passes[sizes] = forward

@@ -324,11 +324,15 @@ class Team:
     Args:
         isa: the instruction set; this processor's best when not given.
         threads: how many share a multiplication, the caller included; one a core when not given.
+
+    Attributes:
+        name: the processor, the instruction set and the number of threads.
     """
 
     def __init__(self, isa: Isa | None = None, threads: int | None = None) -> None:
         self.isa: Isa = isa or detect_isa()
         self.threads = threads or available_cores()
+        self.name = f"{llvm.get_host_cpu_name()} {self.isa} {self.threads}"
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._compiled = _compile(_team_text())

@@ -31,7 +31,7 @@ def random_drafter(layers: int = 1, seed: int = 1) -> BlockDrafterWeights:
 def test_a_step_computes_what_plain_torch_does(layers: int) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter(layers)
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
-    drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
+    drafter = BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids])
     features, matrices = torch.randn(FEATURES, generator=draw), weights.head.matrices
     context, state = normalize(features[None]) @ matrices["features"].T, None
     drafter._head.begin(features)
@@ -49,7 +49,7 @@ def test_a_draft_is_chosen_among_its_rows_candidates_by_what_the_head_has_read(
 ) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
-    drafter = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids])
+    drafter = BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids])
     monkeypatch.setattr("model.nn.cpu.block_drafter.CANDIDATES", candidates)
     monkeypatch.setattr("model.nn.cpu.block_drafter._NEAR", 1e9)
     features = torch.randn(FEATURES, generator=draw)
@@ -75,7 +75,10 @@ def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
 ) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
-    drafter, runs = BlockQuantizedDrafter(weights, head_rows, lambda ids: table[ids]), list[int]()
+    drafter, runs = (
+        BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids]),
+        list[int](),
+    )
     run = drafter._block.run
     monkeypatch.setattr(drafter._block, "run", lambda: runs.append(1) or run())
     features = torch.randn(FEATURES, generator=draw)

@@ -27,7 +27,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
     m, vocabulary = weights.matrices, weights.vocabulary
     table = torch.randn(VOCABULARY, HIDDEN, generator=draw)
     rows = torch.randn(len(vocabulary), HIDDEN, generator=draw)
-    head = BlockQuantizedDraftHead(weights, rows, FloatEmbedding(table))
+    head = BlockQuantizedDraftHead(weights, rows @ m["output"], FloatEmbedding(table))
     agreed = 0
     for _ in range(20):
         features = torch.randn(FEATURES, generator=draw)
@@ -48,7 +48,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
 
 def test_nothing_is_computed_when_no_draft_is_wanted() -> None:
     weights = random_draft_head(FEATURES, HIDDEN, VOCABULARY, seed=1)
-    rows = torch.randn(len(weights.vocabulary), HIDDEN)
+    rows = torch.randn(len(weights.vocabulary), HIDDEN) @ weights.matrices["output"]
     head = BlockQuantizedDraftHead(weights, rows, FloatEmbedding(torch.randn(VOCABULARY, HIDDEN)))
     assert head.draft(torch.randn(FEATURES), [1], lambda confidence: False) == ((), ())
 
