@@ -168,7 +168,8 @@ def admission_readings(admission: Admission) -> list[Reading]:
 
     return [
         Reading("conversations", "Open conversations.", conversations, "kind"),
-        Reading("capacity", "Conversations that are admitted at the same time.", lambda: {"": admission.capacity}),
+        Reading("capacity", "Conversations that a trial has answered in time.", lambda: {"": admission.capacity}),
+        Reading("limit", "Conversations that are admitted at the same time.", lambda: {"": admission.limit}),
         Reading("draining", "1 while nobody is admitted.", lambda: {"": admission.draining}),
         Reading("refused_total", "Callers who were refused.", lambda: dict(admission.refusals), "reason"),
         Reading("dropped_events_total", "Events that no client got.", lambda: {"": admission.dropped_events}),
