@@ -128,7 +128,7 @@ async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:
         asks.append(programs if Conversation(engine).recognizes_tasks else replace(asks[0], tools=declared))
     for ask in asks:
         try:
-            async for _ in Conversation(engine).reply(ask):
+            async for _ in Conversation(engine, keep_instructions=True).reply(ask):
                 pass
         except (ValueError, RuntimeError) as error:
             _log.warning("the instructions could not be read before the first conversation: %s", error)
