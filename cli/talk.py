@@ -44,7 +44,7 @@ def talk(
         devices = AudioDevices.find(microphone, loudspeaker)
         server_tools = ServerTools(options.tool_settings)
         documents = open_documents(options.docs, options.data, _err)
-        model_options = resolve_model(options)
+        model_options = resolve_model(options, options.data)
         speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
         remote_llm = open_remote_llm(options.remote_llm, _err)
         _out.print(

@@ -222,11 +222,18 @@ def resolve_model(
         return model_options
     candidates = find_candidates(model_options.device, store)
     choice = choose(candidates, open_record(model_options.device, data).histories())
+    warn_of_wrong_answers(choice.model.name)
     return with_model(model_options, choice)
 
 
 def with_model(model_options: ModelOptions, choice: Choice) -> ModelOptions:
     """The options with a model that was chosen, which is logged."""
-    remark = f". Its answers are {wrong}" if (wrong := wrong_often(choice.model)) else ""
-    _log.info("--model auto is %s: %s%s", choice.model.name, choice.reason, remark)
+    _log.info("--model auto is %s: %s", choice.model.name, choice.reason)
     return model_options.model_copy(update={"model": choice.model.name})
+
+
+def warn_of_wrong_answers(name: str) -> None:
+    """Log it if a model of the catalog is rated low."""
+    for model in _language_models():
+        if model.name == name and (wrong := wrong_often(model)):
+            _log.warning("the answers of %s are %s", name, wrong)

@@ -33,7 +33,7 @@ from server.observability.observers import TurnObservers
 from server.observability.tracing import otlp_tracer
 from server.observability.turn_log import TurnLog, TurnRecord
 from server.serving.failures import Failures, with_accounts
-from server.serving.model_choice import choose, find_candidates, open_record, with_model
+from server.serving.model_choice import choose, find_candidates, open_record, warn_of_wrong_answers, with_model
 from server.serving.model_record import ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
 from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
@@ -141,6 +141,7 @@ def load_service(
         loaded = trials.run(loaded, speech_models, start or Start())
         trial = trials.histories.get(loaded.options.model, ModelHistory()).trial
     model_options, engine = loaded.options, loaded.engine
+    warn_of_wrong_answers(model_options.model)
     new_language_model = partial(Conversation, engine)
     admission = Admission(16, api_keys, usage, limit=AdaptiveLimit(1, 1, target_ms) if adaptive else None)
     if not adaptive:
