@@ -1,14 +1,15 @@
 """Reads tool calls in a model's text: in `<tool_call>` tags (Hermes, Qwen), in a fenced block, or as bare JSON.
 
 Models that were not taught tags write the JSON in a fence or bare. A call that a grammar enforced is passed on while it
-is written; any other is held back until it is complete and known to be valid.
+is written; any other is held back until it is complete and known to be valid. Small models write a call twice: the same
+call with the same arguments counts once.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
@@ -36,6 +37,8 @@ class ToolCallParser:
         self._is_valid = is_valid
         self._held = ""
         self._name: str | None = None
+        self._written = ""
+        self._made: tuple[tuple[str, str], ...] = ()
         self._scanner = _ObjectScanner()
         self._at_start = True
         self._was_enforced = False
@@ -73,9 +76,9 @@ class ToolCallParser:
             if call is None:
                 break
             name, arguments, length = call
-            if name:
+            if name and (name, arguments) not in self._made:
                 deltas.append(self._done(name, arguments))
-            else:
+            elif not name:
                 plain += self._held[:length]
                 self._at_start = False
             self._held = self._held[length:]
@@ -104,13 +107,29 @@ class ToolCallParser:
                 if head is None:
                     return plain, deltas
                 self._name, self._held, self._scanner = head[1], self._held[head.end() :], _ObjectScanner()
+                self._written = ""
             end = self._scanner.scan(self._held)
             arguments, self._held = (self._held, "") if end is None else (self._held[:end], self._held[end:])
-            if arguments or end is not None:
-                deltas.append(ToolCallDelta(self.num_calls, self._name, arguments, end is not None))
+            deltas += self._continue(arguments, end is not None)
             if end is None:
                 return plain, deltas
             self._name = None
+
+    def _continue(self, arguments: str, complete: bool) -> Iterator[ToolCallDelta]:
+        """More of the call in progress. What may turn out to repeat an earlier call is held back."""
+        assert self._name is not None
+        alike = [made for name, made in self._made if name == self._name]
+        was_held = any(made.startswith(self._written) for made in alike)
+        self._written += arguments
+        call = (self._name, self._written)
+        if complete and call in self._made:
+            return
+        if not complete and any(made.startswith(self._written) for made in alike):
+            return
+        if new := self._written if was_held else arguments:
+            yield ToolCallDelta(self.num_calls, self._name, new, complete)
+        if complete:
+            self._made += (call,)
             self.num_calls += 1
 
     def _find_opening(self) -> tuple[int, bool]:
@@ -171,6 +190,7 @@ class ToolCallParser:
         return (payload["name"], arguments) if self._is_valid(payload["name"], arguments) else None
 
     def _done(self, name: str, arguments: str) -> ToolCallDelta:
+        self._made += ((name, arguments),)
         self.num_calls += 1
         return ToolCallDelta(self.num_calls - 1, name, arguments, True)
 

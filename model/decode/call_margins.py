@@ -46,8 +46,9 @@ class CallMargins:
             allowed = allowed & (
                 ~self._control if self._another_follows(logits, written, several_bonus) else self._control
             )
+        is_first = len(self._calls(written)) <= 1  # what a first call has, another has if the model says so
         for more, end in (structure.after_string, structure.after_other):
-            if (allowed & end).any() and (allowed & more).any():
+            if is_first and (allowed & end).any() and (allowed & more).any():
                 logits[torch.from_numpy(more).to(logits.device)] -= self._thresholds.optional
             if (allowed & (more | end)).any():
                 break  # within a string, commas and braces are text

@@ -43,7 +43,12 @@ CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
         ('{"name":"get_weather","parameters":{"city":"Paris"}}', "", [WEATHER]),
         (f"<tools>{CALL}</tools>", "", [WEATHER]),
         (f"Let me check. <tool_call>{CALL}</tool_call>", "Let me check. ", [WEATHER]),
-        (f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", [WEATHER, (1, *WEATHER[1:])]),
+        (f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", [WEATHER]),
+        (
+            f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL.replace('Paris', 'Rome')}</tool_call>",
+            "",
+            [WEATHER, (1, "get_weather", '{"city": "Rome"}', True)],
+        ),
         ("Hello there.", "Hello there.", []),
         ("a < b and <tool", "a < b and <tool", []),
         ("```python\nprint(1)\n```", "```python\nprint(1)\n```", []),
@@ -83,6 +88,13 @@ def test_an_enforced_call_that_was_cut_off_is_not_done() -> None:
         "",
         [(0, "get_weather", '{"ci', False)],
     )
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_an_enforced_call_that_repeats_another_is_left_out_and_one_that_only_begins_alike_is_not(size: int) -> None:
+    other = CALL.replace("Paris", "Pisa")
+    text = "\n".join([CALL, CALL, other, CALL])
+    assert parse(text, size, enforced=True) == ("", [WEATHER, (1, "get_weather", '{"city": "Pisa"}', True)])
 
 
 def test_ordinary_text_is_not_held_back() -> None:
