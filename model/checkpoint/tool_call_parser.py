@@ -93,7 +93,7 @@ class ToolCallParser:
         found = None if opening is None else self._read(held[len(opening) if opening != "{" else 0 :])
         if found is None:
             return held, []
-        return "", [self._done(*found)]
+        return "", [] if found in self._made else [self._done(*found)]
 
     def _enforced(self) -> tuple[str, list[ToolCallDelta]]:
         plain, deltas = "", list[ToolCallDelta]()

@@ -123,6 +123,8 @@ def test_an_optional_argument_needs_a_margin_over_the_end() -> None:
     assert masked(margins, [1.0, 0.0, 9.0, 9.0], [0, 1]) == 1
     assert masked(margins, [3.0, 0.0, 9.0, 9.0], [0, 1]) == 0
     assert masked(margins, [9.0, 9.0, 1.0, 0.0], [2, 3]) == 3
+    assert masked(margins, [1.0, 0.0, -9.0, -9.0], [0, 1, 2]) == 0  # a comma within a string that cannot end the object
+    assert masked(margins, [1.0, 2.0, 9.0, 9.0], [0]) == 0  # a required argument is left
 
 
 def test_an_optional_argument_of_a_further_call_needs_no_margin() -> None:
@@ -130,8 +132,6 @@ def test_an_optional_argument_of_a_further_call_needs_no_margin() -> None:
     logits = [1.0, 0.0, 9.0, 9.0, 9.0, 9.0]
     assert masked(margins, logits, [0, 1], (5, 5)) == 1
     assert masked(margins, logits, [0, 1], (5, 5, 4, 5, 5)) == 0
-    assert masked(margins, [1.0, 0.0, -9.0, -9.0], [0, 1, 2]) == 0  # a comma within a string that cannot end the object
-    assert masked(margins, [1.0, 2.0, 9.0, 9.0], [0]) == 0  # a required argument is left
 
 
 def test_optional_parameters_come_last_and_say_so() -> None:
