@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from voice.audio.wav import read_wav, write_wav
 from voice.history import FunctionCall, Item
 from voice.playback import SessionSettings
 from voice.session import VoiceSession
+from voice.speech_models import UnloadedSpeechModels
 
 app = typer.Typer(add_completion=False)
 
@@ -59,7 +61,9 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
     server_tools = ServerTools(options.tool_settings)
     documents = open_documents(options.docs, options.data, err)
     model_options = resolve_model(options)
-    speech_models, engine = load_speech_models(model_options, err), load_engine(model_options, err)
+    load = partial(load_speech_models, model_options, err)
+    spoken = recording is not None or question.out is not None
+    speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, err)
     remote_llm = open_remote_llm(options.remote_llm, err)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():

@@ -16,15 +16,17 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
-from ctranslate2.models import WhisperGenerationResult
-from faster_whisper import WhisperModel
-from faster_whisper.tokenizer import _LANGUAGE_CODES, Tokenizer
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.speech_device import CPU, SpeechDevice
 from voice.word_alignment import Word, align_words, without_pauses
+
+if TYPE_CHECKING:
+    from ctranslate2.models import WhisperGenerationResult
+    from faster_whisper.tokenizer import Tokenizer
 
 _MAX_WINDOW_S = 30
 """Whisper has position embeddings for 30 s."""
@@ -124,23 +126,30 @@ class Recognizer:
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, device: SpeechDevice = CPU) -> None:
+        from faster_whisper import WhisperModel  # late: a text conversation needs none
+
         options = device.recognition_options()
         self._model = WhisperModel(str(folder), cpu_threads=1, num_workers=workers, **options)
-        self._tokenizer = Tokenizer(
-            self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language="en"
+        self._tokenizer = self._tokenizer_for("en")
+
+    def _tokenizer_for(self, language: str) -> Tokenizer:
+        from faster_whisper.tokenizer import Tokenizer
+
+        return Tokenizer(
+            self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language=language
         )
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages that can be transcribed, as two-letter codes."""
+        from faster_whisper.tokenizer import _LANGUAGE_CODES
+
         return tuple(_LANGUAGE_CODES) if self._model.model.is_multilingual else ("en",)
 
     def for_language(self, language: str) -> Recognizer:
         """A recognizer of another language; both share the model."""
         other = copy(self)
-        other._tokenizer = Tokenizer(
-            self._model.hf_tokenizer, self._model.model.is_multilingual, task="transcribe", language=language
-        )
+        other._tokenizer = self._tokenizer_for(language)
         return other
 
     def words(self, audio: Samples, text: str) -> list[Word]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.capture.commands import is_filler
@@ -78,11 +78,9 @@ class VoiceSession:
         self.history = history or History()
         self._speech_models = speech_models
         self.state, self._on_event, self._clock = TurnState(), on_event, clock
-        self._recognizer = speech_models.recognizer.for_language(self.settings.language)
-        self._detector, self._band_restorer = SpeechDetector(speech_models.silero), TelephoneBandRestorer()
-        self._resampler, self._input, self._echo = InputResampler(), InputBuffer(), EchoDetector()
+        self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
-        self._utterance_start_ms, self._item_id = 0, ""
+        self._echo, self._utterance_start_ms, self._item_id = EchoDetector(), 0, ""
         self._interim = InterimTranscriber(
             speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
         )
@@ -104,14 +102,16 @@ class VoiceSession:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._prepare()
 
+    @cached_property
+    def _detector(self) -> SpeechDetector:
+        return SpeechDetector(self._speech_models.silero)
+
     # Client requests.
 
     def configure(self, settings: SessionSettings) -> None:
         """Change the settings, from the next turn or response on."""
         if settings.detect_turns != self.settings.detect_turns:
             self._apply(turn_machine.Cleared())
-        if settings.language != self.settings.language:
-            self._recognizer = self._speech_models.recognizer.for_language(settings.language)
         self._planner.limit_context(settings.truncation)
         changed = (settings.instructions, settings.tools) != (self.settings.instructions, self.settings.tools)
         self.settings = settings
@@ -244,7 +244,7 @@ class VoiceSession:
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""
-        utterance = Utterance(self._recognizer)
+        utterance = self._speech_models.new_utterance(self.settings.language)
         utterance.add(resample(samples, rate, RECOGNITION_RATE))
         self._transcripts.add_recording(item, utterance, word_details=self.settings.word_details)
 
@@ -324,7 +324,7 @@ class VoiceSession:
         prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
         echo_end_ms = min(self._echo.last_echo_end_ms, action.at_ms)
         self._utterance_start_ms = max(self._input.start_ms, prefix_start_ms, echo_end_ms)
-        self._utterance = Utterance(self._recognizer)
+        self._utterance = self._speech_models.new_utterance(self.settings.language)
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
@@ -414,7 +414,7 @@ class VoiceSession:
         utterance, start_ms = self._utterance, self._utterance_start_ms
         if utterance is None:  # committed without detected speech: the turn is all the buffered audio
             start_ms = self._input.start_ms
-            utterance = Utterance(self._recognizer)
+            utterance = self._speech_models.new_utterance(self.settings.language)
             utterance.add(self._input.since(start_ms))
             self._item_id = new_id("item")
         speculation = self._speculation

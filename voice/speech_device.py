@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ctranslate2
-import onnxruntime
+if TYPE_CHECKING:
+    import onnxruntime
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -56,6 +56,8 @@ class SpeechDevice:
             SpeechDeviceUnavailable: the GPU is required, and CTranslate2 finds none.
         """
         if self.gpu is not None:
+            import ctranslate2
+
             if self.gpu < ctranslate2.get_cuda_device_count():
                 return {"device": "cuda", "device_index": self.gpu, "compute_type": "float16"}
             if self.required:
@@ -70,6 +72,8 @@ class SpeechDevice:
             SpeechDeviceUnavailable: the GPU is required, and onnxruntime was built for the CPU.
         """
         if self.gpu is not None:
+            import onnxruntime
+
             if _CUDA_PROVIDER in onnxruntime.get_available_providers():
                 return [(_CUDA_PROVIDER, {"device_id": self.gpu}), _CPU_PROVIDER]
             if self.required:

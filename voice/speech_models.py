@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voice.asr import Recognizer
+from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
 from voice.clauses import Clause
-from voice.prosody import AudioTurnDetector, load_audio_turn_detector
 from voice.speech_device import CPU, SpeechDevice
-from voice.tts import Voices, load_voices
+
+if TYPE_CHECKING:
+    from voice.prosody import AudioTurnDetector
+    from voice.tts import Voices
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -46,6 +49,10 @@ class SpeechModels:
     turn_detection_executor: Executor
     apology: tuple[str, Samples] | None = None
 
+    def new_utterance(self, language: str) -> Utterance:
+        """The transcription of a turn in a language, a two-letter code."""
+        return Utterance(self.recognizer.for_language(language))
+
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
         try:
@@ -53,6 +60,22 @@ class SpeechModels:
         except Exception:
             _log.exception("the audio turn detector failed; the words decide")
             return None
+
+
+class UnloadedSpeechModels(SpeechModels):
+    """Speech models that are loaded when one of them is needed, which is never in a conversation without audio.
+
+    Args:
+        load: loads them.
+    """
+
+    def __init__(self, load: Callable[[], SpeechModels]) -> None:
+        vars(self)["_load"] = load
+
+    def __getattr__(self, name: str) -> Any:
+        loaded = self._load()
+        vars(self).update(vars(loaded))
+        return getattr(loaded, name)
 
 
 def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU) -> SpeechModels:
@@ -69,6 +92,9 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
         ValueError: two voices have the same name.
         SpeechDeviceUnavailable: they cannot run on that device.
     """
+    from voice.prosody import load_audio_turn_detector  # late: a text conversation needs neither
+    from voice.tts import load_voices
+
     models = SpeechModels(
         Recognizer(recognizer, device=device),
         Silero(bundled_silero()),

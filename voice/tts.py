@@ -12,7 +12,6 @@ import numpy as np
 from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
 from voice.audio.resampling import resample
 from voice.clauses import Clause, speakable
-from voice.piper_voice import PiperSynthesizer
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
 
@@ -63,6 +62,8 @@ class Voice:
 
             self._synthesizer = KokoroSynthesizer(path, device, loaded)
         else:
+            from voice.piper_voice import PiperSynthesizer  # late: it imports onnxruntime
+
             self._synthesizer = PiperSynthesizer(path, device)
         self.name = path.stem
 

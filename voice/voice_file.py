@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import onnxruntime
+from typing import TYPE_CHECKING
 
 from voice.audio.codec import BadAudio
 from voice.speech_device import CPU, SpeechDevice, SpeechDeviceUnavailable
 
-Sessions = dict[Path, onnxruntime.InferenceSession]
+if TYPE_CHECKING:
+    import onnxruntime
+
+Sessions = dict[Path, "onnxruntime.InferenceSession"]
 """The ONNX models that are loaded, by their file: voices of one model share it."""
 
 _THREADS = 2
@@ -35,6 +37,8 @@ def open_session(
         return loaded[path]
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
+    import onnxruntime  # late: a text conversation needs none
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
     # Idle ONNX threads spin by default and would take cores from the language model.

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from ctranslate2 import StorageView
-from faster_whisper import WhisperModel
-from faster_whisper.tokenizer import Tokenizer
 from numpy.typing import NDArray
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
+
+if TYPE_CHECKING:
+    from ctranslate2 import StorageView
+    from faster_whisper import WhisperModel
+    from faster_whisper.tokenizer import Tokenizer
 
 _FRAMES_PER_S = 50
 """Encoder frames per second, two mel frames each."""

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import ctranslate2
+import faster_whisper
 import onnxruntime
 import pytest
 
-import voice.asr
 import voice.piper_voice
 from voice.asr import Recognizer
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
@@ -80,8 +80,8 @@ def test_the_models_are_loaded_onto_the_device(
         return SimpleNamespace(get_providers=lambda: loaded)
 
     loaded = [CUDA]
-    monkeypatch.setattr(voice.asr, "WhisperModel", whisper)
-    monkeypatch.setattr(voice.asr, "Tokenizer", lambda *_, **__: None)
+    monkeypatch.setattr(faster_whisper, "WhisperModel", whisper)
+    monkeypatch.setattr(faster_whisper.tokenizer, "Tokenizer", lambda *_, **__: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     monkeypatch.setattr(voice.piper_voice.PiperConfig, "from_dict", lambda _: SimpleNamespace(sample_rate=22_050))
     monkeypatch.setattr(voice.piper_voice, "PiperVoice", lambda **_: SimpleNamespace())

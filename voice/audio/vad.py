@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import webrtcvad
 from numpy.typing import NDArray
 
@@ -68,6 +67,8 @@ class Silero:
     """
 
     def __init__(self, path: Path) -> None:
+        import onnxruntime  # late: a text conversation needs none
+
         options = onnxruntime.SessionOptions()
         options.inter_op_num_threads = options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -91,6 +91,7 @@ def test_the_words_of_a_transcript_are_timed_and_weighted_on_request() -> None:
 def test_the_users_language_reaches_the_recognizer() -> None:
     async def scenario(client: Client) -> None:
         await client.configure(audio={"input": {"transcription": {"language": "de"}}})
+        await one_turn(client)
         assert client.recognizer.language == "de"
         await client.configure(audio={"input": {"transcription": {"language": "xx"}}})
         assert client.error["param"] == "session.audio.input.transcription.language"
