@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from agent.documents.grounding import Grounding
 
 Policy = Literal[
-    "form", "opening", "output", "confirmation", "closed form", "program", "documents", "bigger model", "local model"
+    "form",
+    "opening",
+    "output",
+    "confirmation",
+    "dismissal",
+    "closed form",
+    "program",
+    "documents",
+    "bigger model",
+    "local model",
 ]
 """What decides, in the order in which they are asked."""
 
@@ -94,6 +103,7 @@ class Evidence:
         opening: the tool that opens the conversation, and is yet to be called.
         output: the words of the newest outputs, which are said as they are.
         confirmation: what follows from the user's reply to a question before a consequential call.
+        dismissed: whether the user only wants the assistant to stop what it is doing.
         closed: the calls that a closed form needs.
         recognizes_tasks: whether the local language model tells what is for a program from what is not.
         is_task: whether it has recognized that this is; None if it was not asked yet.
@@ -110,6 +120,7 @@ class Evidence:
     opening: str = ""
     output: str = ""
     confirmation: Say | MakeCall | None = None
+    dismissed: bool = False
     closed: tuple[MakeCall, ...] = ()
     recognizes_tasks: bool = False
     is_task: bool | None = None
@@ -147,6 +158,10 @@ def _confirmation(turn: Turn, evidence: Evidence) -> Decision | None:
         case MakeCall() as call:
             return Decision(Call((call,)), "confirmation", "the user agreed")
     return None
+
+
+def _dismissal(turn: Turn, evidence: Evidence) -> Decision | None:
+    return Decision(Say("Okay."), "dismissal", "the user wants nothing more") if evidence.dismissed else None
 
 
 def _closed_form(turn: Turn, evidence: Evidence) -> Decision | None:
@@ -220,5 +235,6 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _closed_form, _program, _documents, _bigger_model, _local_model,
+    _form, _opening, _output, _confirmation, _dismissal, _closed_form, _program, _documents, _bigger_model,
+    _local_model,
 )  # fmt: skip

@@ -26,6 +26,7 @@ from agent.program.values import BadProgram, local_time
 from agent.tool_runs import ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
+from agent.words.language import language
 from chat.types import Ask, Message, Truncation
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from agent.remote.remote_llm import RemoteAnswers, RemoteLLM
 
 _log = logging.getLogger("rejoinder.voice")
+
+_ENGLISH = language("en")
 
 _MAX_PROGRAMS = 16
 """Programs that are remembered, for what the user says next."""
@@ -186,6 +189,7 @@ class Planner:
                 opening=runs.opening(messages),
                 output=output,
                 confirmation=runs.confirmation(messages),
+                dismissed=first and _ENGLISH.is_dismissal(turn.said),
                 closed=() if remote_leads else self._closed_form(turn),
             )
         if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:

@@ -81,6 +81,9 @@ class Language(Protocol):
     def in_digits(self, said: str) -> str:
         """What the user said, with quantities, durations and times of day in digits, cut to `matched_text.MAX_SAID`."""
 
+    def is_dismissal(self, text: str) -> bool:
+        """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
+
     def time_parts(self, text: str) -> TimeParts | None:
         """The time of day, or the half of the day, that a text names; None if it names none."""
 

@@ -61,6 +61,18 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, replace(EVERYTHING, form=None, opening=""), "output", Say("It is done.")),
         (TURN, replace(EVERYTHING, form=None, opening="", output=""), "confirmation", Say("All right, I won't.")),
         (TURN, Evidence(confirmation=BEGUN, closed=(OTHER,)), "confirmation", Call((BEGUN,))),
+        (
+            TURN,
+            Evidence(dismissed=True, confirmation=Say("All right, I won't.")),
+            "confirmation",
+            Say("All right, I won't."),
+        ),
+        (
+            TURN,
+            Evidence(dismissed=True, closed=(OTHER,), is_task=True, remote_reason="asked for"),
+            "dismissal",
+            Say("Okay."),
+        ),
         (TURN, Evidence(closed=(OTHER,), is_task=True, remote_reason="asked for"), "closed form", Call((OTHER,))),
         (TURN, TASK, "program", PROGRAM),
         (

@@ -1,6 +1,7 @@
 """English, American and British: see `agent.words.language.Language` for what each function does."""
 
 from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date, say_ordinal
+from agent.words.english.dismissals import is_dismissal
 from agent.words.english.numbers import (
     ORDINALS,
     cardinal,
@@ -14,7 +15,7 @@ from agent.words.english.numbers import (
 from agent.words.english.times import in_digits, say_time, time_parts
 
 __all__ = [
-    "MONTHS", "ORDINALS", "WEEKDAYS", "cardinal", "date_parts", "digits_for_words", "in_digits", "is_named_date",
-    "named_date", "ordinal", "say_date", "say_digits", "say_ordinal", "say_time", "spoken_digits", "time_parts",
-    "tokens", "with_numerals",
+    "MONTHS", "ORDINALS", "WEEKDAYS", "cardinal", "date_parts", "digits_for_words", "in_digits", "is_dismissal",
+    "is_named_date", "named_date", "ordinal", "say_date", "say_digits", "say_ordinal", "say_time", "spoken_digits",
+    "time_parts", "tokens", "with_numerals",
 ]  # fmt: skip

@@ -1,0 +1,34 @@
+"""What people say to have the assistant stop what it is doing, and nothing else: "Stop.", "Never mind."."""
+
+from __future__ import annotations
+
+_DISMISSALS = frozenset(
+    {
+        "stop", "stop it", "stop that", "stop talking", "stop now", "stop there", "stop right there", "never mind",
+        "nevermind", "never mind that", "never mind then", "forget it", "forget that", "forget about it",
+        "forget about that", "forget i asked", "forget i said anything", "be quiet", "quiet", "hush", "shush",
+        "shut up", "enough", "that's enough", "that is enough", "enough of that", "drop it", "leave it", "skip it",
+        "it doesn't matter", "doesn't matter", "it's nothing", "nothing",
+    }
+)  # fmt: skip
+_COURTESY = frozenset(
+    "oh okay ok well um uh please actually sorry no just alright right hey thanks thank you now yeah".split()
+)
+_MAX_WORDS = 8
+
+
+def is_dismissal(text: str) -> bool:
+    """See `agent.words.language.Language`."""
+    kept = (character if character.isalnum() or character in "'’" else " " for character in text.lower())
+    words = "".join(kept).replace("’", "'").split()
+    if len(words) > _MAX_WORDS:
+        return False
+    begin, end = 0, len(words)
+    for _ in words:
+        if " ".join(words[begin:end]) in _DISMISSALS:
+            return True
+        if begin < end and words[begin] in _COURTESY:
+            begin += 1
+        elif begin < end and words[end - 1] in _COURTESY:
+            end -= 1
+    return " ".join(words[begin:end]) in _DISMISSALS
