@@ -22,7 +22,7 @@ from server.serving.model_choice import PATIENT_MS, choose, describe, limit_ms, 
 from server.serving.model_record import ModelHistory, ModelRecord, Trial
 from server.serving.options import ModelOptions
 from voice.speech_models import SpeechModels
-from voice.trial import Latencies, TrialInterrupted, measure_latencies
+from voice.trial import BUDGET_S, Latencies, TrialInterrupted, measure_latencies
 
 _log = logging.getLogger("rejoinder.models")
 
@@ -89,6 +89,7 @@ class ModelTrials:
         with FileLock(cache_folder() / "trial.lock"):
             while self._needs_trial(loaded.options.model):
                 start.doing = f"The language model is tried on this machine ({loaded.options.model})."
+                _log.info("trying %s on this machine, for %.0f s at most", loaded.options.model, BUDGET_S)
                 try:
                     asyncio.run(self._try(loaded, speech_models, start))
                 except TrialInterrupted:
