@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from importlib import import_module
 from typing import Annotated, Any
@@ -52,9 +53,12 @@ class LazyGroup(TyperGroup):
 
 def load_command(name: str) -> Any:
     """The command of a name, as click runs it."""
+    gc.disable()  # it would look a hundred times for garbage among objects that stay: a tenth of the time
     import server.openmp  # noqa: F401  # before torch
 
     command = get_command(import_module(f"cli.{name}").app)
+    gc.freeze()
+    gc.enable()
     if isinstance(command, TyperGroup):
         command.help = COMMANDS[name]
     return command
