@@ -176,13 +176,13 @@ class GrammarCompiler:
     @cached_property
     def word_starts(self) -> npt.NDArray[np.bool_]:
         """Which tokens begin with a letter or a digit, of any alphabet: [vocabulary]."""
-        texts = (self.tables.decode_bytes([token])[:1] for token in range(self.vocabulary))
-        return np.fromiter((text.isalnum() or text >= b"\x80" for text in texts), np.bool_, self.vocabulary)
+        starts = (text[:1] for text in self._texts())
+        return np.fromiter((start.isalnum() or start >= b"\x80" for start in starts), np.bool_, self.vocabulary)
 
     @cached_property
     def structure(self) -> JSONStructure:
         """The tokens that end a value or an object in JSON."""
-        texts = [self.tables.decode_bytes([token]) for token in range(self.vocabulary)]
+        texts = self._texts()
 
         def tokens(condition: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
             return np.fromiter(map(condition, texts), np.bool_, self.vocabulary)
@@ -198,6 +198,11 @@ class GrammarCompiler:
     def value_ends(self) -> tuple[int, ...]:
         """The tokens that are just a character that ends a value in JSON."""
         return tuple(self.tables.tokenize_bytes(bytes([character]))[0] for character in _VALUE_ENDS)
+
+    def _texts(self) -> list[bytes]:
+        """What each token of the vocabulary stands for."""
+        decode = self.tables.decode_bytes
+        return [decode([token]) for token in range(self.vocabulary)]
 
     def _new_tables(self) -> LLTokenizer:
         try:
