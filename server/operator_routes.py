@@ -32,11 +32,11 @@ def operations_routes(context: ServerContext) -> list[Route]:
         return JSONResponse({"status": "ok", **state})
 
     async def readyz(request: Request) -> Response:
-        reports = await _reports(context)
-        report, ready = ReplicaReport.together(reports), any(one.ready for one in reports)
+        report = ReplicaReport.together(await _reports(context))
+        ready = report.ready
         headers = {} if ready else {"retry-after": "10"}
         occupancy = _occupancy(report) if context.admits(request) else {}
-        return JSONResponse({"status": _status(report, ready), **occupancy}, 200 if ready else 503, headers)
+        return JSONResponse({"status": _status(report), **occupancy}, 200 if ready else 503, headers)
 
     async def drain(request: Request) -> Response:
         draining = request.method != "DELETE"
@@ -59,11 +59,10 @@ def operations_routes(context: ServerContext) -> list[Route]:
     async def dashboard_data(request: Request) -> Response:
         reports = await _reports(context, details=True)
         report = ReplicaReport.together(reports)
-        status = _status(report, any(one.ready for one in reports))
         state = {**_state(context, report), **_occupancy(report), "peak_memory_mb": report.peak_memory_mb}
         return JSONResponse(
             {
-                "server": {"status": status, **state, "replicas": len(reports)},
+                "server": {"status": _status(report), **state, "replicas": len(reports)},
                 "refused": report.refused,
                 "conversations": report.conversations,
                 **report.turns,
@@ -107,6 +106,7 @@ def report_of(context: ServerContext, name: str = "", *, details: bool = False) 
     return ReplicaReport(
         name,
         admission.draining,
+        admission.ready,
         admission.capacity,
         _peak_memory_mb(),
         dict(admission.refusals),
@@ -122,8 +122,8 @@ async def _reports(context: ServerContext, *, details: bool = False) -> list[Rep
     return reports or [report_of(context, details=details)]
 
 
-def _status(report: ReplicaReport, ready: bool) -> str:
-    return "ready" if ready else "draining" if report.draining else "full"
+def _status(report: ReplicaReport) -> str:
+    return "ready" if report.ready else "draining" if report.draining else "full"
 
 
 def _state(context: ServerContext, report: ReplicaReport) -> dict[str, Any]:

@@ -43,17 +43,33 @@ class ProcessorUse:
     @classmethod
     def now(cls) -> ProcessorUse:
         """Up to now."""
-        try:
-            fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
-            user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, fields)
-            used = (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            used = None
-        return cls(time.monotonic(), time.process_time(), used)
+        return cls(time.monotonic(), time.process_time(), _used_by_all())
 
     def share_of_others(self, since: ProcessorUse) -> float:
         """The share of the processor, 0 to 1, that others used since an earlier moment; 0 where that is unknown."""
-        seconds = (self.at - since.at) * (os.cpu_count() or 1)
+        seconds = (self.at - since.at) * len(_cores())
         if self.all is None or since.all is None or seconds <= 0:
             return 0.0
         return max(0.0, (self.all - since.all) - (self.own - since.own)) / seconds
+
+
+def _cores() -> set[int]:
+    """The numbers of the cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _used_by_all() -> float | None:
+    """Seconds that all processes have used on the cores of this one. None where a container may use a part of their
+    time only, because the rest is not its concern, and where the system does not say."""
+    try:
+        if (quota := Path("/sys/fs/cgroup/cpu.max")).exists() and not quota.read_text().startswith("max"):
+            return None
+        lines = Path("/proc/stat").read_text(encoding="utf-8").splitlines()
+        wanted, ticks = {f"cpu{number}" for number in _cores()}, 0
+        for name, *fields in (line.split() for line in lines if line.startswith("cpu")):
+            if name in wanted:
+                user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, fields[:8])
+                ticks += user + nice + system + interrupts + soft_interrupts + stolen
+        return ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None

@@ -33,14 +33,21 @@ _LONGEST_S = 4.0
 _ALONE = 3
 """Questions that one conversation asks after the first, which is discarded: it reads the instructions."""
 
+_QUESTION_S = 3.0
+"""What a question takes with its answer."""
+
 _MOST_TOGETHER = 64
 
 BUDGET_S = 20.0
-"""No question is asked after so many seconds."""
+"""For the trials of all models together."""
 
 
 class TrialInterrupted(Exception):
     """The machine is needed for something else."""
+
+
+class TrialFailed(Exception):
+    """A response failed. The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ async def measure_latencies(
     *,
     limit_ms: float,
     target_ms: float,
+    budget_s: float = BUDGET_S,
     is_interrupted: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int], None] = lambda asked: None,
 ) -> Latencies:
@@ -79,14 +87,16 @@ async def measure_latencies(
     Args:
         limit_ms: a median beyond which the language model is not used; more conversations are not tried then.
         target_ms: the latency up to which more conversations are tried.
+        budget_s: no question begins after so many seconds, but for the first two.
         is_interrupted: asked 50 times a second.
         on_progress: called with the number of questions that have been asked.
 
     Raises:
         TrialInterrupted: `is_interrupted` said so.
+        TrialFailed: a response failed.
     """
     loop = asyncio.get_running_loop()
-    over_at, questions, asked = loop.time() + BUDGET_S, cycle(_recorded_questions()), 0
+    over_at, questions, asked = loop.time() + budget_s - _QUESTION_S, cycle(_recorded_questions()), 0
 
     async def ask(number: int) -> list[int]:
         nonlocal asked
@@ -129,11 +139,15 @@ async def _ask_together(
     """Ask questions that end at the same moment, in a conversation each. Returns their latencies, ms."""
     loop = asyncio.get_running_loop()
     heard_at: list[float | None] = [None] * len(questions)
+    ended, failures = float("inf"), list[str]()
 
     def listener(number: int) -> Callable[[events.SessionEvent], None]:
         def on_event(event: events.SessionEvent) -> None:
-            if isinstance(event, events.ResponseAudio) and heard_at[number] is None:
-                heard_at[number] = loop.time()
+            now = loop.time()
+            if isinstance(event, events.ResponseDone) and event.status == "failed":
+                failures.append(event.reason or "no reason given")
+            elif isinstance(event, events.ResponseAudio) and heard_at[number] is None and now >= ended:
+                heard_at[number] = now  # a response before the end of the question has cut it off
 
         return on_event
 
@@ -149,6 +163,8 @@ async def _ask_together(
             await asyncio.sleep(began + (start + _BLOCK) / RECOGNITION_RATE - loop.time())
             if is_interrupted():
                 raise TrialInterrupted
+            if failures:
+                raise TrialFailed(failures[0])
             for number, session in enumerate(sessions):
                 if heard_at[number] is None:
                     session.append(streams[number][start : start + _BLOCK], RECOGNITION_RATE)

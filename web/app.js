@@ -134,12 +134,11 @@ async function listMicrophones() {
 
 /** Offer the server's voices, if there is a choice, and say where words may go; or what the server does before it is ready. */
 async function showServer() {
-  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => ({}));
+  const unknown = { starting: $("starting").textContent };
+  const server = await fetch("healthz", { headers: keyHeaders() }).then((response) => response.json()).catch(() => unknown);
+  $("starting").textContent = server.starting ?? "";
   $("starting").hidden = !server.starting;
-  if (server.starting) {
-    $("starting").textContent = `${server.starting} You can start talking at any time.`;
-    setTimeout(showServer, STARTING_INTERVAL_MS);
-  }
+  if (server.starting) setTimeout(showServer, STARTING_INTERVAL_MS);
   if (server.voices?.length > 1) {
     $("voice").replaceChildren(...server.voices.map((name) => new Option(name)));
     $("voice").parentElement.hidden = false;

@@ -1,23 +1,21 @@
 """How many conversations a server holds at once: as many as it answers in time.
 
 Additive increase, multiplicative decrease, as TCP does with its window (Jacobson 1988; Chiu and Jain 1989) and
-Netflix's concurrency-limits with requests. The signal is p95 of the turn latency, over the turns since the last change.
+Netflix's concurrency-limits with requests. The signal is p95 of the turn latency, over the last turns since a change.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Literal
 
 from voice.turn_metrics import percentile
 
 MAX_CONVERSATIONS = 64
 
 _TURNS = 20
-"""Turns after which the limit may rise, and that a decision looks at."""
-
-_FEWEST_TURNS = 10
-"""Turns after which the limit may fall."""
+"""Turns that a decision looks at."""
 
 _DECREASE = 0.75
 
@@ -35,34 +33,42 @@ class AdaptiveLimit:
     """
 
     def __init__(self, start: int, floor: int, target_ms: float) -> None:
-        self.target_ms, self._patience = target_ms, 1
+        self.target_ms = target_ms
         self._latencies: deque[float] = deque(maxlen=_TURNS)
         self.restart(start, floor)
 
     def restart(self, start: int, floor: int) -> None:
-        """Go by a new trial."""
-        self.current, self._floor = max(start, floor), floor
-        self._forget()
+        """Start again from a new trial."""
+        self._floor, self._patience = floor, 1
+        self._last_change: Literal["none", "rise", "fall"] = "none"
+        self._set(max(start, floor))
 
-    def _forget(self) -> None:
+    def _set(self, limit: int) -> None:
+        self.current = limit
         self._latencies.clear()
-        self._turns, self._was_reached = 0, False
+        self._turns_at_limit = 0
 
-    def reached(self) -> None:
-        """So many conversations are open."""
-        self._was_reached = True
+    def add_turn(self, latency_ms: float, conversations: int) -> None:
+        """Count a turn. The limit may change.
 
-    def add_turn(self, latency_ms: float) -> None:
-        """Take note of a turn. The limit may change."""
-        self._latencies.append(latency_ms)
-        self._turns += 1
-        if self._turns < _FEWEST_TURNS:
+        Args:
+            conversations: that are open now. Turns with more than the limit do not count: the limit has fallen already,
+                and takes effect when some have ended.
+        """
+        if conversations > self.current:
             return
-        in_time = percentile(self._latencies, 0.95) <= self.target_ms
-        if not in_time and self.current > self._floor:
-            self.current = max(self._floor, math.floor(self.current * _DECREASE))
-            self._patience = min(_MOST_PATIENCE, 2 * self._patience)
-            self._forget()
-        elif in_time and self._was_reached and self._turns >= _TURNS * self._patience:
-            self.current = min(MAX_CONVERSATIONS, self.current + 1)
-            self._forget()
+        self._latencies.append(latency_ms)
+        self._turns_at_limit += conversations == self.current
+        if len(self._latencies) < _TURNS:
+            return
+        if percentile(self._latencies, 0.95) > self.target_ms:
+            if self.current > self._floor:
+                if self._last_change == "rise":
+                    self._patience = min(_MOST_PATIENCE, 2 * self._patience)
+                self._last_change = "fall"
+                self._set(max(self._floor, math.floor(self.current * _DECREASE)))
+        elif self._turns_at_limit >= _TURNS * self._patience and self.current < MAX_CONVERSATIONS:
+            if self._last_change == "rise":
+                self._patience = 1
+            self._last_change = "rise"
+            self._set(self.current + 1)

@@ -1,7 +1,8 @@
 """Admission: who may open a conversation now. Every conversation holds a slot from before it is accepted until it ends.
 
-Slots are taken without waiting, on the event loop, so two callers cannot get the last one. Who finds none waits for a
-few seconds in a short queue. A conversation whose client has gone, but may come back, is parked: its slot can be taken.
+Slots are taken without waiting, on the event loop, so two callers cannot get the last one. A caller who finds no slot
+waits a few seconds in a short queue. A conversation whose client has gone, but may come back, is parked: another caller
+can take its slot.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _CHECK_INTERVAL_S = 2.0
 _RETRY_AFTER_FULL_S, _RETRY_AFTER_DRAINING_S, _RETRY_AFTER_QUOTA_S = 10, 30, 3600
 """What refused clients are told. Conversations last minutes, and a restart takes about half a minute."""
 
-Kind = Literal["realtime", "phone", "text"]
+Kind = Literal["realtime", "phone"]
 
-_WAIT_S: dict[Kind, float] = {"realtime": 8.0, "phone": 3.0, "text": 0.0}
+_WAIT_S: dict[Kind, float] = {"realtime": 8.0, "phone": 3.0}
 """How long a slot is waited for. Callers hear nothing meanwhile, and many clients give up after ten seconds."""
 
 _MAX_WAITING = 4
-"""Who comes after these is refused at once."""
+"""Callers in the queue. The next one is refused at once."""
 
 RefusalCode = Literal[
     "too_many_conversations",
@@ -116,9 +117,13 @@ class Slot:
         self.parked = True
         self._admission.serve_waiting()
 
-    async def unpark(self) -> None:
-        """The client has come back. It waits before all others if there is no room. Raises Refused."""
-        await self._admission.unpark(self)
+    async def unpark(self, on_wait: Callable[[], Awaitable[None]]) -> None:
+        """The client has come back. It waits before all others if there is no room. Raises Refused.
+
+        Args:
+            on_wait: called before it waits.
+        """
+        await self._admission.unpark(self, on_wait)
 
     def count_dropped(self, events: int) -> None:
         """So many events of the conversation, or frames of a call, were not sent."""
@@ -139,8 +144,8 @@ class _Waiting:
     granted: asyncio.Future[Slot]
 
 
-async def _wait_silently() -> None:
-    """Tell nobody."""
+async def wait_silently() -> None:
+    """For callers who cannot be told that they wait."""
 
 
 class Admission:
@@ -197,10 +202,11 @@ class Admission:
     @property
     def full(self) -> bool:
         """Whether every slot is taken by a conversation that has a client."""
-        return self._active >= self.limit
+        return self.active >= self.limit
 
     @property
-    def _active(self) -> int:
+    def active(self) -> int:
+        """Conversations that have a client."""
         return sum(not slot.parked for slot in self.slots)
 
     @property
@@ -214,7 +220,7 @@ class Admission:
         key: ApiKey | None = None,
         *,
         continued: bool = False,
-        on_wait: Callable[[], Awaitable[None]] = _wait_silently,
+        on_wait: Callable[[], Awaitable[None]] = wait_silently,
     ) -> Slot:
         """Take a slot, if the key may have another conversation on all replicas together. Waits for a while if there is
         none. Raises Refused.
@@ -250,14 +256,12 @@ class Admission:
             raise self._full_refusal()
         slot = Slot(self, kind, key, self._clock())
         self.slots.add(slot)
-        if self.adaptive is not None and self._active >= self.limit:
-            self.adaptive.reached()
         return slot
 
-    async def unpark(self, slot: Slot) -> None:
+    async def unpark(self, slot: Slot, on_wait: Callable[[], Awaitable[None]]) -> None:
         """See `Slot.unpark`."""
         if slot.parked and self.full:
-            await self._wait(slot.kind, slot.key, slot, _wait_silently)
+            await self._wait(slot.kind, slot.key, slot, on_wait)
         slot.parked = False
 
     async def _wait(
@@ -276,8 +280,11 @@ class Admission:
                 raise self._full_refusal()
             return granted.result()
         except asyncio.CancelledError:
-            if parked is None and granted.done() and granted.exception() is None:
-                self.release(granted.result())
+            if granted.done() and granted.exception() is None:
+                if parked is None:
+                    self.release(granted.result())
+                else:
+                    parked.park()
             raise
         finally:
             with suppress(ValueError):
@@ -295,16 +302,20 @@ class Admission:
                 waiting.granted.set_exception(refusal)
 
     def restart(self, conversations: int) -> None:
-        """Go by a new trial, in which so many conversations at the same moment were answered in time."""
+        """Start again from a new trial.
+
+        Args:
+            conversations: that asked at the same moment and were all answered in time.
+        """
         self.capacity = conversations
         if self.adaptive is not None:
             self.adaptive.restart(conversations, min(2, conversations))
             self.serve_waiting()
 
     def record_turn(self, latency_ms: float) -> None:
-        """Take note of the latency of a turn, which may change the limit."""
+        """Count a turn by its latency, which may change the limit."""
         if self.adaptive is not None:
-            self.adaptive.add_turn(latency_ms)
+            self.adaptive.add_turn(latency_ms, self.active)
             self.serve_waiting()
 
     def _check_key(self, key: ApiKey | None) -> None:

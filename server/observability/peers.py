@@ -20,7 +20,8 @@ class ReplicaReport:
     Attributes:
         name: of the replica.
         draining: whether it admits nobody.
-        capacity: conversations that it admits at the same time.
+        ready: whether the next caller would be admitted at once.
+        capacity: conversations that its trial answered in time.
         peak_memory_mb: of its process.
         refused: callers, by reason.
         conversations: the open ones, as the dashboard shows them.
@@ -30,17 +31,13 @@ class ReplicaReport:
 
     name: str
     draining: bool
+    ready: bool
     capacity: int
     peak_memory_mb: int
     refused: dict[str, int]
     conversations: list[dict[str, Any]]
     metrics: bytes = b""
     turns: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the next caller would be admitted."""
-        return not self.draining and len(self.conversations) < self.capacity
 
     @classmethod
     def together(cls, reports: Sequence[ReplicaReport]) -> ReplicaReport:
@@ -57,6 +54,7 @@ class ReplicaReport:
         return cls(
             name="",
             draining=all(report.draining for report in reports),
+            ready=any(report.ready for report in reports),
             capacity=sum(report.capacity for report in reports),
             peak_memory_mb=sum(report.peak_memory_mb for report in reports),
             refused=dict(refused),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from server.access.admission import wait_silently
 from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
@@ -60,14 +61,25 @@ class Resumptions:
         if self._shared is not None:
             await self._shared.save([session])  # now, as its client may come back to another replica at once
 
-    async def take(self, token: str, key_name: str) -> ResumableSession | None:
+    async def take(
+        self, token: str, key_name: str, on_wait: Callable[[], Awaitable[None]] = wait_silently
+    ) -> ResumableSession | None:
         """The session of a token, for its client to continue; None if there is none. A token is good for its own API
-        key and for one return: the next one is new. Raises Refused: other callers have all slots."""
+        key and for one return: the next one is new.
+
+        Args:
+            on_wait: called before it waits for a slot, if other callers have all of them.
+
+        Raises:
+            Refused: none became free.
+        """
         session = self._sessions.get(token)
         if session is None or session.slot.meter.key != key_name or not session.conversation.resumable:
             return None
-        await session.slot.unpark()
+        await session.slot.unpark(on_wait)
         if self._sessions.get(token) is not session:  # it has ended meanwhile, or somebody was quicker
+            if session in self._expiries:
+                session.slot.park()
             return None
         del self._sessions[token]
         session.token = new_token()

@@ -121,14 +121,13 @@ async def _open_session(
             raise AccessDenied(401, "invalid_api_key", "the API key that made this client secret was revoked")
     else:
         key = context.authenticate(socket)
-    token = _resume_token(socket)
-    if token and (session := await resumptions.take(token, key.name if key is not None else NO_KEY)) is not None:
+    token, on_wait = _resume_token(socket), partial(_tell_to_wait, socket)
+    name = key.name if key is not None else NO_KEY
+    if token and (session := await resumptions.take(token, name, on_wait)) is not None:
         return session, True
-    record = await resumptions.take_record(token, key.name if key is not None else NO_KEY) if token else None
+    record = await resumptions.take_record(token, name) if token else None
     try:
-        slot = await context.admission.admit(
-            "realtime", key, continued=record is not None, on_wait=partial(_tell_to_wait, socket)
-        )
+        slot = await context.admission.admit("realtime", key, continued=record is not None, on_wait=on_wait)
     except Refused:
         if record is not None:
             await resumptions.give_back(token, record)

@@ -61,8 +61,8 @@ class Choice:
 def choose(candidates: Sequence[ModelEntry], histories: Mapping[str, ModelHistory]) -> Choice:
     """The model to use, or to try next.
 
-    It is the largest whose median is at most `QUICK_MS`. A model that is rated much better than that one is taken up to
-    `PATIENT_MS`. If none is so quick, it is the quickest.
+    It is the largest whose median is at most `QUICK_MS`. If that one is rated much lower than a model with at most
+    `PATIENT_MS`, it is the best of those. If none is so quick, it is the quickest.
 
     Args:
         candidates: at least one, the largest first.
@@ -75,7 +75,8 @@ def choose(candidates: Sequence[ModelEntry], histories: Mapping[str, ModelHistor
             return Choice(model, False, "it was not tried yet" if model.name not in histories else "it is tried again")
         known[model] = median
         if median <= limit_ms(model, candidates):
-            better = [one for one in known if known[one] <= PATIENT_MS and one.rating >= model.rating + MUCH_LOWER]
+            least = model.rating + (MUCH_LOWER if median <= QUICK_MS else 1)
+            better = [one for one in known if known[one] <= PATIENT_MS and one.rating >= least]
             best = max(better, key=lambda one: one.rating, default=model)
             return Choice(best, True, _reason(best, known, histories))
     patient = [one for one in known if known[one] <= PATIENT_MS]
@@ -97,16 +98,16 @@ def _median_ms(
     model: ModelEntry, candidates: Sequence[ModelEntry], histories: Mapping[str, ModelHistory]
 ) -> int | None:
     """A model's median latency; None if it is to be tried."""
-    history = histories.get(model.name, ModelHistory())
+    history, smaller = histories.get(model.name, ModelHistory()), _smaller(model, candidates)
     if history.turns_tell:
-        return history.turn_percentile(0.5)
-    if history.trial is None:
+        median, disturbed = history.turn_percentile(0.5), False
+    elif history.trial is not None:
+        median, disturbed = history.trial.undisturbed_ms, history.trial.disturbed
+    else:
         return None
-    smaller, median = _smaller(model, candidates), history.trial.undisturbed_ms
     too_slow = smaller and median > limit_ms(model, candidates)
-    if too_slow and (history.trial.disturbed or any(_is_faster_now(histories.get(one.name)) for one in smaller)):
-        return None
-    return median
+    again = disturbed or any(_is_faster_now(histories.get(one.name)) for one in smaller)
+    return None if too_slow and again else median
 
 
 def _is_faster_now(history: ModelHistory | None) -> bool:

@@ -102,14 +102,13 @@ class ModelRecord:
         return self._read().get(self.machine, {})
 
     def save_trial(self, model: str, trial: Trial, *, reconsider: tuple[str, ...] = ()) -> None:
-        """Keep what a trial has measured. Turns of that model from before it no longer count.
+        """Keep what a trial has measured.
 
         Args:
-            reconsider: models whose turns must not speak again for a trial of this one until there are new ones.
+            reconsider: other models whose turns were a reason for this trial. They and those of this model are deleted.
         """
-        emptied = dict.fromkeys((model, *reconsider), ())
         with self._writing:
-            self._change({model: trial}, emptied)
+            self._change({model: trial}, {model, *reconsider})
 
     def add_turn(self, model: str, latency_ms: float) -> None:
         """Count a turn. It is written with others, or by `save`."""
@@ -123,9 +122,9 @@ class ModelRecord:
         """Write the turns that are not written yet."""
         with self._writing:
             if self._unsaved:
-                self._change({}, {})
+                self._change({}, set())
 
-    def _change(self, trials: Mapping[str, Trial], emptied: Mapping[str, tuple[()]]) -> None:
+    def _change(self, trials: Mapping[str, Trial], emptied: set[str]) -> None:
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}
         try:
@@ -135,7 +134,7 @@ class ModelRecord:
                 known = stored.setdefault(self.machine, {})
                 for name in {*trials, *emptied, *unsaved}:
                     history = known.get(name, ModelHistory())
-                    turns = (*emptied.get(name, history.turns_ms), *unsaved.get(name, ()))[-ENOUGH_TURNS:]
+                    turns = () if name in emptied else (*history.turns_ms, *unsaved.get(name, ()))[-ENOUGH_TURNS:]
                     known[name] = replace(history, trial=trials.get(name, history.trial), turns_ms=turns)
                 content = {"version": _VERSION, "machines": self._adapter.dump_python(stored, mode="json")}
                 text = json.dumps(content) + "\n"

@@ -128,7 +128,10 @@ class Replica:
 
     def drain(self, draining: bool) -> None:
         """Admit nobody, or admit again."""
-        self._admission.draining = draining
+        if draining:
+            self._admission.drain()
+        else:
+            self._admission.readmit()
 
     async def dismiss_all(self, timeout_s: float) -> bool:
         """End all conversations after their turns. Returns whether all ended in time."""

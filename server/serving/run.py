@@ -36,31 +36,35 @@ def run(settings: ServeSettings, console: Console) -> None:
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
-    start, stop_watching = Start(), list[Callable[[], None]]()
+    start, stop_watching, services = Start(), list[Callable[[], None]](), list[Service]()
     load = partial(load_service, settings, console, loopback=loopback, audiosocket=audiosocket, start=start)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
 
-    def ready(service: Service) -> None:
+    def loaded(service: Service) -> None:
         service.failures.on_failure(server.stop)
         stop_watching.append(service.watch(server.call_soon))
+        services.append(service)
+
+    def ready(service: Service) -> None:
         print_ready(settings, ports, console, carried(service.context.admission))
 
     async def drain() -> bool:
-        return app.service is None or await app.service.context.admission.dismiss_all(settings.drain_seconds)
+        return all([await one.context.admission.dismiss_all(settings.drain_seconds) for one in services])
 
-    app = StartingApp(load, start, ready, lambda: server.stop())
+    app = StartingApp(load, start, loaded, ready, lambda: server.stop())
     server = DrainingServer(http_config(app, certificate, key), drain)
     try:
         server.run(sockets=[http_socket])
     finally:
         for stop in stop_watching:
             stop()
-        if app.service is not None:
-            app.service.close()
+        for service in services:
+            service.close()
     if app.error is not None:
         raise app.error
-    if app.service is not None and app.service.failures.reason:
-        raise OSError(app.service.failures.reason)
+    for service in services:
+        if service.failures.reason:
+            raise OSError(service.failures.reason)
 
 
 def carried(admission: Admission) -> str:

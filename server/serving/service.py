@@ -186,7 +186,7 @@ def load_service(
     call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
     telephony = TelephonySettings(call_settings, settings.carrier_auth, settings.public_url)
     background = []
-    if adaptive and start is not None:
+    if (adaptive or candidates) and start is not None:
         background.append(
             partial(
                 repeat_when_idle, record, model_options.model, new_language_model, speech_models, admission, target_ms
@@ -237,10 +237,14 @@ def _load_with_grammars(console: Console, model_options: ModelOptions) -> Engine
 
 
 def _learn(record: ModelRecord, model: str, admission: Admission, turn: TurnRecord) -> None:
-    """Take note of how long a turn took that the language model of this machine answered."""
-    if turn.latency_ms is not None and not turn.details.get("remote"):
+    """Record how long a turn took. What waited for a tool or another server says nothing about this machine, and what
+    shared it with other conversations says nothing about the model."""
+    waited = turn.details.get("remote") or turn.details.get("tools")
+    if turn.latency_ms is None or turn.status != "completed" or waited:
+        return
+    admission.record_turn(turn.latency_ms)
+    if admission.active <= 1:
         record.add_turn(model, turn.latency_ms)
-        admission.record_turn(turn.latency_ms)
 
 
 def _open_accounts(data: Path) -> tuple[KeyStore | None, UsageLog]:

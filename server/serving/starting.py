@@ -24,8 +24,8 @@ from server.serving.trial import Start
 
 _log = logging.getLogger("rejoinder.server")
 
-_NOT_THE_PAGE = ("/v1/", "/phone", "/metrics", "/dashboard", "/drain")
-"""Beginnings of paths that are answered by the loaded server only."""
+_NOT_THE_PAGE = ("/v1/", "/metrics", "/dashboard", "/drain")
+"""Beginnings of paths that only the loaded server answers. Who asks for one does not want to talk."""
 
 
 class StartingApp:
@@ -34,6 +34,7 @@ class StartingApp:
     Args:
         load: loads it, in a thread of its own.
         start: what `load` does.
+        on_loaded: called once the models are loaded.
         on_ready: called once the service accepts connections.
         on_failure: called if it cannot be loaded.
 
@@ -46,12 +47,14 @@ class StartingApp:
         self,
         load: Callable[[], Service],
         start: Start,
+        on_loaded: Callable[[Service], None],
         on_ready: Callable[[Service], None],
         on_failure: Callable[[], None],
     ) -> None:
-        self._load, self._start, self._on_ready, self._on_failure = load, start, on_ready, on_failure
+        self._load, self._start = load, start
+        self._on_loaded, self._on_ready, self._on_failure = on_loaded, on_ready, on_failure
         self.service: Service | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._is_ready, self._stack = asyncio.Event(), AsyncExitStack()
         self._page = Starlette(
             routes=[
@@ -68,8 +71,10 @@ class StartingApp:
             await self._live(receive, send)
             return
         if not self._is_ready.is_set():
-            if scope["type"] == "http" and not scope["path"].startswith(_NOT_THE_PAGE):
-                await self._page(scope, receive, send)
+            talks = scope["type"] == "websocket" or scope["method"] == "POST" or scope["path"].startswith("/phone")
+            if not talks:
+                busy = scope["path"].startswith(_NOT_THE_PAGE)
+                await (_not_ready() if busy else self._page)(scope, receive, send)
                 return
             self._start.visited.set()
             await self._is_ready.wait()
@@ -90,9 +95,11 @@ class StartingApp:
     async def _begin(self) -> None:
         try:
             service = await _in_thread(self._load)
-            self._stack.callback(service.close)
+            self._on_loaded(service)
             await self._stack.enter_async_context(service.app.router.lifespan_context(service.app))
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             self.error = error
             self._on_failure()
             return
@@ -104,7 +111,11 @@ class StartingApp:
         return JSONResponse({"status": "ok", "starting": self._start.doing})
 
     async def _readyz(self, request: Request) -> Response:
-        return JSONResponse({"status": "starting"}, 503, {"retry-after": "10"})
+        return _not_ready()
+
+
+def _not_ready() -> Response:
+    return JSONResponse({"status": "starting"}, 503, {"retry-after": "10"})
 
 
 async def _in_thread(load: Callable[[], Service]) -> Service:
@@ -112,15 +123,15 @@ async def _in_thread(load: Callable[[], Service]) -> Service:
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[Service] = loop.create_future()
 
-    def settle(result: Service | Exception) -> None:
+    def settle(result: Service | BaseException) -> None:
         if loaded.done():
             return
-        loaded.set_exception(result) if isinstance(result, Exception) else loaded.set_result(result)
+        loaded.set_exception(result) if isinstance(result, BaseException) else loaded.set_result(result)
 
     def run() -> None:
         try:
-            result: Service | Exception = load()
-        except Exception as error:
+            result: Service | BaseException = load()
+        except BaseException as error:
             result = error
         try:
             loop.call_soon_threadsafe(settle, result)

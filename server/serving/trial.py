@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from agent.language_model import LanguageModel
+from model.checkpoint.gguf import BadModelFile
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.hub.catalog import ModelEntry
-from model.hub.store import cache_folder
+from model.hub.store import ModelUnavailable, cache_folder
 from server.access.admission import Admission
 from server.processor import ProcessorUse
 from server.serving.model_choice import PATIENT_MS, choose, describe, limit_ms, with_model
 from server.serving.model_record import ModelHistory, ModelRecord, Trial
 from server.serving.options import ModelOptions
 from voice.speech_models import SpeechModels
-from voice.trial import BUDGET_S, Latencies, TrialInterrupted, measure_latencies
+from voice.trial import BUDGET_S, Latencies, TrialFailed, TrialInterrupted, measure_latencies
 
 _log = logging.getLogger("rejoinder.models")
+
+_LOCK_S = 0.5
+"""How long another server's trial is waited for, before it is looked whether somebody wants to talk."""
 
 _IDLE_S, _IDLE = 60.0, 0.1
 """A trial is repeated when nobody has been connected for so long and others use less than this of the processor."""
@@ -58,7 +64,7 @@ class Candidate:
 
 
 class ModelTrials:
-    """Tries models one after the other, of which one is loaded at a time.
+    """Tries models one after the other. One is in memory at a time.
 
     Args:
         record: what is known of the models on this machine.
@@ -74,7 +80,7 @@ class ModelTrials:
         candidates: Sequence[ModelEntry],
         load: Callable[[ModelOptions], Engine],
     ) -> None:
-        self._record, self._target_ms, self._candidates, self._load = record, target_ms, candidates, load
+        self._record, self._target_ms, self._candidates, self._load = record, target_ms, list(candidates), load
         self._tried: dict[str, ModelHistory] = {}
 
     @property
@@ -84,46 +90,85 @@ class ModelTrials:
 
     def run(self, loaded: Candidate, speech_models: SpeechModels, start: Start) -> Candidate:
         """Try the model that is loaded if that is needed, and then others. Returns the one to be used. Servers that
-        start together do so one after the other."""
+        start together do so one after the other, unless somebody waits for them.
+
+        Raises:
+            ModelUnavailable, BadModelFile: no model can be loaded.
+        """
         cache_folder().mkdir(parents=True, exist_ok=True)
-        with FileLock(cache_folder() / "trial.lock"):
-            while self._needs_trial(loaded.options.model):
-                start.doing = f"The language model is tried on this machine ({loaded.options.model})."
-                _log.info("trying %s on this machine, for %.0f s at most", loaded.options.model, BUDGET_S)
-                try:
-                    asyncio.run(self._try(loaded, speech_models, start))
-                except TrialInterrupted:
-                    _log.info("somebody wants to talk: the trial of %s is repeated later", loaded.options.model)
-                    break
+        lock = FileLock(cache_folder() / "trial.lock")
+        while not start.visited.is_set():
+            with suppress(Timeout), lock.acquire(timeout=_LOCK_S):
+                return self._run(loaded, speech_models, start)
+        return loaded
+
+    def _run(self, loaded: Candidate, speech_models: SpeechModels, start: Start) -> Candidate:
+        over_at = time.monotonic() + BUDGET_S
+        while True:
+            loaded = self._chosen(loaded, start)  # another server may have tried it meanwhile
+            model = loaded.options.model
+            if not self._needs_trial(model):
+                return loaded
+            start.doing = f"The language model {model} is tried on this machine. You can start talking at any time."
+            _log.info("trying %s on this machine, for %.0f s at most", model, BUDGET_S)
+            try:
+                asyncio.run(self._try(loaded, speech_models, start, over_at - time.monotonic()))
+            except TrialInterrupted:
+                _log.info("somebody wants to talk: the trial of %s is repeated later", model)
+                return loaded
+            except TrialFailed as error:
+                _log.warning("%s could not be tried, because a response failed: %s", model, error)
+                return loaded
+
+    def _chosen(self, loaded: Candidate, start: Start) -> Candidate:
+        """What is to be used or tried by what is known now, in place of what is loaded."""
+        is_open = True
+        while self._candidates:
+            choice = choose(self._candidates, self.histories)
+            if is_open and choice.model.name == loaded.options.model:
+                break
+            if is_open:
+                loaded.engine.close()
+                is_open = False
+            start.doing = f"The language model {choice.model.name} is loading."
+            options = with_model(loaded.options, choice)
+            try:
+                return Candidate(options, self._load(options))
+            except (ModelUnavailable, BadModelFile) as error:
+                self._candidates = [one for one in self._candidates if one != choice.model]
                 if not self._candidates:
-                    break
-                choice = choose(self._candidates, self.histories)
-                if choice.model.name != loaded.options.model:
-                    loaded.engine.close()
-                    start.doing = f"Another language model is loading ({choice.model.name})."
-                    options = with_model(loaded.options, choice)
-                    loaded = Candidate(options, self._load(options))
+                    raise
+                _log.warning("%s", error)
         return loaded
 
     def _needs_trial(self, model: str) -> bool:
-        if model not in self.histories or self.histories[model].trial is None:
-            return True
-        if model in self._tried or not self._candidates:
+        if model in self._tried:
             return False
-        choice = choose(self._candidates, self.histories)
-        return choice.model.name == model and not choice.known
+        history = self.histories.get(model, ModelHistory())
+        if history.trial is None or history.trial.disturbed:
+            return True
+        return bool(self._candidates) and not choose(self._candidates, self.histories).known
 
-    async def _try(self, loaded: Candidate, speech_models: SpeechModels, start: Start) -> None:
+    async def _try(self, loaded: Candidate, speech_models: SpeechModels, start: Start, budget_s: float) -> None:
         model = loaded.options.model
         entry = next((one for one in self._candidates if one.name == model), None)
         limit = PATIENT_MS if entry is None else limit_ms(entry, self._candidates)
         smaller = () if entry is None else tuple(one.name for one in self._candidates if one.size < entry.size)
 
         def progress(asked: int) -> None:
-            start.doing = f"The language model is tried on this machine ({model}, question {asked + 1})."
+            start.doing = (
+                f"The language model {model} is tried on this machine, question {asked + 1}. "
+                "You can start talking at any time."
+            )
 
         trial = await try_model(
-            partial(Conversation, loaded.engine), speech_models, limit, self._target_ms, start.visited.is_set, progress
+            partial(Conversation, loaded.engine),
+            speech_models,
+            limit,
+            self._target_ms,
+            start.visited.is_set,
+            budget_s,
+            progress,
         )
         self._record.save_trial(model, trial, reconsider=smaller)
         # Now it counts, although a disturbed trial is repeated at the next start.
@@ -137,15 +182,17 @@ async def try_model(
     limit_ms: float,
     target_ms: float,
     is_interrupted: Callable[[], bool],
+    budget_s: float = BUDGET_S,
     on_progress: Callable[[int], None] = lambda asked: None,
 ) -> Trial:
-    """Try a model. Raises TrialInterrupted. See `measure_latencies`."""
+    """Try a model. Raises TrialInterrupted, TrialFailed. See `measure_latencies`."""
     before = ProcessorUse.now()
     latencies: Latencies = await measure_latencies(
         new_language_model,
         speech_models,
         limit_ms=limit_ms,
         target_ms=target_ms,
+        budget_s=budget_s,
         is_interrupted=is_interrupted,
         on_progress=on_progress,
     )
@@ -172,6 +219,9 @@ async def repeat_when_idle(
             )
         except TrialInterrupted:
             continue
+        except TrialFailed as error:
+            _log.warning("%s could not be tried, because a response failed: %s", model, error)
+            return
         if not trial.disturbed:
             record.save_trial(model, trial)
             admission.restart(trial.conversations)

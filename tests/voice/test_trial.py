@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import FakeLanguageModel, fake_speech_models
 from voice import trial
 from voice.audio.codec import RECOGNITION_RATE
-from voice.trial import Latencies, TrialInterrupted, measure_latencies
+from voice.trial import Latencies, TrialFailed, TrialInterrupted, measure_latencies
 
 
 async def test_questions_are_asked_alone_and_then_by_more_and_more_conversations_at_the_same_moment(
@@ -56,6 +56,13 @@ async def test_a_trial_can_be_interrupted() -> None:
             FakeLanguageModel, fake_speech_models(), limit_ms=800, target_ms=1000, is_interrupted=interrupted.is_set
         )
     assert asyncio.get_running_loop().time() - began < 2
+
+
+async def test_a_response_that_fails_is_no_answer() -> None:
+    model = FakeLanguageModel()
+    model.failing = True
+    with pytest.raises(TrialFailed):
+        await measure_latencies(lambda: model, fake_speech_models(), limit_ms=800, target_ms=1000)
 
 
 def test_the_recorded_questions_are_bundled_and_loud_up_to_their_last_sample() -> None:

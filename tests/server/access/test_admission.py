@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.access.adaptive_limit import AdaptiveLimit
-from server.access.admission import Admission, Kind, Refused
+from server.access.admission import Admission, Kind, Refused, wait_silently
 from server.access.keys import ApiKey, ApiKeys, KeyLimits, KeyStore
 from server.access.usage import NO_KEY, Usage
 from tests.fakes import run_on_virtual_clock
@@ -184,7 +184,7 @@ def test_a_parked_conversation_gives_way_and_goes_on_before_all_others() -> None
         other = await admission.admit("realtime")  # at once
         waiting = asyncio.create_task(admission.admit("realtime"))
         await asyncio.sleep(1)
-        returning = asyncio.create_task(parked.unpark())
+        returning = asyncio.create_task(parked.unpark(wait_silently))
         await asyncio.sleep(1)
         assert parked.parked and not returning.done()
         other.release()
@@ -209,5 +209,21 @@ def test_a_limit_that_rises_lets_somebody_in() -> None:
         admission.restart(1)
         assert (admission.limit, admission.capacity) == (1, 1)
         assert len(admission.slots) == 2  # who is in stays
+
+    run_on_virtual_clock(run)
+
+
+def test_a_client_that_gives_up_coming_back_leaves_the_slot_to_others() -> None:
+    async def run() -> None:
+        admission = Admission(1)
+        parked = await admission.admit("realtime")
+        parked.park()
+        other = await admission.admit("realtime")
+        returning = asyncio.create_task(parked.unpark(wait_silently))
+        await asyncio.sleep(1)
+        other.release()  # the slot is the returning one's …
+        returning.cancel()  # … which is gone in the same moment
+        await asyncio.gather(returning, return_exceptions=True)
+        assert parked.parked and not admission.full
 
     run_on_virtual_clock(run)

@@ -64,6 +64,7 @@ def turns(median: int, trial: int | None = None) -> ModelHistory:
         (THREE, tried(big=QUICK_MS + 1, large=700), QWEN_15B, True),
         (THREE, tried(big=1100, large=1300, small=500), BIG, True),  # the only quick one is rated much lower
         (THREE, tried(big=1500, large=1300, small=500), QWEN_05B, True),
+        (THREE, tried(big=900, large=900, small=500), BIG, True),  # none of the good ones is quick: the best
     ],
 )
 def test_it_is_the_largest_that_is_quick_or_a_much_better_one_up_to_a_higher_limit(
@@ -86,8 +87,9 @@ def test_a_machine_that_has_become_faster_tries_a_larger_model_again() -> None:
     assert choose(BOTH, {**slow, QWEN_05B.name: turns(590, trial=600)}).model == QWEN_05B
     again = choose(BOTH, {**slow, QWEN_05B.name: turns(400, trial=600)})
     assert (again.model, again.known) == (QWEN_15B, False)
-    own_turns = {QWEN_15B.name: turns(1500, trial=700), QWEN_05B.name: turns(400, trial=600)}
-    assert choose(BOTH, own_turns).model == QWEN_05B  # its own turns said so
+    own_turns = {QWEN_15B.name: turns(1500, trial=700)}
+    assert choose(BOTH, {**own_turns, QWEN_05B.name: turns(590, trial=600)}).model == QWEN_05B
+    assert not choose(BOTH, {**own_turns, QWEN_05B.name: turns(400, trial=600)}).known
 
 
 def test_a_disturbed_trial_counts_only_if_the_model_was_quick_enough_all_the_same() -> None:

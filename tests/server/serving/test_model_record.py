@@ -28,6 +28,7 @@ def test_a_new_trial_forgets_the_turns_before_it(tmp_path: Path) -> None:
     for name in ("large", "small"):
         record.add_turn(name, 500)
     record.save()
+    record.add_turn("large", 500)
     record.save_trial("large", Trial(700, 1), reconsider=("small",))
     assert {name: one.turns_ms for name, one in record.histories().items()} == {"large": (), "small": ()}
 

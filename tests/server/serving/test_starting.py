@@ -26,8 +26,10 @@ class Loading:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.start, self.error, self.go_on = Start(), error, threading.Event()
-        self.ready, self.failed = list[Service](), list[bool]()
-        self.app = StartingApp(self._load, self.start, self.ready.append, lambda: self.failed.append(True))
+        self.loaded, self.ready, self.failed = list[Service](), list[Service](), list[bool]()
+        self.app = StartingApp(
+            self._load, self.start, self.loaded.append, self.ready.append, lambda: self.failed.append(True)
+        )
 
     def _load(self) -> Service:
         self.start.doing = "The language model is tried."
@@ -69,6 +71,7 @@ async def test_the_page_is_served_meanwhile_and_says_what_the_server_does() -> N
         assert not loading.start.visited.is_set()
         loading.go_on.set()
         await wait_until(lambda: bool(loading.ready))
+        assert loading.loaded == loading.ready
         assert (await client.get("/readyz")).json()["status"] == "ready"
         assert "starting" not in (await client.get("/healthz")).json()
 
@@ -76,11 +79,21 @@ async def test_the_page_is_served_meanwhile_and_says_what_the_server_does() -> N
 async def test_who_wants_to_talk_waits_and_is_noticed() -> None:
     loading = Loading()
     async with alive(loading.app) as client:
-        models = asyncio.create_task(client.get("/v1/models"))
+        secret = asyncio.create_task(client.post("/v1/realtime/client_secrets", json={}))
         await wait_until(loading.start.visited.is_set)
-        assert not models.done()
+        assert not secret.done()
         loading.go_on.set()
-        assert (await models).status_code in (200, 404)  # the loaded server's answer
+        assert (await secret).json()["value"]
+
+
+async def test_who_only_looks_does_not_wait_and_is_told_to_come_back() -> None:
+    loading = Loading()
+    async with alive(loading.app) as client:
+        for path in ("/metrics", "/dashboard", "/v1/models"):
+            refused = await client.get(path)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+        assert not loading.start.visited.is_set()
+        loading.go_on.set()
 
 
 async def test_a_model_that_cannot_be_loaded_ends_the_server(caplog: pytest.LogCaptureFixture) -> None:
@@ -98,4 +111,5 @@ async def test_a_server_can_be_stopped_while_it_loads() -> None:
         await asyncio.sleep(0)
     assert loading.start.visited.is_set()  # a trial ends
     loading.go_on.set()
-    assert loading.app.service is None
+    await asyncio.sleep(0.2)
+    assert not loading.loaded

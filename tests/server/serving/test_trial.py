@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from model.hub.catalog import QWEN_05B, QWEN_15B, ModelEntry
+from model.hub.store import ModelUnavailable
 from server.access.adaptive_limit import AdaptiveLimit
 from server.access.admission import Admission
 from server.serving import trial as trial_module
@@ -17,7 +18,7 @@ from server.serving.model_record import ModelHistory, ModelRecord, Trial
 from server.serving.options import ModelOptions
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
 from tests.fakes import FakeLanguageModel, fake_speech_models, run_on_virtual_clock
-from voice.trial import Latencies, TrialInterrupted
+from voice.trial import Latencies, TrialFailed, TrialInterrupted
 
 
 class Engine:
@@ -47,6 +48,7 @@ def run_trials(
     medians: dict[str, int],
     start: Start | None = None,
     others: float = 0.0,
+    broken: frozenset[str] = frozenset(),
 ) -> tuple[str, list[str]]:
     """The model in the end, and those that were tried."""
     tried = []
@@ -56,6 +58,8 @@ def run_trials(
         tried.append(name)
         if is_interrupted():
             raise TrialInterrupted
+        if not medians:
+            raise TrialFailed("out of memory")
         return Latencies((medians[name],), {2: medians[name], 4: 3 * medians[name]})
 
     monkeypatch.setattr(trial_module, "measure_latencies", measure)
@@ -63,6 +67,8 @@ def run_trials(
     first = (candidates or [QWEN_15B])[0].name
 
     def load(options: ModelOptions) -> Any:
+        if options.model in broken:
+            raise ModelUnavailable(f"{options.model} cannot be downloaded")
         return Engine(options.model)
 
     trials = ModelTrials(record, 1000, candidates, load)
@@ -108,9 +114,20 @@ def test_a_visitor_interrupts_it_and_talks_to_the_model_that_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, record = Start(), ModelRecord(tmp_path, "a machine")
-    start.visited.set()
-    result = run_trials(monkeypatch, record, [QWEN_15B, QWEN_05B], {QWEN_15B.name: 600}, start)
-    assert result == (QWEN_15B.name, [QWEN_15B.name])
+
+    async def measure(*_: object, is_interrupted: Any, **__: object) -> Latencies:
+        start.visited.set()
+        assert is_interrupted()
+        raise TrialInterrupted
+
+    def load(options: ModelOptions) -> Any:
+        raise AssertionError("another one is loaded")
+
+    monkeypatch.setattr(trial_module, "measure_latencies", measure)
+    loaded = Candidate(ModelOptions(model=QWEN_15B.name, device="cpu"), cast("Any", Engine(QWEN_15B.name)))
+    trials = ModelTrials(record, 1000, [QWEN_15B, QWEN_05B], load)
+    assert trials.run(loaded, fake_speech_models(), start) is loaded
+    assert trials.run(loaded, fake_speech_models(), start) is loaded  # and is not kept waiting by another server
     assert record.histories() == {}
 
 
@@ -160,3 +177,37 @@ def test_with_other_processes_busy_a_slower_trial_is_accepted_and_kept_as_distur
     Engine.loaded = 0
     medians = {QWEN_15B.name: 600}  # the next start, at which the processor is idle
     assert run_trials(monkeypatch, other, both, medians) == (QWEN_15B.name, [QWEN_15B.name])
+
+
+def test_a_server_that_waited_for_the_trial_of_another_one_uses_what_that_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = ModelRecord(tmp_path, "a machine")
+    record.save_trial(QWEN_15B.name, Trial(1900, 1))
+    record.save_trial(QWEN_05B.name, Trial(700, 2))
+    assert run_trials(monkeypatch, record, [QWEN_15B, QWEN_05B], {}) == (QWEN_05B.name, [])
+
+
+def test_a_model_whose_responses_fail_is_neither_quick_nor_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = ModelRecord(tmp_path, "a machine")
+    assert run_trials(monkeypatch, record, [QWEN_15B, QWEN_05B], {}) == (QWEN_15B.name, [QWEN_15B.name])
+    assert record.histories() == {}
+    assert "a response failed: out of memory" in caplog.text
+
+
+def test_if_the_next_one_cannot_be_loaded_the_server_starts_with_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record, broken = ModelRecord(tmp_path, "a machine"), frozenset({QWEN_05B.name})
+    result = run_trials(monkeypatch, record, [QWEN_15B, QWEN_05B], {QWEN_15B.name: 1900}, broken=broken)
+    assert result == (QWEN_15B.name, [QWEN_15B.name])
+    assert "qwen2.5-coder-0.5b cannot be downloaded" in caplog.text
+
+
+def test_a_disturbed_trial_is_repeated_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = ModelRecord(tmp_path, "a machine")
+    record.save_trial(QWEN_15B.name, Trial(900, 1, others=0.6))
+    assert run_trials(monkeypatch, record, [], {QWEN_15B.name: 600}) == (QWEN_15B.name, [QWEN_15B.name])
+    assert record.histories()[QWEN_15B.name].trial == Trial(600, 2)
