@@ -13,7 +13,6 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
 from cli.errors import user_errors
@@ -59,7 +58,11 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
     """
     recording = read_wav(question.wav) if question.wav else None
     server_tools = ServerTools(options.tool_settings)
-    documents = open_documents(options.docs, options.data, err)
+    evidence, documents = None, open_documents(options.docs, options.data, err)
+    if documents is not None:
+        from agent.documents.evidence import DocumentEvidence
+
+        evidence = DocumentEvidence(documents)
     model_options = resolve_model(options)
     load = partial(load_speech_models, model_options, err)
     spoken = recording is not None or question.out is not None
@@ -75,7 +78,7 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
             session_events.put_nowait,
             settings,
             tools=tools,
-            documents=None if documents is None else DocumentEvidence(documents),
+            documents=evidence,
             remote=remote_llm,
         )
         try:

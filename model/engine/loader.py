@@ -54,6 +54,9 @@ T = TypeVar("T")
 _SCORING_ROWS = ComputedFiles("scoring_rows", 4, 64 << 20)
 """Of draft heads: half a second of reading and multiplying. Those of the 1.5B take 13 MB."""
 
+_MIN_KEPT_BYTES = 1 << 20
+"""Smaller ones are computed in a moment."""
+
 Drafts = Literal["auto", "diffusion", "recurrent", "masked", "none"]
 """What drafts: a block drafter, a recurrent head, an adapter's masked rows in the forward pass itself, or nothing but
 copies of the conversation."""
@@ -249,7 +252,8 @@ def _scoring_rows(head: DraftHeadWeights, checkpoint: Checkpoint) -> torch.Tenso
     if (known := _SCORING_ROWS.read(*key)) is not None:
         return torch.frombuffer(bytearray(known), dtype=torch.float16).view(-1, output.shape[1]).float()
     rows = (output_rows(checkpoint, head.vocabulary) @ output).half()
-    _SCORING_ROWS.write(rows.numpy().tobytes(), *key)
+    if rows.nbytes >= _MIN_KEPT_BYTES:
+        _SCORING_ROWS.write(rows.numpy().tobytes(), *key)
     return rows.float()
 
 

@@ -36,7 +36,7 @@ operations between two jobs of a forward pass, about 0.1 ms. Waking a sleeping t
 
 _CALIBRATION_SPINS = 20_000
 
-_MACHINE_CODE = ComputedFiles("machine_code", 128, 32 << 20)
+_MACHINE_CODE = ComputedFiles("machine_code", 512, 32 << 20)
 """Compiled kernels. A model needs about 20, and compiling them takes half a second."""
 
 
