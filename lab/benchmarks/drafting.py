@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 from model.convert.corpus import is_looping
 from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
 from model.decode import constraint
@@ -82,7 +82,7 @@ async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str,
     elif kind == "JSON with a schema":
         options["grammar"] = SCHEMAS[number % len(SCHEMAS)]
     times, text = [], ""
-    async for progress in Conversation(engine, drafting=way == "drafts").reply(messages, **options):
+    async for progress in Conversation(engine, drafting=way == "drafts").reply(Ask(messages, **options)):
         times.append((time.perf_counter(), progress.step))
         text += progress.committed + "".join(call.arguments for call in progress.tool_calls)
     (begin, step), (end, last), tokens = times[0], times[-1], progress.tokens
