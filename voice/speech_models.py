@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +95,29 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
     from voice.prosody import load_audio_turn_detector  # late: a text conversation needs neither
     from voice.tts import load_voices
 
-    models = SpeechModels(
-        Recognizer(recognizer, device=device),
-        Silero(bundled_silero()),
-        load_voices(voices, device),
-        load_audio_turn_detector(),
-        ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition"),
-        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis"),
-        ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection"),
-    )
+    synthesis_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis")
+
+    def load_synthesis() -> tuple[Voices, Samples]:
+        loaded = load_voices(voices, device)
+        for name in loaded.names:
+            loaded.find(name).synthesize(Clause("Ready to talk.", True))
+        return loaded, loaded.default.synthesize(Clause(APOLOGY, True))
+
+    synthesis = synthesis_executor.submit(load_synthesis)  # while recognition is loaded
+    whisper, turn_detector = Recognizer(recognizer, device=device), load_audio_turn_detector()
+    recognition_executor = ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition")
+    turn_detection_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection")
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
-    models.recognition_executor.submit(models.recognizer.transcribe, noise).result()
-    models.turn_detection_executor.submit(models.turn_detector.turn_completion, noise).result()
-    for name in models.voices.names:
-        models.synthesis_executor.submit(models.voices.find(name).synthesize, Clause("Ready to talk.", True)).result()
-    apology = models.synthesis_executor.submit(models.voices.default.synthesize, Clause(APOLOGY, True)).result()
-    return replace(models, apology=(APOLOGY, apology))
+    recognition_executor.submit(whisper.transcribe, noise).result()
+    turn_detection_executor.submit(turn_detector.turn_completion, noise).result()
+    loaded_voices, apology = synthesis.result()
+    return SpeechModels(
+        whisper,
+        Silero(bundled_silero()),
+        loaded_voices,
+        turn_detector,
+        recognition_executor,
+        synthesis_executor,
+        turn_detection_executor,
+        (APOLOGY, apology),
+    )
