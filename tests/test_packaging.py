@@ -59,6 +59,9 @@ def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
 SLOW = {"mcp", "openai"}
 """Packages that take up to a second to import. A default server does not use them."""
 
+SPEECH = {"faster_whisper", "av", "onnxruntime", "piper", "numba"}
+"""What a question in writing does not need either."""
+
 PROGRAM = """
 import sys
 import server
@@ -129,10 +132,11 @@ import server.openmp, sys
 from types import SimpleNamespace
 from cli import ask
 from cli.main import app
-from tests.fakes import FakeLanguageModel
+assert not {SPEECH!r} & set(sys.modules), {SPEECH!r} & set(sys.modules)
+from tests.fakes import FakeLanguageModel  # which needs some of them
 ask.resolve_model = lambda options: options
 ask.load_engine = lambda *_: SimpleNamespace(close=lambda: None)
-ask.Conversation = lambda engine: FakeLanguageModel()
+ask.Conversation = lambda engine, **_: FakeLanguageModel()
 app(["--help"], standalone_mode=False)
 app(["ask", "What is the capital of France?"], standalone_mode=False)
 assert not {SLOW!r} & set(sys.modules), {SLOW!r} & set(sys.modules)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import wave
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,10 +66,3 @@ def test_a_written_question_needs_no_speech_models(monkeypatch: pytest.MonkeyPat
     done = rejoinder_ask("What is the capital of France?", "--no-builtin-tools")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "The capital of France is Paris.\n"
-
-
-def test_a_command_that_only_asks_in_writing_imports_no_speech_libraries() -> None:
-    listing = [sys.executable, "-c", "import sys, cli.ask; print(*sys.modules)"]
-    modules = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
-    assert "torch" in modules
-    assert not {"faster_whisper", "av", "onnxruntime", "piper", "numba"} & {*modules}
