@@ -63,7 +63,7 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
         from agent.documents.evidence import DocumentEvidence
 
         evidence = DocumentEvidence(documents)
-    model_options = resolve_model(options)
+    model_options = resolve_model(options, options.data)
     load = partial(load_speech_models, model_options, err)
     spoken = recording is not None or question.out is not None
     speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, err)

@@ -134,7 +134,7 @@ from cli import ask
 from cli.main import app
 assert not {SPEECH!r} & set(sys.modules), {SPEECH!r} & set(sys.modules)
 from tests.fakes import FakeLanguageModel  # which needs some of them
-ask.resolve_model = lambda options: options
+ask.resolve_model = lambda options, data: options
 ask.load_engine = lambda *_: SimpleNamespace(close=lambda: None)
 ask.Conversation = lambda engine, **_: FakeLanguageModel()
 app(["--help"], standalone_mode=False)

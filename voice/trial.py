@@ -56,7 +56,7 @@ class Latencies:
 
     Attributes:
         alone: of one conversation, in the order in which its questions were asked.
-        together: the longest of so many conversations that ask at the same moment.
+        together: the mean of so many conversations that ask at the same moment, which seldom happens.
     """
 
     alone: tuple[int, ...]
@@ -68,8 +68,8 @@ class Latencies:
         return round(statistics.median(self.alone))
 
     def conversations(self, target_ms: float) -> int:
-        """How many conversations at the same moment are all answered in time; at least 1."""
-        return max((number for number, longest in self.together.items() if longest <= target_ms), default=1)
+        """How many conversations at the same moment are answered in time, on average; at least 1."""
+        return max((number for number, mean in self.together.items() if mean <= target_ms), default=1)
 
 
 async def measure_latencies(
@@ -114,7 +114,7 @@ async def measure_latencies(
     together, number = dict[int, int](), 2
     if statistics.median(alone) <= min(limit_ms, target_ms):
         while number <= _MOST_TOGETHER and loop.time() < over_at:
-            together[number] = max(await ask(number))
+            together[number] = round(statistics.mean(await ask(number)))
             if together[number] > target_ms:
                 break
             number *= 2

@@ -305,7 +305,7 @@ class Admission:
         """Start again from a new trial.
 
         Args:
-            conversations: that asked at the same moment and were all answered in time.
+            conversations: that asked at the same moment and were answered in time.
         """
         self.capacity = conversations
         if self.adaptive is not None:

@@ -39,7 +39,7 @@ class Trial:
 
     Attributes:
         median_ms: turn latency of one conversation.
-        conversations: that may ask at the same moment and are all answered in time.
+        conversations: that may ask at the same moment and are answered in time, on average.
         others: share of the processor that other processes used meanwhile, 0 to 1.
     """
 

@@ -21,7 +21,7 @@ from voice.audio.wav import write_wav
 
 @pytest.fixture(autouse=True)
 def _fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "resolve_model", lambda options: options)
+    monkeypatch.setattr(ask, "resolve_model", lambda options, data: options)
     monkeypatch.setattr(ask, "load_engine", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(ask, "load_speech_models", lambda *_: fake_speech_models())
     monkeypatch.setattr(ask, "Conversation", lambda engine, **_: FakeLanguageModel())
