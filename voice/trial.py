@@ -6,6 +6,7 @@ What follows from the latencies is decided elsewhere (`server/serving/model_choi
 from __future__ import annotations
 
 import asyncio
+import gc
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,10 @@ async def measure_latencies(
         on_progress(asked)
         asked += number
         models = [new_language_model() for _ in range(number)]
-        return await _ask_together(models, speech_models, list(islice(questions, number)), is_interrupted)
+        latencies = await _ask_together(models, speech_models, list(islice(questions, number)), is_interrupted)
+        del models
+        gc.collect()  # what ended conversations refer to in cycles, tens of megabytes each
+        return latencies
 
     await ask(1)
     alone = list[int]()
