@@ -35,7 +35,7 @@ Kind = Literal["realtime", "phone"]
 _WAIT_S: dict[Kind, float] = {"realtime": 8.0, "phone": 3.0}
 """How long a slot is waited for. Callers hear nothing meanwhile, and many clients give up after ten seconds."""
 
-_MAX_WAITING = 4
+MAX_WAITING = 4
 """Callers in the queue. The next one is refused at once."""
 
 RefusalCode = Literal[
@@ -268,7 +268,7 @@ class Admission:
         self, kind: Kind, key: ApiKey | None, parked: Slot | None, on_wait: Callable[[], Awaitable[None]]
     ) -> Slot:
         """Wait for a slot, and take it. Raises Refused."""
-        if len(self._waiting) >= _MAX_WAITING and parked is None:
+        if len(self._waiting) >= MAX_WAITING and parked is None:
             raise self._full_refusal()
         granted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(kind, key, parked, granted)
