@@ -143,11 +143,11 @@ def load_service(
     model_options, engine = loaded.options, loaded.engine
     warn_of_wrong_answers(model_options.model)
     new_language_model = partial(Conversation, engine)
-    admission = Admission(16, api_keys, usage, limit=AdaptiveLimit(1, 1, target_ms) if adaptive else None)
-    if not adaptive:
-        admission.capacity = int(settings.max_conversations)
-    else:
+    if adaptive:
+        admission = Admission(1, api_keys, usage, limit=AdaptiveLimit(1, 1, target_ms))
         admission.restart(1 if trial is None else trial.conversations)
+    else:
+        admission = Admission(int(settings.max_conversations), api_keys, usage)
     tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     more = [*([turn_log.record] if turn_log else []), *([tracer.record_turn] if tracer else [])]
     observers = TurnObservers([partial(_learn, record, model_options.model, admission), *more])
