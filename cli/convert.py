@@ -354,13 +354,20 @@ def request_classifier_command(
 @app.command("call-gate")
 def call_gate_command(
     folder: FolderOption = _FOLDER,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            help="More examples: JSON Lines with `tools`, `messages`, and `fits` or `several`, each true or false."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     model: ModelOption = _MODEL,
     device: DeviceOption = "auto",
 ) -> None:
     """Train a classifier that tells which calls a response needs, of the functions on offer; takes minutes."""
     with user_errors():
-        training = partial(train_call_gate, instructions=(INSTRUCTIONS, "You are a helpful assistant."), seed=seed)
+        instructions = (INSTRUCTIONS, "You are a helpful assistant.")
+        training = partial(train_call_gate, instructions=instructions, examples=examples, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
     shares = ", ".join(f"{question} {share:.0%}" for question, share in metrics.accuracy.items())
     _out.print(

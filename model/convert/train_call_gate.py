@@ -117,12 +117,39 @@ def _tool(function: dict[str, Any]) -> Tool:
     return Tool(function["name"], function.get("description", ""), function["parameters"])
 
 
+def read_examples(file: Path, first_group: int = 0) -> list[LabelledPrompt]:
+    """Prompts of other authors: JSON Lines with `tools`, `messages`, and what is known, `fits`, `several` or both.
+
+    Args:
+        first_group: the number of their first group. What has the same functions is one.
+
+    Raises:
+        ValueError: a line is not such an example.
+    """
+    groups: dict[tuple[str, ...], int] = {}
+    prompts = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            one = json.loads(line)
+            tools = tuple(map(_tool, one["tools"]))
+            messages = tuple(Message(message["role"], message["content"]) for message in one["messages"])
+            answers = {question: bool(one[question]) for question in get_args(Question) if question in one}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file.name}, line {number}: not an example of a call gate ({error!r})") from None
+        if not (tools and messages and answers):
+            raise ValueError(f"{file.name}, line {number}: it needs `tools`, `messages`, and `fits` or `several`")
+        group = groups.setdefault(tuple(sorted(tool.name for tool in tools)), first_group + len(groups))
+        prompts.append(LabelledPrompt(group, messages, tools, answers))
+    return prompts
+
+
 def train_call_gate(
     model: LoadedModel,
     instructions: Sequence[str],
     base: str,
     base_bytes: int,
     *,
+    examples: Path | None = None,
     seed: int = 1,
     on_progress: Callable[[float], None] = lambda done: None,
 ) -> tuple[CallGate, GateMetrics]:
@@ -131,9 +158,15 @@ def train_call_gate(
     Args:
         instructions: that conversations may have.
         base, base_bytes: sha256 and size of the model's weights, by which a bundled gate is found.
+        examples: more prompts, for `read_examples`.
         on_progress: called with the share of the prompts that were read.
+
+    Raises:
+        ValueError: a line of the examples is none.
     """
     prompts = labelled_prompts(instructions, seed)
+    if examples is not None:
+        prompts += read_examples(examples, 1 + max(one.group for one in prompts))
     states = states_of(model, prompts, on_progress)
     weights, biases, l2_weights = [], [], []
     metrics = GateMetrics(len(prompts), {}, {})

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from lab.benchmarks.bfcl import __main__ as bfcl
 from lab.benchmarks.bfcl import items
 from lab.benchmarks.bfcl.__main__ import main, mistakes, tabulate, verdict
+from lab.benchmarks.bfcl.examples import example
 from lab.benchmarks.bfcl.grading import Call, mistake, parse_call
 from lab.benchmarks.bfcl.items import Item, QuestionsUnavailable, read_items, sample
 from lab.benchmarks.bfcl.results import Result, Results, ask, ask_all
@@ -170,6 +171,15 @@ def test_where_no_function_fits_any_call_is_wrong() -> None:
 
 def test_a_question_that_the_server_refuses_is_wrong() -> None:
     assert verdict(IRRELEVANT, result(IRRELEVANT, refusal="no such schema")) == "refused: no such schema"
+
+
+def test_a_question_becomes_an_example_of_the_call_gate() -> None:
+    one = example(QUESTION)
+    assert (one["fits"], one["several"]) == (True, False)
+    assert one["tools"][0]["name"] == "room_book" and one["messages"] == [{"role": "user", "content": "Book it."}]
+    assert example(replace(QUESTION, answers=QUESTION.answers * 2))["several"] is True
+    irrelevant = example(IRRELEVANT)
+    assert irrelevant["fits"] is False and "several" not in irrelevant
 
 
 def test_the_halves_share_no_question_and_the_reported_one_has_at_most_a_hundred() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer
 
 from chat.types import Ask, Message, Tool, ToolCall
 from model.convert import train_call_gate as training
-from model.convert.train_call_gate import labelled_prompts, train_call_gate
+from model.convert.train_call_gate import labelled_prompts, read_examples, train_call_gate
 from model.decode.call_decision import FENCE, CallThresholds
 from model.decode.tool_calls import ToolCallConstraint
 from model.engine.call_gate import CallGate
@@ -48,6 +49,29 @@ def test_every_set_has_requests_that_fit_and_others_and_conversations() -> None:
         assert one.messages[-1].role == ("tool" if "continues" in one.answers else "user")
 
 
+def example(number: int, text: str, fits: bool, **more: bool) -> dict[str, Any]:
+    tool = {"name": f"find_{number}", "description": "", "parameters": BOOK}
+    return {"tools": [tool], "messages": [{"role": "user", "content": text}], "fits": fits, **more}
+
+
+def test_examples_of_others_are_read_and_belong_together_by_their_functions(tmp_path: Path) -> None:
+    file = tmp_path / "examples.jsonl"
+    rows = [example(1, "a", True, several=True), example(2, "b", False), example(1, "c", False)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    first, second, third = read_examples(file, first_group=7)
+    assert (first.group, second.group, third.group) == (7, 8, 7)
+    assert first.answers == {"fits": True, "several": True} and third.answers == {"fits": False}
+    assert first.tools == (Tool("find_1", "", BOOK),) and first.messages == (Message("user", "a"),)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", json.dumps({"tools": [], "messages": [], "fits": True})])
+def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "examples.jsonl"
+    file.write_text(json.dumps(example(1, "a", True)) + "\n" + line)
+    with pytest.raises(ValueError, match=r"examples.jsonl, line 2: "):
+        read_examples(file)
+
+
 async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,8 +90,14 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
         monkeypatch.setattr(training, name, tmp_path / name)
         (tmp_path / name).write_text(json.dumps(content))
     done: list[float] = []
-    gate, metrics = train_call_gate(model, ["hello"], "base", 10, on_progress=done.append)
-    assert metrics.prompts == 48 + 6 * 12 and done[-1] == 1.0
+    others = [
+        example(n, text, fits) for n in (20, 21) for text, fits in (("the capital of France", True), ("hello", False))
+    ]
+    (tmp_path / "others.jsonl").write_text("\n".join(map(json.dumps, others)))
+    gate, metrics = train_call_gate(
+        model, ["hello"], "base", 10, examples=tmp_path / "others.jsonl", on_progress=done.append
+    )
+    assert metrics.prompts == 48 + 6 * 12 + 4 and done[-1] == 1.0
     assert min(metrics.accuracy.values()) > 0.7 and min(metrics.auc.values()) > 0.8
     assert gate.metadata["base_bytes"] == "10" and json.loads(gate.metadata["held_out"])["auc"] == metrics.auc
 
