@@ -1,6 +1,6 @@
 """Splits streaming text into clauses for synthesis: the first as early as it can sound natural, later ones at pauses.
 
-The clauses joined together are exactly the text. `speakable` converts one into the words that are pronounced.
+The clauses joined together are exactly the text. `voice.spoken_text` has the words that are pronounced for one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from voice.clause_pace import ClausePace
+from voice.spoken_text import FENCE, speakable
 
 _MIN_WORDS_BEFORE_COMMA = 6
 """A later clause ends at a comma only after at least this many words. Shorter ones make the voice sound breathless.
@@ -46,9 +47,15 @@ _NUMERALS = frozenset(
 """Number words: the noun that they count follows."""
 
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
+_NO_END = re.compile(rf"{_ABBREVIATION.pattern}|^\s*\d{{1,2}}\.$", re.IGNORECASE)
+"""A point that ends no sentence: of an abbreviation, or of a number before an item of a list."""
 _STRONG_PUNCTUATION = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
 _WEAK_PUNCTUATION = re.compile(r"[,;:—–][\"')\]]*(?=\s)|(?=\s\()")
 _WORD = re.compile(r"\S+(?=\s)")
+_OPEN = re.compile(
+    r"(?<!`)`[^`\n]+$|!?\[[^\]\n]*$|\]\([^)\n]*$|<[a-z/!|][^<>\n]*$|(?<!\$)\$[A-Za-z\\][^$\n]*$", re.IGNORECASE
+)
+"""Markup that goes on: a clause that ended in it could not be read without."""
 _NUMBER_NEXT = re.compile(r"\S(?=\s+[$€£]?\d)")
 
 
@@ -59,15 +66,22 @@ class Clause:
     Attributes:
         text: as written, including spaces.
         ends_sentence: whether the voice pauses after it.
+        begins_in_code: whether the text before it ends within code, which is not spoken.
     """
 
     text: str
     ends_sentence: bool
+    begins_in_code: bool = False
+
+    def spoken(self, *, english: bool = True) -> str:
+        """The words to pronounce, as `speakable` has them."""
+        parts = FENCE.split(self.text)[self.begins_in_code :: 2]
+        return speakable("\n".join(parts), english=english)
 
     @property
     def num_words(self) -> int:
-        """Number of words to pronounce, in which each digit counts as one."""
-        return _num_words(speakable(self.text))
+        """Number of words to pronounce."""
+        return len(self.spoken().split())
 
 
 @dataclass
@@ -82,6 +96,7 @@ class ClauseSplitter:
     _text: str = ""
     _num_words: int = 0
     """Words in the clauses so far."""
+    _in_code: bool = False
 
     def push(self, text: str) -> list[Clause]:
         """Append committed text; returns the clauses that it completes."""
@@ -114,7 +129,9 @@ class ClauseSplitter:
         text, self._text = self._text[:cut], self._text[cut:]
         written = text.rstrip()
         ends_line = "\n" in text[len(written) :]
-        clause = Clause(text, ends_line or written.rstrip("\"')]").endswith((".", "!", "?", "…", ":")))
+        ends_sentence = ends_line or written.rstrip("\"')]*_").endswith((".", "!", "?", "…", ":"))
+        clause = Clause(text, ends_sentence, self._in_code)
+        self._in_code ^= bool(len(FENCE.findall(text)) % 2)
         self._num_words += clause.num_words
         return clause
 
@@ -123,7 +140,8 @@ class ClauseSplitter:
         character is known: `3.` may become `3.5`."""
         start = len(self._text) - len(self._text.lstrip())
         text = self._text[: start + _WINDOW]
-        cuts = [m.end() for m in _STRONG_PUNCTUATION.finditer(text) if not _ABBREVIATION.search(text[: m.end()])][:1]
+        strong = _STRONG_PUNCTUATION.finditer(text, start)
+        cuts = [m.end() for m in strong if not _NO_END.search(text[: m.end()])][:1]
         min_words = _MIN_WORDS_BEFORE_COMMA if self._num_words else 1
         cuts += [m.end() for m in _WEAK_PUNCTUATION.finditer(text) if _num_words(text[: m.end()]) >= min_words][:1]
         if not self._num_words:
@@ -140,7 +158,7 @@ class ClauseSplitter:
         longest = _MAX_CHARACTERS if start < _MAX_CHARACTERS else start + _MAX_CHARACTERS
         if len(text) > longest:
             cuts.append(longest)
-        usable = [cut for cut in cuts if text[:cut].strip()]
+        usable = [cut for cut in cuts if text[:cut].strip() and (cut >= longest or not _OPEN.search(text[:cut]))]
         return min(usable, default=None)
 
 
@@ -153,28 +171,3 @@ def _may_end_a_clause(word: str) -> bool:
     """Whether the next word does not belong to this one."""
     plain = re.sub(r"[^\w']", "", word.lower())
     return not (plain in _FUNCTION_WORDS or plain in _NUMERALS or plain.isdigit() or _ABBREVIATION.search(word))
-
-
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_MARKUP = re.compile(r"[*_#`~|<>{}\\]+")
-_BULLET = re.compile(r"^\s*(?:[-•+]|\d+[.)])\s+", re.MULTILINE)
-_EMOJI = re.compile("[\U0001f000-\U0001faff\u2190-\u2bff\ufe0f\u200d]+")
-_SPOKEN_SYMBOLS = {
-    "%": " percent",
-    "&": " and ",
-    "=": " equals ",
-    "+": " plus ",
-    "°C": " degrees Celsius",
-    "°F": " degrees Fahrenheit",
-}
-
-
-def speakable(text: str) -> str:
-    """The words to pronounce for `text`: markdown, link targets and emoji removed, symbols replaced by words."""
-    text = re.sub(r"([^\w\s.])\1{2,}", r"\1", text.strip())
-    text = _EMOJI.sub(" ", _BULLET.sub("", _LINK.sub(r"\1", text)))
-    for symbol, words in _SPOKEN_SYMBOLS.items():
-        text = text.replace(symbol, words)
-    text = " ".join(_MARKUP.sub(" ", text).split())
-    text = re.sub(r" ([,.;:!?])", r"\1", text)
-    return text if re.search(r"\w", text) else ""

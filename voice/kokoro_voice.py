@@ -35,6 +35,7 @@ class KokoroSynthesizer:
     """
 
     sample_rate = 24_000
+    speaks_english = True
 
     def __init__(self, path: Path, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
         if path.stem[:1] not in _ACCENTS:

@@ -28,6 +28,7 @@ class PiperSynthesizer:
             config = PiperConfig.from_dict(json.loads(Path(f"{path}.json").read_text(encoding="utf-8")))
             self._piper = PiperVoice(session=open_session(path, device), config=config)
         self.sample_rate: int = config.sample_rate
+        self.speaks_english = config.espeak_voice.startswith("en")
 
     def pronounce(self, text: str, speed: float) -> Samples:
         """[T] float32 at `sample_rate`, with silence around it."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
 from voice.audio.resampling import resample
-from voice.clauses import Clause, speakable
+from voice.clauses import Clause
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
 
@@ -38,6 +38,9 @@ class _Synthesizer(Protocol):
 
     @property
     def sample_rate(self) -> int: ...
+
+    @property
+    def speaks_english(self) -> bool: ...
 
     def pronounce(self, text: str, speed: float) -> Samples: ...
 
@@ -73,7 +76,7 @@ class Voice:
         Args:
             speed: 1 is the voice's own speed, 2 twice as fast.
         """
-        text = speakable(clause.text)
+        text = clause.spoken(english=self._synthesizer.speaks_english)
         if not text:
             return np.zeros(0, np.float32)
         samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate

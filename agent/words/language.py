@@ -72,6 +72,9 @@ class Language(Protocol):
     def say_digits(self, digits: str) -> str:
         """Digits as words."""
 
+    def read_aloud(self, text: str) -> str:
+        """The words with which a text is read aloud: numbers, money, dates, units and abbreviations in words."""
+
     def with_numerals(self, text: str) -> str:
         """The text in lower case with its tens in digits."""
 

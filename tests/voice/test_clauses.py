@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice.clause_pace import ClausePace
-from voice.clauses import ClauseSplitter, speakable
+from voice.clauses import ClauseSplitter
 
 
 def split(text: str, size: int = 3) -> list[str]:
@@ -83,23 +83,6 @@ def test_the_pace_of_a_fast_machine_does_not_make_clauses_longer() -> None:
 @given(st.text(alphabet="ab .,!?\n—1", max_size=200), st.integers(1, 9))
 def test_joined_clauses_are_exactly_the_text(text: str, size: int) -> None:
     assert "".join(split(text, size)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "spoken"),
-    [
-        ("**Paris** is *nice*", "Paris is nice"),
-        ("# Answer\n- one\n- two", "Answer one two"),
-        ("see [the docs](http://x.y/z)", "see the docs"),
-        ("`code` & 5% more 🙂!", "code and 5 percent more!"),
-        ("1. First", "First"),
-        ("***", ""),
-        ("=====", "equals"),
-        ("It is 20 °C.", "It is 20 degrees Celsius."),
-    ],
-)
-def test_markup_is_not_read_aloud(text: str, spoken: str) -> None:
-    assert speakable(text) == spoken
 
 
 def test_a_whole_page_that_arrives_at_once_is_divided_quickly() -> None:

@@ -12,10 +12,11 @@ from agent.words.english.numbers import (
     tokens,
     with_numerals,
 )
+from agent.words.english.reading import read_aloud
 from agent.words.english.times import in_digits, say_time, time_parts
 
 __all__ = [
     "MONTHS", "ORDINALS", "WEEKDAYS", "cardinal", "date_parts", "digits_for_words", "in_digits", "is_dismissal",
-    "is_named_date", "named_date", "ordinal", "say_date", "say_digits", "say_ordinal", "say_time", "spoken_digits",
-    "time_parts", "tokens", "with_numerals",
+    "is_named_date", "named_date", "ordinal", "read_aloud", "say_date", "say_digits", "say_ordinal", "say_time",
+    "spoken_digits", "time_parts", "tokens", "with_numerals",
 ]  # fmt: skip
