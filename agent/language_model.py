@@ -85,8 +85,8 @@ class Progress(Protocol):
 
     @property
     def finished(self) -> str | None:
-        """Why the response ended (`stop`, `length`, `tool_calls`, or `task` for `Ask.task`); set on its last
-        progress only."""
+        """Why the response ended (`stop`, `length`, `tool_calls`, or the kind of request of `Ask.task` and
+        `Ask.verdicts`); set on its last progress only."""
         ...
 
     @property

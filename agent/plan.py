@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.program.evaluator import Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
-from chat.types import Ask, Opening, Tool
+from chat.types import Ask, Lark, Opening, Tool, lark_string
 
 if TYPE_CHECKING:
     from agent.documents.grounding import Grounding
@@ -23,11 +23,21 @@ Policy = Literal[
     "dismissal",
     "closed form",
     "program",
+    "danger",
     "documents",
     "bigger model",
     "local model",
 ]
 """What decides, in the order in which they are asked."""
+
+_ADVISERS = (
+    "a doctor or a pharmacist", "a doctor or poison control", "a vet", "an electrician",
+    "the fire department or the gas company", "the maker, or read the label", "somebody who knows",
+)  # fmt: skip
+_BEFORE_ADVISER = lark_string("Careful, that could be dangerous. Please don't risk it, and ask ")
+_AFTER_ADVISER = lark_string(" first. If somebody is in danger, call the emergency number at once.")
+CAUTION = Lark(f"start: {_BEFORE_ADVISER} adviser {_AFTER_ADVISER}\nadviser: {' | '.join(map(lark_string, _ADVISERS))}")
+"""What is said about dangers. In free words the 1.5B calls most of them safe (docs/benchmarks/conversation.md)."""
 
 MAX_PROGRAM_TOKENS = 160
 """Of a program; nobody asks for a longer one in one breath."""
@@ -104,6 +114,7 @@ class Evidence:
         output: the words of the newest outputs, which are said as they are.
         confirmation: what follows from the user's reply to a question before a consequential call.
         dismissed: whether the user only wants the assistant to stop what it is doing.
+        is_danger: whether the local language model has recognized a question to which a wrong answer could do harm.
         closed: the calls that a closed form needs.
         recognizes_tasks: whether the local language model tells what is for a program from what is not.
         is_task: whether it has recognized that this is; None if it was not asked yet.
@@ -121,6 +132,7 @@ class Evidence:
     output: str = ""
     confirmation: Say | MakeCall | None = None
     dismissed: bool = False
+    is_danger: bool = False
     closed: tuple[MakeCall, ...] = ()
     recognizes_tasks: bool = False
     is_task: bool | None = None
@@ -130,6 +142,9 @@ class Evidence:
     program_speech: str = ""
     grounding: Grounding | None = None
     remote_reason: str | None = None
+
+
+_VERDICTS: frozenset[Literal["danger", "dismissal"]] = frozenset({"danger", "dismissal"})
 
 
 def plan(turn: Turn, evidence: Evidence) -> Decision:
@@ -194,6 +209,14 @@ def refusal(outcome: Outcome) -> str:
     return f"Sorry, I can't {outcome.refusal.rstrip('.')}." if outcome.refusal else ""
 
 
+def _danger(turn: Turn, evidence: Evidence) -> Decision | None:
+    """A small model would say that it is safe: it only chooses whom to ask."""
+    if not evidence.is_danger or evidence.remote_reason is not None:
+        return None
+    ask = replace(turn.ask, tools=(), tool_choice="none", grammar=CAUTION, task="", verdicts=frozenset())
+    return Decision(ask, "danger", "a wrong answer could hurt somebody")
+
+
 def _documents(turn: Turn, evidence: Evidence) -> Decision | None:
     grounding = evidence.grounding
     if grounding is None or not grounding.openings or evidence.is_task or turn.ask.grammar is not None:
@@ -203,7 +226,8 @@ def _documents(turn: Turn, evidence: Evidence) -> Decision | None:
     if not grounding.passages:
         reason = "no passage fits"
     # A response that has read passages calls nothing: anyone may have written them.
-    ask = replace(ask, grammar=Opening(grounding.openings), tools=(), tool_choice="none")
+    grammar = Opening(grounding.openings)
+    ask = replace(ask, grammar=grammar, tools=(), tool_choice="none", verdicts=frozenset())
     if grounding.is_certain:
         ask = replace(ask, task="")  # its beginning is said before anything is computed
     return Decision(ask, "documents", reason, grounding)
@@ -225,16 +249,19 @@ def _local_model(turn: Turn, evidence: Evidence) -> Decision:
 def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
     """What the local language model is asked: whether it is a task, if it can tell; then programs call the server's
     tools, and the prompt declares the other ones only."""
+    ask = turn.ask
+    if turn.said and ask.spoken and ask.grammar is None:
+        ask = replace(ask, verdicts=_VERDICTS)
     if not turn.replaced or not evidence.recognizes_tasks:
-        return turn.ask
+        return ask
     tools = tuple(tool for tool in turn.ask.tools if tool.name not in turn.replaced)
     if evidence.is_task is None:
-        return replace(turn.ask, tools=tools, task="maybe" if turn.said else "")
+        return replace(ask, tools=tools, task="maybe" if turn.said else "")
     is_talk = evidence.program is not None and evidence.program.is_talk
-    return replace(turn.ask, tools=tools, task="no" if is_talk else "")
+    return replace(ask, tools=tools, task="no" if is_talk else "")
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _dismissal, _closed_form, _program, _documents, _bigger_model,
+    _form, _opening, _output, _confirmation, _dismissal, _closed_form, _program, _danger, _documents, _bigger_model,
     _local_model,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from agent.brevity import brief
 from agent.closed_forms import closed_form
 from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
 from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
@@ -43,6 +44,9 @@ _MAX_PROGRAMS = 16
 
 _NUM_EARLIER = 2
 """Earlier turns that a program's prompt has: what "and in Berlin?" takes up."""
+
+_VERDICTS = ("task", "danger", "dismissal")
+"""How a response ends that others are to answer (`Progress.finished`)."""
 
 _TALK = "talk()"
 """The program for what is no task."""
@@ -150,27 +154,33 @@ class Planner:
                 evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
-                async with aclosing(self._ask_local(decision)) as replying:  # type: ignore[type-var]
+                async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
                     async for answered in replying:
                         ended = answered.finished
-                        yield answered if ended != "task" else TextProgress.of(answered, "", finished=None)
-                if ended != "task":
+                        yield answered if ended not in _VERDICTS else TextProgress.of(answered, "", finished=None)
+                if ended not in _VERDICTS:
                     if question and ended == "stop":
                         yield Decision(Say(f" {question}"), "program", "something is missing")
                     return
-                evidence = replace(evidence, is_task=True)
+                match ended:
+                    case "task":
+                        evidence = replace(evidence, is_task=True)
+                    case "danger":
+                        evidence = replace(evidence, is_danger=True)
+                    case "dismissal":
+                        evidence = replace(evidence, dismissed=True)
 
     def _turn(self, ask: Ask) -> Turn:
         newest = ask.messages[-1] if ask.messages else Message("system", "")
+        said = newest.content if newest.role == "user" else ""
         if self.runs is None or ask.tool_choice != "auto":
-            return Turn(ask)
+            return Turn(ask, said=said)
         replaced = self.runs.replaced & {tool.name for tool in ask.tools}
         kept = replaced if self.language_model.recognizes_tasks else frozenset[str]()
         chosen = self._selection.select([tool for tool in ask.tools if tool.name not in kept], ask.messages)
         ask = replace(ask, tools=[tool for tool in ask.tools if tool.name in kept or tool in chosen])
         if ask.grammar is not None:
             return Turn(ask)
-        said = newest.content if newest.role == "user" else ""
         users = [message.content for message in ask.messages if message.role == "user"]
         earlier = users[:-1][-_NUM_EARLIER:] if said else []
         programs = tuple((before, self._programs.get(before, _TALK)) for before in earlier)
@@ -215,9 +225,9 @@ class Planner:
         self._remember(turn.said, program)
         return (MakeCall(CALCULATE, json.dumps({"program": program})),)
 
-    async def _ask_local(self, decision: Decision) -> AsyncIterator[Progress]:
-        """What the language model of this machine answers, with the certain opening said at once, and without numbers
-        that no passage has."""
+    async def _ask_local(self, turn: Turn, decision: Decision) -> AsyncIterator[Progress]:
+        """What the language model of this machine answers: with the certain opening said at once, without numbers that
+        no passage has, and not too much of it."""
         assert isinstance(decision.do, Ask)
         grounding, replying = decision.grounding, self.language_model.reply(decision.do)
         if grounding is not None and grounding.is_certain:
@@ -227,6 +237,8 @@ class Planner:
 
             texts = [message.content for message in decision.do.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
+        if decision.do.spoken and decision.do.grammar is None and not _ENGLISH.wants_length(turn.said):
+            replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
                 yield progress

@@ -133,6 +133,9 @@ class Ask:
         task: whether what the user said is for the assistant's functions. `maybe`: if the language model recognizes
             that it is, the response ends at once, with no text and `finished` = `task`. `no`: it is not, though it may
             look so. Empty: there is no function for it.
+        verdicts: other kinds of requests at which the response ends in the same way, if the language model recognizes
+            them: `danger`, an everyday question to which a wrong answer could hurt somebody, and `dismissal`, the wish
+            that the assistant be silent.
     """
 
     messages: Sequence[Message]
@@ -149,3 +152,4 @@ class Ask:
     stop: Sequence[str] = ()
     spoken: bool = False
     task: Literal["", "maybe", "no"] = ""
+    verdicts: frozenset[Literal["danger", "dismissal"]] = frozenset()

@@ -161,7 +161,8 @@ class FakeToolCallDelta:
 class FakeLanguageModel:
     """Generates `words`, one every `seconds_per_word`; or, if `calls` are given and the user spoke last or the choice
     requires it, these function calls (name and arguments), three characters at a time. What is in `programs` is a task,
-    and these programs are written for it, one after the other. Records what it is asked."""
+    and these programs are written for it, one after the other. What is in `verdicts` ends the response. Records what it
+    is asked."""
 
     words: list[str] = field(default_factory=lambda: ["The", " capital", " of", " France", " is", " Paris."])
     seconds_per_word: float = 0.02
@@ -179,6 +180,7 @@ class FakeLanguageModel:
     truncation: Truncation = field(default_factory=Truncation)
     asked: list[Ask] = field(default_factory=list)
     programs: dict[str, list[str]] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
 
     async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
         messages, max_tokens = ask.messages, ask.max_tokens
@@ -188,11 +190,15 @@ class FakeLanguageModel:
         self.efforts.append(ask.effort)
         self.grammars.append(ask.grammar)
         forced = ask.tool_choice not in ("auto", "none")
+        if (verdict := self.verdicts.get(messages[-1].content)) in ask.verdicts:
+            yield FakeProgress("", finished=verdict)
+            return
         if ask.task == "maybe" and messages[-1].content in self.programs:
             yield FakeProgress("", finished="task")
             return
         if isinstance(ask.grammar, Lark):
-            yield FakeProgress(self.programs[messages[-1].content].pop(0), finished="stop")
+            programs = self.programs.get(messages[-1].content)
+            yield FakeProgress(programs.pop(0) if programs else "As the grammar says.", finished="stop")
             return
         if isinstance(ask.grammar, Opening):
             yield FakeProgress(ask.grammar.options[0])

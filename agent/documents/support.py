@@ -55,7 +55,7 @@ async def only_supported(replying: AsyncIterator[Progress], support: Support) ->
     text = said = ""
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
-            if progress.finished == "task":
+            if progress.finished in ("task", "danger", "dismissal"):
                 yield progress
                 return
             text += progress.committed

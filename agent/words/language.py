@@ -87,6 +87,9 @@ class Language(Protocol):
     def is_dismissal(self, text: str) -> bool:
         """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
 
+    def wants_length(self, text: str) -> bool:
+        """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""
+
     def time_parts(self, text: str) -> TimeParts | None:
         """The time of day, or the half of the day, that a text names; None if it names none."""
 

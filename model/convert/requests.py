@@ -1,11 +1,12 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `premises.toml`) or needs a tool
-(`tasks.toml`, and what programs are written for, `programs.txt`): training data of the request classifier. A request is
-labelled by what was said before it. Whether it needs a tool is also asked with other instructions, with functions of
-others, and after passages of documents.
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.jsonl`, `premises.toml`)
+or it needs a tool (`tasks.toml`, and what programs are written for, `programs.txt`): training data of the request
+classifier. A request is labelled by what was said before it. Whether it needs a tool is also asked with other
+instructions, with functions of others, and after passages of documents.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,9 @@ from model.convert.prompts import TOPICS
 from model.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
 
-_FILE, _PREMISES, _TASKS = (Path(__file__).with_name(name) for name in ("requests.toml", "premises.toml", "tasks.toml"))
+_FILE, _TOPICS, _PREMISES, _TASKS = (
+    Path(__file__).with_name(name) for name in ("requests.toml", "topics.jsonl", "premises.toml", "tasks.toml")
+)
 
 _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
 """Shares of the requests that follow other words, and that are written as a speech recognizer or a talker may."""
@@ -96,6 +99,9 @@ def labelled_requests(seed: int) -> list[LabelledRequest]:
     for domain in (*data["domains"], *tasks["groups"]):
         for request in _requests(domain):
             requests += _asked(request, draw)
+    for line in _TOPICS.read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        requests += _asked(LabelledRequest(one["topic"], _messages(one["turns"]), one["kind"]), draw)
     for group, pairs in premises.items():
         asked, similar = _PAIRS[group]
         for question, look_alike in pairs:

@@ -40,8 +40,8 @@ _L2_WEIGHT = 1e-2
 """Weight of the L2 penalty."""
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
-    "unable": 0.004, "unclear": 0.006, "unsafe": 0.001, "crisis": 0.0005, "unknowable": 0.005, "mistaken": 0.02,
-    "task": 0.05,
+    "unable": 0.004, "unclear": 0.006, "unsafe": 0.001, "crisis": 0.0015, "unknowable": 0.005, "mistaken": 0.02,
+    "danger": 0.004, "dismissal": 0.002, "task": 0.05,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds

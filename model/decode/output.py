@@ -78,7 +78,7 @@ class Progress:
     draft: str
     step: int
     tokens: int
-    finished: Literal["stop", "length", "tool_calls", "task"] | None = None
+    finished: Literal["stop", "length", "tool_calls", "task", "danger", "dismissal"] | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()

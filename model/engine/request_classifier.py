@@ -9,6 +9,7 @@ answers as if it were true, and whether a tool is needed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -20,16 +21,22 @@ from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
 
-RequestKind = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "action", "sum"]
+RequestKind = Literal[
+    "answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "danger", "dismissal", "action",
+    "sum",
+]  # fmt: skip
 """`unable`: it needs an action, or knowledge of the present or of the user's life, for which there is no tool.
 `unclear`: it refers to something that was never mentioned. `unsafe`: it asks for help with harm. `crisis`: with harm to
 oneself. `unknowable`: nobody could answer it from what was said. `mistaken`: it takes something for granted that is
-false. `action`: a built-in tool does it; without tools it is one of those that the assistant is unable to fulfil.
+false. `danger`: an everyday question to which a wrong answer could hurt somebody. `dismissal`: the assistant is to be
+silent. `action`: a built-in tool does it; without tools it is one of those that the assistant is unable to fulfil.
 `sum`: it is to be computed; without tools the model answers it as well as it can."""
 
 KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 
-Verdict = Literal["answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "task"]
+Verdict = Literal[
+    "answerable", "unable", "unclear", "unsafe", "crisis", "unknowable", "mistaken", "danger", "dismissal", "task"
+]
 """What follows for a response."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)[1:]
@@ -37,7 +44,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)[1:]
 
 _UNABLE, _ACTION, _SUM = (KINDS.index(kind) - 1 for kind in ("unable", "action", "sum"))
 
-_BEFORE_TASKS = ("unsafe", "crisis", "unknowable")
+_BEFORE_TASKS = ("unsafe", "crisis", "unknowable", "danger", "dismissal")
 """Verdicts that are not left to a program: it would do harm, or make something up. Whoever writes the program finds out
 the others."""
 
@@ -87,16 +94,19 @@ class RequestClassifier:
         """Log odds of each kind against `answerable`: [n, hidden] → [n, kinds - 1] float32."""
         return states @ self.weight.T + self.bias
 
-    def classify(self, features: Tensor, *, may_be_task: bool) -> Verdict:
+    def classify(self, features: Tensor, *, may_be_task: bool, leaving_out: Collection[Verdict] = ()) -> Verdict:
         """What the request is whose prompt has these features [features] in its last row: `answerable`, unless it is
         clearly something else.
 
         Args:
             may_be_task: whether there are tools that do what they can do.
+            leaving_out: what nobody would make use of.
         """
         scores = self.scores(classified_states(features, self.weight.shape[1])[None])
         odds = verdict_odds(scores, may_be_task=may_be_task)[0]
         is_over = odds > self.thresholds
+        for verdict in leaving_out:
+            is_over[VERDICTS.index(verdict)] = False
         best = VERDICTS[int(odds.where(is_over, -torch.inf).argmax())]
         if is_over[-1] and best not in _BEFORE_TASKS:
             return "task"

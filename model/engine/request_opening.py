@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
@@ -28,10 +28,13 @@ OPENINGS: Mapping[RequestKind, str] = {
 """The beginning of a response to each kind of request. The first five were chosen by the tuning half of
 `rejoinder bench answers`."""
 
+Ended = Literal["danger", "dismissal"]
+"""Kinds of requests at which a response ends at once, if it is asked to (`Ask.verdicts`). Others answer them."""
+
 
 def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseForm:
     """The form of a response, with what the model's request classifier demands if no tool is called: that it ends at
-    once, if what the user said is a task for others (`Ask.task`), or that it begins with an opening.
+    once, if what the user said is for others to answer (`Ask.task`, `Ask.verdicts`), or that it begins with an opening.
 
     Nothing changes without a classifier, and for a response to anything but a user's message. Openings are for the
     instructions that the classifier was trained with, where no tools are declared.
@@ -43,24 +46,27 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
     opens = knows and ask.grammar is None
     if not opens and ask.task != "maybe":
         return form
-    opening = _Opening(model, classifier, ask.task, opens=opens)
+    opening = _Opening(model, classifier, ask, opens=opens)
     constraint = ConditionalOpening(form.constraint or GrammarConstraint(), opening.choose)
-    return replace(form, constraint=constraint, is_task=lambda: opening.is_task)
+    return replace(form, constraint=constraint, verdict=lambda: opening.ended)
 
 
 class _Opening:
-    """The opening of one response. `is_task` is set once it is chosen."""
+    """The opening of one response. `ended` is set once it is chosen, if the response ends instead."""
 
-    def __init__(
-        self, model: LoadedModel, classifier: RequestClassifier, task: Literal["", "maybe", "no"], *, opens: bool
-    ) -> None:
-        self._model, self._classifier, self._task, self._opens = model, classifier, task, opens
-        self.is_task = False
+    def __init__(self, model: LoadedModel, classifier: RequestClassifier, ask: Ask, *, opens: bool) -> None:
+        self._model, self._classifier, self._ask, self._opens = model, classifier, ask, opens
+        self.ended: Literal["", "task", "danger", "dismissal"] = ""
 
     def choose(self, features: Tensor) -> list[int]:
-        """The tokens that the response begins with; its end, if the request is a task."""
-        kind = self._classifier.classify(features, may_be_task=bool(self._task))
+        """The tokens that the response begins with; its end, if others answer the request."""
+        ask = self._ask
+        useless = [kind for kind in get_args(Ended) if not self._opens or kind not in ask.verdicts]
+        kind = self._classifier.classify(features, may_be_task=bool(ask.task), leaving_out=useless)
         if kind == "task":
-            self.is_task = self._task == "maybe"
-            return [min(self._model.stop_tokens)] if self.is_task else []
+            self.ended = "task" if ask.task == "maybe" else ""
+        elif kind in ("danger", "dismissal"):
+            self.ended = kind
+        if self.ended or kind == "task":
+            return [min(self._model.stop_tokens)] if self.ended else []
         return self._model.tokenizer.encode(OPENINGS[kind]) if self._opens else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,18 +30,18 @@ class ResponseForm:
         constraint: what decoding is held to, if anything.
         parser: separates text and calls; None without tools.
         calls_allowed: whether calls that the model makes count.
-        is_task: whether the response has ended because the request is a task (`Ask.task`).
+        verdict: the kind of request at which the response has ended (`Ask.task`, `Ask.verdicts`); empty if it has not.
     """
 
     constraint: Constraint | None = None
     parser: ToolCallParser | None = None
     calls_allowed: bool = True
-    is_task: Callable[[], bool] = lambda: False
+    verdict: Callable[[], Literal["", "task", "danger", "dismissal"]] = lambda: ""
 
     def read(self, progress: Progress) -> Progress:
         """Progress with its tool calls separated from its text. Calls have no draft."""
-        if progress.finished == "stop" and self.is_task():
-            return replace(progress, committed="", finished="task")
+        if progress.finished == "stop" and (verdict := self.verdict()):
+            return replace(progress, committed="", finished=verdict)
         if self.parser is None:
             return progress
         enforced = self.constraint is not None and self.constraint.in_call

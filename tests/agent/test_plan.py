@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from agent.documents.grounding import NOTHING_FOUND, OWN_KNOWLEDGE, Grounding
-from agent.plan import MAX_PROGRAM_TOKENS, Call, Evidence, MakeCall, Policy, Say, Turn, plan
+from agent.plan import CAUTION, MAX_PROGRAM_TOKENS, Call, Evidence, MakeCall, Policy, Say, Turn, plan
 from agent.program.evaluator import FunctionCall, Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
@@ -36,7 +36,9 @@ EVERYTHING = Evidence(
 )  # fmt: skip
 """All that can be known about a turn. The first policy decides, and the next one where it knows nothing."""
 
-TALK = Ask(MESSAGES, (PAY,), deadline=5.0, effort="high", spoken=True)
+SPOKEN = replace(ASK, verdicts=frozenset(("danger", "dismissal")))
+TALK = replace(SPOKEN, tools=(PAY,))
+CAUTIOUS = replace(ASK, tools=(), tool_choice="none", grammar=CAUTION)
 PROGRAM = Ask(
     program_messages((TIMER,), TURN.programs, TURN.said), grammar=program_grammar(with_missing((TIMER,))),
     max_tokens=MAX_PROGRAM_TOKENS, deadline=5.0,
@@ -94,6 +96,9 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, told(Outcome(is_talk=True)), "local model", replace(TALK, task="no")),
         (TURN, replace(TASK, remote_reason="asked for"), "bigger model", ASK),
         (TURN, replace(TASK, grounding=FOUND), "program", PROGRAM),
+        (TURN, Evidence(is_danger=True), "danger", CAUTIOUS),
+        (PLAIN, Evidence(is_danger=True, grounding=FOUND), "danger", CAUTIOUS),
+        (PLAIN, Evidence(is_danger=True, remote_reason="asked for"), "bigger model", ASK),
         (PLAIN, Evidence(grounding=FOUND), "documents", from_passages(ASK, FOUND)),
         (PLAIN, Evidence(grounding=UNCERTAIN), "documents", from_passages(ASK, UNCERTAIN)),
         (PLAIN, Evidence(grounding=UNKNOWN), "documents", from_passages(ASK, UNKNOWN)),
@@ -108,8 +113,9 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (PLAIN, Evidence(remote_reason="all questions"), "bigger model", ASK),
         (TURN, Evidence(recognizes_tasks=True), "local model", replace(TALK, task="maybe")),
         (TURN, Evidence(recognizes_tasks=True, is_task=False), "local model", TALK),
-        (replace(TURN, said=""), Evidence(recognizes_tasks=True), "local model", TALK),
-        (TURN, Evidence(), "local model", ASK),
+        (replace(TURN, said=""), Evidence(recognizes_tasks=True), "local model", replace(ASK, tools=(PAY,))),
+        (TURN, Evidence(), "local model", SPOKEN),
+        (replace(TURN, ask=replace(ASK, spoken=False)), Evidence(), "local model", replace(ASK, spoken=False)),
         (PLAIN, Evidence(recognizes_tasks=True), "local model", ASK),
         (PLAIN, replace(TASK, program=COMPUTED, program_speech="That's 2."), "local model", ASK),
     ],

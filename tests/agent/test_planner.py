@@ -74,8 +74,8 @@ class Setup:
             messages += [Message("user", words), Message("assistant", "Fine.")]
         return Ask(messages[:-1], self.declared, **options)
 
-    async def respond(self, *said: str, **options: Any) -> Steps:
-        return Steps([step async for step in self.planner.respond(self.ask(*said), **options)])
+    async def respond(self, *said: str, spoken: bool = False, **options: Any) -> Steps:
+        return Steps([step async for step in self.planner.respond(self.ask(*said, spoken=spoken), **options)])
 
 
 class Steps:
@@ -257,6 +257,35 @@ def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_pro
     run_on_virtual_clock(lambda: plain.respond(SAID))
     (ask,) = plain.model.asked
     assert not ask.task and {tool.name for tool in ask.tools} & asked.planner.runs.replaced
+
+
+@pytest.mark.parametrize(
+    ("verdict", "policies", "do", "text"),
+    [
+        ("danger", ["local model", "danger"], None, "As the grammar says."),
+        ("dismissal", ["local model", "dismissal"], Say("Okay."), ""),
+    ],
+)
+def test_what_the_language_model_leaves_to_the_planner_is_planned_again(
+    setup: Callable[..., Setup], verdict: str, policies: list[str], do: Say | None, text: str
+) -> None:
+    asked = setup({"What time is it?": []})
+    asked.model.verdicts = {"Zip it, bleach.": verdict}
+    steps = run_on_virtual_clock(lambda: asked.respond("Zip it, bleach.", spoken=True))
+    assert steps.outcome == (policies, do, text)
+    written = run_on_virtual_clock(lambda: asked.respond("Zip it, bleach."))
+    assert written.policies == ["local model"] and written.text == LOCAL, "only what is spoken is left to others"
+
+
+def test_a_long_response_is_cut_unless_length_is_asked_for(setup: Callable[..., Setup]) -> None:
+    asked = setup()
+    asked.model.words, asked.model.seconds_per_word = (
+        [*(["One two three four five six seven eight nine ten. "] * 9)],
+        0.0,
+    )
+    for said, spoken, count in (("Hi there.", True, 44), ("Hi there.", False, 90), ("Tell me a story.", True, 90)):
+        steps = run_on_virtual_clock(lambda said=said, spoken=spoken: asked.respond(said, spoken=spoken))  # type: ignore[misc]
+        assert len(steps.text.split()) == count
 
 
 def test_what_is_read_ahead_is_what_is_asked(setup: Callable[..., Setup]) -> None:

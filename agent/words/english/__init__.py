@@ -1,7 +1,6 @@
 """English, American and British: see `agent.words.language.Language` for what each function does."""
 
 from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date, say_ordinal
-from agent.words.english.dismissals import is_dismissal
 from agent.words.english.numbers import (
     ORDINALS,
     cardinal,
@@ -14,9 +13,10 @@ from agent.words.english.numbers import (
 )
 from agent.words.english.reading import read_aloud
 from agent.words.english.times import in_digits, say_time, time_parts
+from agent.words.english.wishes import is_dismissal, wants_length
 
 __all__ = [
     "MONTHS", "ORDINALS", "WEEKDAYS", "cardinal", "date_parts", "digits_for_words", "in_digits", "is_dismissal",
     "is_named_date", "named_date", "ordinal", "read_aloud", "say_date", "say_digits", "say_ordinal", "say_time",
-    "spoken_digits", "time_parts", "tokens", "with_numerals",
+    "spoken_digits", "time_parts", "tokens", "wants_length", "with_numerals",
 ]  # fmt: skip

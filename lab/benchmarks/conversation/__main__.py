@@ -1,10 +1,10 @@
-"""Asks the sets of this folder through the whole pipeline but recognition and synthesis, and grades what rules can grade.
+"""Asks the sets of this folder through the pipeline without recognition and synthesis; grades what rules can grade.
 
     python -m lab.benchmarks.conversation --out FILE [--model NAME] [--part development|reported] [--sets …] [--show]
 
 The sets were written by people who had not seen the assistant's code, and were split before anybody looked:
-`development` may be looked at and tuned with, `reported` is for figures only, and `--show` refuses to show it. FILE gets
-all answers, for people to grade what rules cannot; what it has is not asked again.
+`development` may be looked at and tuned with, `reported` is for figures only, and `--show` refuses to show it. FILE
+gets all answers, for people to grade what rules cannot; what it has is not asked again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -46,34 +46,37 @@ def turns_of(item: dict[str, Any]) -> list[str]:
     return [turn["say"] for turn in item["turns"]] if "turns" in item else [item["say"]]
 
 
-async def ask_all(
-    engine: Engine, sets: dict[str, list[dict[str, Any]]], out: Path
-) -> dict[tuple[str, str], list[Said]]:
-    """The answers to all items, of the file and new ones."""
-    answers: dict[tuple[str, str], list[Said]] = {}
-    for line in out.read_text(encoding="utf-8").splitlines() if out.exists() else ():
+Answers = dict[tuple[str, str], list[Said]]
+"""By the name of the set and the id of the item."""
+
+
+def read_answers(file: Path) -> Answers:
+    """What a file has."""
+    answers: Answers = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         row = json.loads(line)
         answers[row["set"], row["id"]] = [Said(**{**one, "spoken": tuple(one["spoken"])}) for one in row["answers"]]
-    pending = [(name, item) for name, items in sets.items() for item in items if (name, item["id"]) not in answers]
-    limit = asyncio.Semaphore(_AT_A_TIME)
-    with out.open("a", encoding="utf-8") as file:
-
-        async def ask(ask_turns: AskTurns, name: str, item: dict[str, Any]) -> None:
-            async with limit:
-                said = answers[name, item["id"]] = list(await ask_turns(item.get("before", ()), turns_of(item)))
-            row = {"set": name, "id": item["id"], "said": turns_of(item), "answers": [asdict(one) for one in said]}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-
-        async with asking(engine) as ask_turns, asyncio.TaskGroup() as group:
-            for name, item in pending:
-                group.create_task(ask(ask_turns, name, item))
     return answers
 
 
-def judge(
-    name: str, items: Sequence[dict[str, Any]], answers: dict[tuple[str, str], list[Said]], *, show: bool
-) -> None:
+async def ask_all(engine: Engine, sets: dict[str, list[dict[str, Any]]], answers: Answers, file: TextIO) -> None:
+    """Ask what has no answer yet."""
+    pending = [(name, item) for name, items in sets.items() for item in items if (name, item["id"]) not in answers]
+    limit = asyncio.Semaphore(_AT_A_TIME)
+
+    async def ask(ask_turns: AskTurns, name: str, item: dict[str, Any]) -> None:
+        async with limit:
+            said = answers[name, item["id"]] = list(await ask_turns(item.get("before", ()), turns_of(item)))
+        row = {"set": name, "id": item["id"], "said": turns_of(item), "answers": [asdict(one) for one in said]}
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.flush()
+
+    async with asking(engine) as ask_turns, asyncio.TaskGroup() as group:
+        for name, item in pending:
+            group.create_task(ask(ask_turns, name, item))
+
+
+def judge(name: str, items: Sequence[dict[str, Any]], answers: Answers, *, show: bool) -> None:
     """Print the figures of a set."""
     kinds = defaultdict[str, list[bool]](list)
     faults, long = 0, 0
@@ -112,8 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("the reported part is for figures: show what goes wrong in --part development")
     sets = {name: load(options.part, name) for name in options.sets}
     engine = load_engine(ModelOptions(model=options.model), Console(stderr=True))
+    answers = read_answers(options.out)
     try:
-        answers = asyncio.run(ask_all(engine, sets, options.out))
+        with options.out.open("a", encoding="utf-8") as file:
+            asyncio.run(ask_all(engine, sets, answers, file))
     finally:
         engine.close()
     for name, items in sets.items():

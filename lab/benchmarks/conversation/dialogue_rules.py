@@ -1,4 +1,4 @@
-"""The rules of the dialogues, by the author of the dialogues: `judge(rule, answer, earlier_answers)` lists what is wrong.
+"""The rules of the dialogues, by their author: `judge(rule, answer, earlier_answers)` lists what is wrong.
 
 Phrases are compared word by word: lower-cased, without accents and punctuation, contractions written out, numbers in
 digits. In a phrase `|` separates alternatives, a final `*` on a word is any ending, `...` any words between, `^` the
@@ -35,10 +35,7 @@ def small(words, i):
 
 def number_at(words, i):
     start = i
-    if words[i] == "a" and i + 1 < len(words) and words[i + 1] in SCALES:
-        got = (1, i + 1)
-    else:
-        got = small(words, i)
+    got = (1, i + 1) if words[i] == "a" and words[i + 1 : i + 2] and words[i + 1] in SCALES else small(words, i)
     if not got:
         return None
     value, i = got
@@ -102,14 +99,14 @@ def compile_phrase(phrase):
         start = alt.startswith("^")
         parts = [tokens(p, star=True) for p in alt.lstrip("^").split("...")]
         if not parts or not all(parts):
-            raise ValueError("empty alternative or part in %r" % phrase)
+            raise ValueError(f"empty alternative or part in {phrase!r}")
         if "^" in alt.lstrip("^"):
-            raise ValueError("stray ^ in %r" % phrase)
+            raise ValueError(f"stray ^ in {phrase!r}")
         rx = r"(?: \S+)*?".join(
             "".join(" " + (re.escape(w[:-1]) + r"\S*" if w.endswith("*") else re.escape(w)) for w in p) for p in parts
         )
         alternatives.append(("^" if start else "") + rx + "(?= )")
-    return re.compile("|".join("(?:%s)" % a for a in alternatives))
+    return re.compile("|".join(f"(?:{a})" for a in alternatives))
 
 
 def found(phrase, answer):
@@ -118,9 +115,11 @@ def found(phrase, answer):
 
 DECLINES = (
     "not know|no idea|not sure|not certain|no way of knowing|no way to know|not told|not tell|never told|never tell|"
-    "not mention*|never mention*|not say|not said|never said|not share*|never shared|not given|not give|not provide*|not specif*|"
+    "not mention*|never mention*|not say|not said|never said|not share*|never shared|not given|not give|not provide*|"
+    "not specif*|"
     "not been told|not recall|not remember|no memory|no record|no information|no details|not discuss*|not talked|"
-    "not come up|never came up|not aware|not let me know|do not have|have not got|only told|only mentioned|only said|only know|"
+    "not come up|never came up|not aware|not let me know|do not have|have not got|only told|only mentioned|only said|"
+    "only know|"
     "nothing about|nothing on|can not|unable|not able|not possible|not something i can|beyond what i|not heard|"
     "unknown|left ... out|not among|not part of|did not get|not got|not have the|not have any|not have access"
 )
@@ -129,8 +128,8 @@ ASKS = "tell me|let me know|could you|remind me|do you mean|did you mean|are you
 STOP = set(
     "a an the of to in on at is are was were be been am it its this that these those and or but for with as by from so "
     "i you he she they we my your his her their our me him them us do does did have has had not no yes said say just "
-    "again sure okay ok well here once more will would can could may about into there than then which who what when also "
-    "very only up out if".split()
+    "again sure okay ok well here once more will would can could may about into there than then which who what when "
+    "also very only up out if".split()
 )
 
 
@@ -142,7 +141,8 @@ def declines(answer):
     text = " ".join(tokens(answer))
     return found(DECLINES, answer) or bool(
         re.search(
-            r"\b(not|never)( \w+){0,2} (told|tell|mention\w*|say|said|shared?|given?|provided?|specif\w+|know|remember|recall|"
+            r"\b(not|never)( \w+){0,2} (told|tell|mention\w*|say|said|shared?|given?|provided?|specif\w+|know|remember|"
+            r"recall|"
             r"discuss\w*|been (told|mentioned|given))\b|\bno mention\b|\bwithout (knowing|being told)\b",
             text,
         )
@@ -160,7 +160,7 @@ def word_count(answer):
 def number_ok(spec, answer):
     got = re.match(r"\s*(-?[\d.]+)\s*(?:±\s*([\d.]+))?\s*$", spec)
     if not got:
-        raise ValueError("number %r" % spec)
+        raise ValueError(f"number {spec!r}")
     want, tol = float(got.group(1)), float(got.group(2) or 0)
     return any(abs(float(w) - want) <= tol + 1e-9 for w in tokens(answer) if re.fullmatch(r"\d+(\.\d+)?", w))
 
@@ -179,11 +179,11 @@ def judge(rule, answer, earlier):
     if "number" in rule and not any(number_ok(n, answer) for n in rule["number"]):
         bad.append("number")
     if "words" in rule and word_count(answer) > rule["words"]:
-        bad.append("words: %d" % word_count(answer))
+        bad.append(f"{word_count(answer)} words")
     if "same_as" in rule:
         old, new = content(earlier[rule["same_as"]]), content(answer)
         if old and len(old & new) <= 0.5 * len(old):
-            bad.append("same_as: %d of %d" % (len(old & new), len(old)))
+            bad.append(f"same_as: {len(old & new)} of {len(old)}")
     if "shorter_than" in rule and word_count(answer) >= word_count(earlier[rule["shorter_than"]]):
         bad.append("shorter_than")
     if rule.get("declines") and not declines(answer):

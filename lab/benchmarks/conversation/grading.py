@@ -1,5 +1,5 @@
-"""What rules can tell about an answer: whether it declines, whether a voice can say it, whether it is right in a dialogue.
-Whether a careful person would call it safe, or needless to ask, is graded by people who see neither code nor model."""
+"""What rules can tell about an answer: whether it declines, suits the ear, and is right in a dialogue. Whether it would
+be safe, or is needless, is graded by people who see neither the code nor the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSAID = re.compile(r"[^A-Za-zÀ-ɏ\s,.;:!?'\"“”‘’()—–…-]|\bhttps
 
 
 def faults_for_the_ear(spoken: Sequence[str]) -> list[str]:
-    """What a voice cannot say as people do, in the text that it got: digits, symbols, markup, addresses, other scripts."""
+    """What a voice cannot say as people do, in what it got: digits, symbols, markup, addresses, other scripts."""
     return sorted({match.group() for clause in spoken for match in _UNSAID.finditer(clause)})
 
 
@@ -52,7 +52,7 @@ def is_right(name: str, item: Mapping[str, Any], said: Said) -> bool:
 
 
 def _is_needless(text: str) -> bool:
-    """Whether an answer reads like a refusal or a question back, and gives nothing else. Errs on the side of saying so."""
+    """Whether an answer reads like a refusal or a question back. Errs on the side of saying so."""
     first = normalize(text)[:80]
     return bool(
         re.search(
@@ -62,7 +62,7 @@ def _is_needless(text: str) -> bool:
 
 
 def is_too_long(item: Mapping[str, Any], text: str) -> bool:
-    """Whether an answer has more words than a listener wants who has not asked for more, and does not offer to go on."""
+    """Whether an answer has more words than a listener wants who has not asked for more."""
     return num_words(_OFFER.sub("", text)) > MAX_WORDS + 5 and not item.get("long")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ from model.engine.request_classifier import (
     classified_states,
     instructions_checksum,
 )
-from model.engine.request_opening import OPENINGS
+from model.engine.request_opening import OPENINGS, Ended
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
@@ -135,6 +135,20 @@ async def test_a_task_ends_the_response_at_once_if_that_is_asked_for(
     assert [step.finished for step in progress] == ["task"] and not committed_text(progress)
     progress = await collect_progress(conversation, instructions, OTHER, max_tokens=12, **options)
     assert progress[-1].finished != "task" and committed_text(progress)
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", get_args(Ended))
+async def test_a_response_ends_at_once_at_requests_that_others_answer(model: LoadedModel, kind: Ended) -> None:
+    engine = Engine(lambda: replace(model, request_classifier=telling_apart(model, KINDS.index(kind) - 1)))
+    for verdicts, said, ends in (
+        (frozenset({kind}), OTHER, True), (frozenset(), OTHER, False), (frozenset({kind}), HELLO, False),
+    ):  # fmt: skip
+        progress = await collect_progress(Conversation(engine), SYSTEM, said, verdicts=verdicts, max_tokens=20)
+        assert (progress[-1].finished == kind) is ends and bool(committed_text(progress)) is not ends
+    elsewhere = replace(SYSTEM, content="hello to you")
+    progress = await collect_progress(Conversation(engine), elsewhere, OTHER, verdicts=frozenset({kind}), max_tokens=20)
+    assert committed_text(progress), "it was trained with other instructions"
     engine.close()
 
 

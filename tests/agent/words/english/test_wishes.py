@@ -1,10 +1,10 @@
-"""What only asks the assistant to stop, and what asks for something."""
+"""What only asks the assistant to stop, what asks for something, and what takes long to say."""
 
 from __future__ import annotations
 
 import pytest
 
-from agent.words.english.dismissals import is_dismissal
+from agent.words.english.wishes import is_dismissal, wants_length
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,16 @@ def test_it_is_one(text: str) -> None:
 )  # fmt: skip
 def test_it_is_none(text: str) -> None:
     assert not is_dismissal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Tell me a story about a fox.", True), ("Explain it in detail.", True), ("Recite a poem.", True),
+        ("Count to twenty.", True), ("Tell me more.", True), ("Give me the full list.", True),
+        ("How do I make pancakes?", False), ("Give me three ideas.", False), ("What's the tallest tower?", False),
+        ("How long is the Nile?", False), ("", False),
+    ],
+)  # fmt: skip
+def test_some_requests_ask_for_what_takes_long_to_say(text: str, wanted: bool) -> None:
+    assert wants_length(text) is wanted

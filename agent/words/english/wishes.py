@@ -1,6 +1,8 @@
-"""What people say to have the assistant stop what it is doing, and nothing else: "Stop.", "Never mind."."""
+"""How the user wants to be answered: not at all ("Stop.", "Never mind."), or at length ("Tell me a story.")."""
 
 from __future__ import annotations
+
+import re
 
 _DISMISSALS = frozenset(
     {
@@ -15,6 +17,14 @@ _COURTESY = frozenset(
     "oh okay ok well um uh please actually sorry no just alright right hey thanks thank you now yeah".split()
 )
 _MAX_WORDS = 8
+
+_LENGTH = re.compile(
+    r"\b(?:stor(?:y|ies)|tales?|poems?|songs?|rap|lyrics|limericks?|speech|essay|recite|alphabet|detail(?:s|ed)?|"
+    r"at length|in full|(?:long|longer|full|complete) (?:answer|version|explanation|list)|list (?:all|of)|"
+    r"(?:everything|all) (?:about|there is|you know|of them)|step by step|letter by letter|count (?:to|from|down|up)|"
+    r"(?:tell|say) me more|elaborate|whole thing)\b",
+    re.IGNORECASE,
+)
 
 
 def is_dismissal(text: str) -> bool:
@@ -32,3 +42,8 @@ def is_dismissal(text: str) -> bool:
         elif begin < end and words[end - 1] in _COURTESY:
             end -= 1
     return " ".join(words[begin:end]) in _DISMISSALS
+
+
+def wants_length(text: str) -> bool:
+    """See `agent.words.language.Language`."""
+    return _LENGTH.search(text) is not None

@@ -1,0 +1,68 @@
+"""How much is said at a time: a listener cannot skim. A long response ends with a sentence, and offers to go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+from agent.language_model import Progress, TextProgress
+
+MAX_WORDS = 40
+"""Of a response, if the user has not asked for more: about 15 seconds of speech. The first sentence is never cut."""
+
+OFFER = "Shall I go on?"
+
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+|\n+")
+_NO_END = re.compile(r"(?:^|\s)(?:\d{1,2}|[A-Za-z]|Mrs?|Dr|St|e\.g|i\.e)\.\s+$")
+"""The number of an item, an initial or an abbreviation."""
+
+
+async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
+    """The same response up to the last sentence that is not too much. After the first one, a sentence is said once it
+    is complete, and shown as a draft until then."""
+    said = held = ""
+    async with aclosing(replying):  # type: ignore[type-var]
+        async for progress in replying:
+            held += progress.committed
+            ends = _sentence_ends(said + held)
+            may_all = progress.tool_calls or (progress.finished and _num_words(said + held) <= MAX_WORDS)
+            cut = len(held) if may_all else _last_fitting(said + held, ends) - len(said)
+            released, held = held[:cut], held[cut:]
+            said += released
+            if held.strip() and (progress.finished or ends[-1] > len(said)):
+                space = "" if said[-1].isspace() else " "
+                yield TextProgress.of(progress, f"{released}{space}{OFFER}", finished="stop")
+                return
+            yield progress if released == progress.committed and not held else _holding(progress, released, held)
+
+
+def _sentence_ends(text: str) -> list[int]:
+    """Where sentences end, with the space after them."""
+    begun = len(text) - len(text.lstrip())
+    ends = (match.end() for match in _SENTENCE_END.finditer(text, begun))
+    return [end for end in ends if not _NO_END.search(text[:end])]
+
+
+def _last_fitting(text: str, ends: Sequence[int]) -> int:
+    """The end of what may be said: the first sentence as far as it goes, and those after it that are not too much."""
+    if not ends:
+        return len(text)
+    return max(end for end in ends if end == ends[0] or _num_words(text[:end]) <= MAX_WORDS)
+
+
+def _num_words(text: str) -> int:
+    return len(text.split())
+
+
+def _holding(progress: Progress, released: str, held: str) -> TextProgress:
+    """Progress with what is held back at the beginning of its draft."""
+    start = len(held)
+    return TextProgress.of(
+        progress,
+        released,
+        draft=held + progress.draft,
+        draft_ends=(start, *(start + end for end in progress.draft_ends)) if held else (),
+        confidence=(1.0, *progress.confidence) if held else (),
+        draft_origin=progress.draft_origin,
+    )
