@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lab.benchmarks.conversation as conversation
 import lab.benchmarks.planner as planner
 import lab.benchmarks.tool_loops as tool_loops
 from lab.bench.answers import load_questions
@@ -37,6 +39,9 @@ def _strings(value: Any) -> Iterator[str]:
 def _measured() -> set[str]:
     files = [*Path(planner.__path__[0]).glob("*/*.toml"), Path(tool_loops.__path__[0]) / "requests.toml"]
     texts = [text for file in files for text in _strings(tomllib.loads(file.read_text(encoding="utf-8")))]
+    for file in Path(conversation.__path__[0]).glob("*/*.jsonl"):
+        for item in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            texts += [one["say"] for one in (item, *item.get("turns", ())) if "say" in one]
     texts += [question.turns[-1] for question in load_questions()]
     texts += [step.messages[-1].content for case in load_cases() for step in case.decisions]
     return {words for words in map(_words, texts) if len(words.split()) > _FEW_WORDS}

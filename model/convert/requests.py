@@ -1,4 +1,4 @@
-"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.jsonl`, `premises.toml`)
+"""What users say, labelled with whether an assistant can answer it (`requests.toml`, `topics.toml`, `premises.toml`)
 or it needs a tool (`tasks.toml`, and what programs are written for, `programs.txt`): training data of the request
 classifier. A request is labelled by what was said before it. Whether it needs a tool is also asked with other
 instructions, with functions of others, and after passages of documents.
@@ -6,7 +6,6 @@ instructions, with functions of others, and after passages of documents.
 
 from __future__ import annotations
 
-import json
 import random
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from model.convert.tool_prompts import TOOL_SETS
 from model.engine.request_classifier import KINDS, RequestKind
 
 _FILE, _TOPICS, _PREMISES, _TASKS = (
-    Path(__file__).with_name(name) for name in ("requests.toml", "topics.jsonl", "premises.toml", "tasks.toml")
+    Path(__file__).with_name(name) for name in ("requests.toml", "topics.toml", "premises.toml", "tasks.toml")
 )
 
 _GREETED_SHARE, _VARIED_SHARE = 0.25, 0.4
@@ -93,15 +92,14 @@ class LabelledRequest:
 
 def labelled_requests(seed: int) -> list[LabelledRequest]:
     """All requests, and some of them as well in conversations with other instructions, functions or passages."""
-    data, premises, tasks = (tomllib.loads(file.read_text(encoding="utf-8")) for file in (_FILE, _PREMISES, _TASKS))
+    data, topics, premises, tasks = (
+        tomllib.loads(file.read_text(encoding="utf-8")) for file in (_FILE, _TOPICS, _PREMISES, _TASKS)
+    )
     requests: list[LabelledRequest] = []
     draw = random.Random(seed)
-    for domain in (*data["domains"], *tasks["groups"]):
+    for domain in (*data["domains"], *tasks["groups"], *topics["domains"]):
         for request in _requests(domain):
             requests += _asked(request, draw)
-    for line in _TOPICS.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        requests += _asked(LabelledRequest(one["topic"], _messages(one["turns"]), one["kind"]), draw)
     for group, pairs in premises.items():
         asked, similar = _PAIRS[group]
         for question, look_alike in pairs:
