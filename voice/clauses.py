@@ -46,8 +46,8 @@ _NUMERALS = frozenset(
 )
 """Number words: the noun that they count follows."""
 
-_ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.$", re.IGNORECASE)
-_NO_END = re.compile(rf"{_ABBREVIATION.pattern}|^\s*\d{{1,2}}\.$", re.IGNORECASE)
+_ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.\Z", re.IGNORECASE)
+_NO_END = re.compile(rf"{_ABBREVIATION.pattern}|^\s*\d{{1,2}}\.\Z", re.IGNORECASE)
 """A point that ends no sentence: of an abbreviation, or of a number before an item of a list."""
 _STRONG_PUNCTUATION = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
 _WEAK_PUNCTUATION = re.compile(r"[,;:—–][\"')\]]*(?=\s)|(?=\s\()")

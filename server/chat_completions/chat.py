@@ -35,6 +35,7 @@ from server.chat_completions.requests import (
     samplings,
 )
 from server.chat_completions.schema import ChatCompletionRequest
+from server.chat_completions.speakable import speakable_updates
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
 
 
@@ -124,6 +125,8 @@ class ChatCompletions:
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
             streams = [generate(new_conversation(self._engine), request) for request in requests]
+            if body.speakable:
+                streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):
                 yield index, update.after(planned)
 

@@ -171,6 +171,7 @@ class ChatCompletionRequest(SamplingFields):
     reasoning_effort: ReasoningEffort | None = None
     max_steps: int | None = Field(None, ge=1)
     diffusing: bool | None = None
+    speakable: bool | None = None
 
     # Accepted where they ask for nothing: clients send their defaults.
     frequency_penalty: float | None = Field(None, ge=0, le=0)
@@ -199,6 +200,8 @@ class ChatCompletionRequest(SamplingFields):
             raise ValueError("tool_choice is 'required' and there are no tools")
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
+        if self.speakable and (self.logprobs or self.diffusing or self.response_format):
+            raise ValueError("speakable text has no logprobs, no drafts and no response_format")
         return self
 
     @property

@@ -1,0 +1,55 @@
+"""Answers in words that a voice can pronounce, for clients that ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from server.chat_completions.generation import TokenUsage, Update
+from server.chat_completions.speakable import speakable_updates
+
+QUESTION: list[Any] = [{"role": "user", "content": "hello to you"}]
+MARKED_UP = "**Two ideas**:\n1. Pay $3.50 by 9 a.m.\n2. Wait.\n```\nx = 1\n```\nThat's 50%!"
+
+
+async def test_an_answer_is_spoken_clause_by_clause() -> None:
+    async def updates() -> AsyncIterator[Update]:
+        for start in range(0, len(MARKED_UP), 5):
+            last = start + 5 >= len(MARKED_UP)
+            yield Update(MARKED_UP[start : start + 5], "draft", (), "stop" if last else None, TokenUsage(1, 0, start))
+
+    spoken = [update async for update in speakable_updates(updates())]
+    assert "".join(update.text for update in spoken) == (
+        "Two ideas: First, Pay three dollars and fifty cents by nine a.m. Second, Wait. That's fifty percent!"
+    )
+    assert len([update for update in spoken if update.text]) > 2 and not any(update.draft for update in spoken)
+    assert spoken[-1].finish_reason == "stop" and spoken[-1].usage.completion_tokens > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_gets_the_models_own_text_unless_it_asks(client: OpenAI, stream: bool) -> None:
+    def content(**extra: bool) -> str:
+        made: Any = client.chat.completions.create(
+            model="tiny", messages=QUESTION, max_tokens=12, stream=stream, extra_body=extra
+        )
+        if stream:
+            return "".join(chunk.choices[0].delta.content or "" for chunk in made)
+        return made.choices[0].message.content  # type: ignore[no-any-return]
+
+    own, spoken = content(), content(speakable=True)
+    assert own.split() and spoken.split()
+    assert content(speakable=False) == own
+
+
+@pytest.mark.parametrize(
+    "other", [{"logprobs": True}, {"diffusing": True}, {"response_format": {"type": "json_object"}}]
+)
+def test_it_cannot_be_combined_with_what_needs_the_models_own_text(client: OpenAI, other: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError, match="speakable text has no"):
+        client.chat.completions.create(
+            model="tiny", messages=QUESTION, max_tokens=4, extra_body={"speakable": True, **other}
+        )
