@@ -1,6 +1,6 @@
 """Closed forms: questions that leave nothing to understand, as programs. An arithmetic expression, a conversion of
-units, the clock, and a time or a day some time after another one, said in full. All else is left to a language model.
-English."""
+units, the clock, a time or a day some time after another one, and how a word is spelled, said in full. All else is left
+to a language model. English."""
 
 from __future__ import annotations
 
@@ -74,6 +74,16 @@ _CLOCK_AND = re.compile(
     r"(?P<clock>\d{1,2}(?::\d\d)? [ap]m|\d{1,2}:\d\d|noon|midnight)"
 )
 _ONES = {"a": "1", "an": "1", "one": "1", "half a": "0.5", "half an": "0.5"}
+
+
+_SPELLING = re.compile(
+    r"(?:how (?:do|would|can|should) (?:you|i|we) spell|spell|what(?:'s| is) the spelling of) "
+    r"(?:the (?:word|name) )?(?P<word>[a-z']{2,30})(?: for me)?"
+)
+_NOT_SPELLED = frozenset(
+    "it that this these those them her his my your our their words word name names one any all out".split()
+)
+"""What somebody may ask to have spelled without saying the word itself."""
 
 
 def closed_form(said: str) -> str | None:
@@ -162,9 +172,17 @@ def _day_after(text: str) -> str | None:
     return f'date("{day}") {"-" if side == "before" else "+"} {_length(match)}'
 
 
+def _spelling(text: str) -> str | None:
+    match = _SPELLING.fullmatch(text)
+    if match is None or match["word"] in _NOT_SPELLED:
+        return None
+    letters = ["apostrophe" if letter == "'" else letter.upper() for letter in match["word"]]
+    return f'"{", ".join(letters)}"'
+
+
 def _length(match: re.Match[str]) -> str:
     number = _ONES.get(match["number"], match["number"])
     return f"{match['unit']}s({number})"
 
 
-_FORMS: tuple[Callable[[str], str | None], ...] = (_clock, _arithmetic, _time_after, _day_after, _conversion)
+_FORMS: tuple[Callable[[str], str | None], ...] = (_clock, _arithmetic, _time_after, _day_after, _conversion, _spelling)

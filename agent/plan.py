@@ -21,6 +21,7 @@ Policy = Literal[
     "output",
     "confirmation",
     "dismissal",
+    "repetition",
     "closed form",
     "program",
     "danger",
@@ -114,6 +115,7 @@ class Evidence:
         output: the words of the newest outputs, which are said as they are.
         confirmation: what follows from the user's reply to a question before a consequential call.
         dismissed: whether the user only wants the assistant to stop what it is doing.
+        repeated: what the assistant said last, if the user wants to hear it again; empty if not.
         is_danger: whether the local language model has recognized a question to which a wrong answer could do harm.
         closed: the calls that a closed form needs.
         recognizes_tasks: whether the local language model tells what is for a program from what is not.
@@ -132,6 +134,7 @@ class Evidence:
     output: str = ""
     confirmation: Say | MakeCall | None = None
     dismissed: bool = False
+    repeated: str = ""
     is_danger: bool = False
     closed: tuple[MakeCall, ...] = ()
     recognizes_tasks: bool = False
@@ -177,6 +180,10 @@ def _confirmation(turn: Turn, evidence: Evidence) -> Decision | None:
 
 def _dismissal(turn: Turn, evidence: Evidence) -> Decision | None:
     return Decision(Say("Okay."), "dismissal", "the user wants nothing more") if evidence.dismissed else None
+
+
+def _repetition(turn: Turn, evidence: Evidence) -> Decision | None:
+    return Decision(Say(evidence.repeated), "repetition", "the user did not hear it") if evidence.repeated else None
 
 
 def _closed_form(turn: Turn, evidence: Evidence) -> Decision | None:
@@ -262,6 +269,6 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _dismissal, _closed_form, _program, _danger, _documents, _bigger_model,
-    _local_model,
+    _form, _opening, _output, _confirmation, _dismissal, _repetition, _closed_form, _program, _danger, _documents,
+    _bigger_model, _local_model,
 )  # fmt: skip

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -200,6 +200,7 @@ class Planner:
                 output=output,
                 confirmation=runs.confirmation(messages),
                 dismissed=first and _ENGLISH.is_dismissal(turn.said),
+                repeated=_said_last(messages) if first and _ENGLISH.asks_to_repeat(turn.said) else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )
         if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:
@@ -311,6 +312,12 @@ class Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
         remote = None if self._remote is None else self._remote.remote
         return Planner(self.language_model.fork(), None, None, remote, self._now)
+
+
+def _said_last(messages: Sequence[Message]) -> str:
+    """What the assistant said last; empty if it has said nothing."""
+    said = (message.content for message in reversed(messages) if message.role == "assistant")
+    return next((text for text in said if text.strip()), "")
 
 
 def _answers_of(remote: RemoteLLM) -> RemoteAnswers:

@@ -87,6 +87,9 @@ class Language(Protocol):
     def is_dismissal(self, text: str) -> bool:
         """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
 
+    def asks_to_repeat(self, text: str) -> bool:
+        """Whether a text only asks the assistant to say again what it said last ("Pardon?")."""
+
     def wants_length(self, text: str) -> bool:
         """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""
 

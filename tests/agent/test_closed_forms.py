@@ -59,3 +59,19 @@ def test_a_question_that_is_said_in_full_is_a_program(said: str, spoken: str) ->
 )  # fmt: skip
 def test_anything_else_is_left_to_a_language_model(said: str) -> None:
     assert closed_form(said) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "program"),
+    [
+        ("How do you spell necessary?", 'answer = "N, E, C, E, S, S, A, R, Y"'),
+        ("Please spell the word cat for me.", 'answer = "C, A, T"'),
+        ("What's the spelling of can't?", 'answer = "C, A, N, apostrophe, T"'),
+        ("How do you spell it?", None),
+        ("How do you spell your name?", None),
+        ("Cast a spell on me.", None),
+        ("How do I spell check a document?", None),
+    ],
+)
+def test_a_word_is_spelled_without_the_model(said: str, program: str | None) -> None:
+    assert closed_form(said) == program

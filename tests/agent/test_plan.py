@@ -96,6 +96,7 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, told(Outcome(is_talk=True)), "local model", replace(TALK, task="no")),
         (TURN, replace(TASK, remote_reason="asked for"), "bigger model", ASK),
         (TURN, replace(TASK, grounding=FOUND), "program", PROGRAM),
+        (TURN, Evidence(repeated="It is done.", closed=(OTHER,)), "repetition", Say("It is done.")),
         (TURN, Evidence(is_danger=True), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, grounding=FOUND), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, remote_reason="asked for"), "bigger model", ASK),

@@ -277,6 +277,13 @@ def test_what_the_language_model_leaves_to_the_planner_is_planned_again(
     assert written.policies == ["local model"] and written.text == LOCAL, "only what is spoken is left to others"
 
 
+def test_what_was_said_last_is_said_again(setup: Callable[..., Setup]) -> None:
+    asked = setup()
+    steps = run_on_virtual_clock(lambda: asked.respond("Hi there.", "Pardon?"))
+    assert steps.outcome == (["repetition"], Say("Fine."), "") and not asked.model.asked
+    assert run_on_virtual_clock(lambda: asked.respond("Pardon?")).policies == ["local model"], "nothing was said"
+
+
 def test_a_long_response_is_cut_unless_length_is_asked_for(setup: Callable[..., Setup]) -> None:
     asked = setup()
     asked.model.words, asked.model.seconds_per_word = (

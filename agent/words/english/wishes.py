@@ -1,4 +1,4 @@
-"""How the user wants to be answered: not at all ("Stop.", "Never mind."), or at length ("Tell me a story.")."""
+"""How the user wants to be answered: not at all ("Stop."), again ("Pardon?"), or at length ("Tell me a story.")."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ _DISMISSALS = frozenset(
 _COURTESY = frozenset(
     "oh okay ok well um uh please actually sorry no just alright right hey thanks thank you now yeah".split()
 )
+_REPETITIONS = frozenset(
+    {
+        "say that again", "say it again", "say again", "repeat that", "repeat it", "repeat", "repeat yourself",
+        "repeat what you said", "what did you say", "what did you just say", "what was that", "what was that again",
+        "what was that you said", "what was that you just said", "what", "pardon", "pardon me", "come again",
+        "sorry what", "i didn't catch that", "i didn't hear that", "i didn't hear you", "i didn't get that",
+        "i missed that", "say that one more time", "once more", "one more time", "again", "say that once more",
+        "run that by me again", "huh",
+    }
+)  # fmt: skip
+_REQUEST = frozenset("can could would will you say".split())
 _MAX_WORDS = 8
 
 _LENGTH = re.compile(
@@ -29,19 +40,27 @@ _LENGTH = re.compile(
 
 def is_dismissal(text: str) -> bool:
     """See `agent.words.language.Language`."""
+    return _is_one_of(_DISMISSALS, text, _COURTESY)
+
+
+def asks_to_repeat(text: str) -> bool:
+    """See `agent.words.language.Language`."""
+    return _is_one_of(_REPETITIONS, text, _COURTESY | _REQUEST)
+
+
+def _is_one_of(sentences: frozenset[str], text: str, courtesy: frozenset[str]) -> bool:
+    """Whether a text is one of these sentences, but for polite words around it."""
     kept = (character if character.isalnum() or character in "'’" else " " for character in text.lower())
     words = "".join(kept).replace("’", "'").split()
     if len(words) > _MAX_WORDS:
         return False
-    begin, end = 0, len(words)
-    for _ in words:
-        if " ".join(words[begin:end]) in _DISMISSALS:
-            return True
-        if begin < end and words[begin] in _COURTESY:
-            begin += 1
-        elif begin < end and words[end - 1] in _COURTESY:
-            end -= 1
-    return " ".join(words[begin:end]) in _DISMISSALS
+    is_polite = [word in courtesy for word in words]
+    return any(
+        " ".join(words[begin:end]) in sentences
+        for begin in range(len(words))
+        for end in range(begin + 1, len(words) + 1)
+        if all(is_polite[:begin]) and all(is_polite[end:])
+    )
 
 
 def wants_length(text: str) -> bool:

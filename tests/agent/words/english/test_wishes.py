@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.words.english.wishes import is_dismissal, wants_length
+from agent.words.english.wishes import asks_to_repeat, is_dismissal, wants_length
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,20 @@ def test_it_is_one(text: str) -> None:
 )  # fmt: skip
 def test_it_is_none(text: str) -> None:
     assert not is_dismissal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Pardon?", True), ("Sorry, can you say that again, please?", True), ("What?", True), ("What was that?", True),
+        ("I didn't catch that.", True), ("Could you repeat that?", True), ("Come again?", True), ("Huh?", True),
+        ("Repeat after me: good morning.", False), ("What did you say about cats?", False),
+        ("Say it in French.", False),
+        ("Set that timer again.", False), ("What time was that?", False), ("", False), ("Please.", False),
+    ],
+)  # fmt: skip
+def test_some_only_want_to_hear_it_again(text: str, wanted: bool) -> None:
+    assert asks_to_repeat(text) is wanted
 
 
 @pytest.mark.parametrize(
