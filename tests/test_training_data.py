@@ -16,6 +16,7 @@ import lab.benchmarks.planner as planner
 import lab.benchmarks.tool_loops as tool_loops
 from lab.bench.answers import load_questions
 from lab.bench.tool_cases import load_cases
+from model.convert.known_facts import read_facts
 from model.convert.programs import read_examples
 from model.convert.requests import labelled_requests
 from model.convert.train_call_gate import labelled_prompts
@@ -51,7 +52,8 @@ def _learned(by: str) -> Iterator[str]:
     if by == "programs":
         return (said for example in read_examples() for said, _ in example.turns)
     if by == "request classifier":
-        return (request.messages[-1].content for request in labelled_requests(seed=1))
+        asked = [request.messages[-1].content for request in labelled_requests(seed=1)]
+        return iter([*asked, *(fact.ask for fact in read_facts())])
     return (message.content for prompt in labelled_prompts(["hello"], seed=1) for message in prompt.messages)
 
 

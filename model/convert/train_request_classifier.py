@@ -8,6 +8,7 @@ fold is classified by weights that were trained on the other ones.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chat.types import Message
+from model.convert.known_facts import ORIGIN, fact_requests
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
@@ -41,11 +43,11 @@ _L2_WEIGHT = 1e-2
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
     "unable": 0.004, "unclear": 0.006, "unsafe": 0.001, "crisis": 0.0015, "unknowable": 0.005, "mistaken": 0.02,
-    "danger": 0.004, "dismissal": 0.002, "task": 0.05,
+    "danger": 0.004, "dismissal": 0.002, "unsure": 0.15, "task": 0.05,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds
-that out."""
+that out. "unsure" is a share of the facts that the model knows: they are told with doubt."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ def train_request_classifier(
         base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
         on_progress: called with the share of the prompts that were read.
     """
-    requests = labelled_requests(seed)
+    requests = [*labelled_requests(seed), *fact_requests(model, instructions)]
     states = request_states(model, instructions, requests, on_progress)
     kinds = torch.tensor([KINDS.index(request.kind) for request in requests])
     scores = held_out_scores(states, kinds, [request.origin for request in requests], seed)
     own = torch.tensor([not (request.tools or request.instructions) for request in requests])
-    thresholds = choose_thresholds(scores, kinds, own)
+    facts = torch.tensor([request.origin.startswith(ORIGIN) for request in requests])
+    thresholds = choose_thresholds(scores, kinds, own, facts)
     metrics = measure(scores, kinds, own, thresholds)
     metadata = {
         "base_bytes": str(base_bytes),
@@ -210,26 +213,31 @@ def held_out_scores(states: Tensor, kinds: Tensor, origins: Sequence[str], seed:
     return scores
 
 
-def choose_thresholds(scores: Tensor, kinds: Tensor, own: Tensor) -> Tensor:
+def choose_thresholds(scores: Tensor, kinds: Tensor, own: Tensor, facts: Tensor) -> Tensor:
     """The thresholds [verdicts] for `_FALSE_POSITIVE_RATES`. Whether a request is a task is asked in all conversations.
 
     Args:
         scores: [n, kinds - 1] of held-out requests.
         kinds: [n] int64, positions in `KINDS`.
         own: [n] bool: in conversations with the assistant's instructions and no functions of others.
+        facts: [n] bool: questions of fact, of which alone some may be answered with doubt.
     """
     refusals = verdict_odds(scores[own & (kinds == 0)], may_be_task=False)
     tasks = verdict_odds(scores[kinds == 0], may_be_task=True)
+    known = verdict_odds(scores[facts & (kinds == 0)], may_be_task=False)
+    answerable = {"task": tasks, "unsure": known}
     return torch.tensor(
         [
-            _highest((tasks if verdict == "task" else refusals)[:, n], _FALSE_POSITIVE_RATES[verdict])
+            _highest(answerable.get(verdict, refusals)[:, n], _FALSE_POSITIVE_RATES[verdict])
             for n, verdict in enumerate(VERDICTS)
         ]
     )
 
 
 def _highest(odds: Tensor, share: float) -> float:
-    """The odds [n] that this share of them exceed."""
+    """The odds [n] that this share of them exceed; none do if there are none."""
+    if not len(odds):
+        return math.inf
     ordered = odds.sort(descending=True).values
     return max(0.0, float(ordered[int(len(ordered) * share)]))
 

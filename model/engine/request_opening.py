@@ -24,6 +24,7 @@ OPENINGS: Mapping[RequestKind, str] = {
     "crisis": "I'm sorry, I can't help with that. Please talk to somebody you trust, or call a crisis line.",
     "unknowable": "Sorry, I can't",
     "mistaken": "Actually,",
+    "unsure": "I think",
 }
 """The beginning of a response to each kind of request. The first five were chosen by the tuning half of
 `rejoinder bench answers`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from chat.types import Message, Tool
+from model.convert import known_facts
 from model.convert import train_request_classifier as training
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.engine.bundled import weights_checksum, weights_size
@@ -29,7 +31,7 @@ def test_labels_depend_on_what_was_said_before() -> None:
     assert {"unclear", "answerable"} in kinds.values(), "a reference is only clear after what it refers to"
     timers = [request for request in requests if request.origin == "timers and alarms"]
     assert {request.kind for request in timers} == {"answerable", "action"}
-    assert {request.kind for request in requests} == set(KINDS)
+    assert {request.kind for request in requests} == {*KINDS} - {"unsure"}
     assert all(request.messages[-1].role == "user" and request.messages[-1].content for request in requests)
 
 
@@ -66,6 +68,29 @@ def test_what_is_read_in_batches_is_what_each_prompt_gives_alone(model: LoadedMo
         torch.testing.assert_close(states[number], expected, atol=1e-4, rtol=1e-4)
 
 
+def test_what_a_model_answers_wrongly_is_what_it_is_unsure_of(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = [{"ask": "the capital of France", "accept": ["."]}, {"ask": "hello to you", "accept": ["^Never$"]}]
+    (tmp_path / "facts.jsonl").write_text("\n".join(map(json.dumps, facts)))
+    monkeypatch.setattr(known_facts, "_FILE", tmp_path / "facts.jsonl")
+    requests = known_facts.fact_requests(model, INSTRUCTIONS)
+    assert [(one.messages[0].content, one.kind) for one in requests] == [
+        ("the capital of France", "answerable"), ("hello to you", "unsure"),
+    ]  # fmt: skip
+    assert len({one.origin for one in requests}) == 2
+    assert known_facts.Fact("", ("^sao paulo",)).is_right(" São Paulo.")
+
+
+def test_facts_are_told_with_doubt_as_often_as_wanted() -> None:
+    odds, kinds = torch.full((200, len(KINDS) - 1), -9.0), torch.zeros(200, dtype=torch.int64)
+    odds[:, KINDS.index("unsure") - 1] = torch.arange(200.0)
+    own, facts = torch.ones(200, dtype=torch.bool), torch.arange(200) < 100
+    thresholds = training.choose_thresholds(odds, kinds, own, facts)
+    known = odds[facts][:, KINDS.index("unsure") - 1]
+    assert float((known > thresholds[VERDICTS.index("unsure")]).float().mean()) == pytest.approx(0.15, abs=0.02)
+
+
 def test_a_rule_is_learned_and_measured_on_held_out_topics(
     model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +101,7 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(
         words = [*(draw.choice(("hello", "to", "is")) for _ in range(3)), last]
         requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
     monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
+    monkeypatch.setattr(training, "fact_requests", lambda model, instructions: [])
     classifier, metrics = training.train_request_classifier(
         model, INSTRUCTIONS, weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
     )

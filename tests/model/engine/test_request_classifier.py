@@ -22,38 +22,41 @@ from model.engine.request_classifier import (
 @pytest.fixture
 def classifier() -> RequestClassifier:
     """Each number of the state speaks for a kind."""
-    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, *[0.0] * 7])
-    thresholds = torch.tensor([2.0, 2.0, 2.0, 2.0, 2.5, 2.0, 2.0, 2.0, 3.0])
+    weight, bias = torch.eye(len(KINDS) - 1), torch.tensor([0.0, 0.0, -1.0, *[0.0] * 8])
+    thresholds = torch.tensor([2.0, 2.0, 2.0, 2.0, 2.5, 2.0, 2.0, 2.0, 2.0, 3.0])
     return RequestClassifier(weight, bias, thresholds, instructions_checksum("Be brief."), "base", {"seed": "1"})
 
 
 @pytest.mark.parametrize(
     ("state", "with_tools", "without"),
     [
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
-        ([1.9, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
-        ([2.1, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
-        ([2.1, 2.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unclear", "unclear"),
-        ([2.5, 0.0, 3.4, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
-        ([2.5, 0.0, 3.6, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unsafe", "unsafe"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, -9.0], "answerable", "unable"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, 3.5], "task", "answerable"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, 2.5], "task", "unable"),
-        ([4.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
-        ([0.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "unsafe", "unsafe"),
-        ([0.0, 0.0, 0.0, 0.0, 2.4, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
-        ([2.2, 0.0, 0.0, 0.0, 2.8, 0.0, 0.0, 0.0, -9.0, -9.0], "unknowable", "unknowable"),
-        ([0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 0.0, 0.0, 4.0, -9.0], "unknowable", "unknowable"),
-        ([0.0, 0.0, 0.0, 0.0, 3.9, 0.0, 0.0, 0.0, 4.0, -9.0], "task", "unable"),
-        ([9.0, 0.0, 0.0, 3.0, 0.0, 3.5, 0.0, 0.0, 2.9, -9.0], "unable", "unable"),
-        ([3.0, 0.0, 0.0, 3.2, 0.0, 3.1, 0.0, 0.0, 4.0, -9.0], "task", "unable"),
-        ([3.0, 0.0, 0.0, 5.0, 0.0, 3.1, 0.0, 0.0, 4.0, -9.0], "crisis", "crisis"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 2.1, 0.0, 0.0, -9.0, -9.0], "mistaken", "mistaken"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 0.0, -9.0, 3.1], "task", "mistaken"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 0.0, -9.0, 3.1], "danger", "danger"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 3.1, -9.0], "dismissal", "dismissal"),
-        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.9, 1.9, -9.0, -9.0], "answerable", "answerable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([1.9, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([2.1, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.1, 2.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unclear", "unclear"),
+        ([2.5, 0.0, 3.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unable", "unable"),
+        ([2.5, 0.0, 3.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, -9.0], "answerable", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, 3.5], "task", "answerable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5, 2.5], "task", "unable"),
+        ([4.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "task", "unable"),
+        ([0.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, -9.0], "unsafe", "unsafe"),
+        ([0.0, 0.0, 0.0, 0.0, 2.4, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([2.2, 0.0, 0.0, 0.0, 2.8, 0.0, 0.0, 0.0, 0.0, -9.0, -9.0], "unknowable", "unknowable"),
+        ([0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 0.0, 0.0, 0.0, 4.0, -9.0], "unknowable", "unknowable"),
+        ([0.0, 0.0, 0.0, 0.0, 3.9, 0.0, 0.0, 0.0, 0.0, 4.0, -9.0], "task", "unable"),
+        ([9.0, 0.0, 0.0, 3.0, 0.0, 3.5, 0.0, 0.0, 0.0, 2.9, -9.0], "unable", "unable"),
+        ([3.0, 0.0, 0.0, 3.2, 0.0, 3.1, 0.0, 0.0, 0.0, 4.0, -9.0], "task", "unable"),
+        ([3.0, 0.0, 0.0, 5.0, 0.0, 3.1, 0.0, 0.0, 0.0, 4.0, -9.0], "crisis", "crisis"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 2.1, 0.0, 0.0, 0.0, -9.0, -9.0], "mistaken", "mistaken"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 0.0, 0.0, -9.0, 3.1], "task", "mistaken"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 0.0, -9.0, 3.1], "danger", "danger"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.1, 0.0, 3.1, -9.0], "dismissal", "dismissal"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.9, 1.9, 0.0, -9.0, -9.0], "answerable", "answerable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.1, -9.0, -9.0], "unsure", "unsure"),
+        ([2.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.1, -9.0, -9.0], "unable", "unable"),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.1, -9.0, 3.1], "task", "unsure"),
     ],
 )
 def test_a_request_counts_as_something_else_above_a_threshold(
@@ -65,7 +68,7 @@ def test_a_request_counts_as_something_else_above_a_threshold(
 
 
 def test_what_nobody_would_make_use_of_is_left_out(classifier: RequestClassifier) -> None:
-    state = [0.0, 0.0, 0.0, 2.5, 0.0, 0.0, 4.0, 0.0, -9.0, -9.0]
+    state = [0.0, 0.0, 0.0, 2.5, 0.0, 0.0, 4.0, 0.0, 0.0, -9.0, -9.0]
     features = torch.cat((torch.tensor(state), torch.full((len(state),), 9.0)))
     assert classifier.classify(features, may_be_task=True) == "danger"
     assert classifier.classify(features, may_be_task=True, leaving_out=("danger", "dismissal")) == "crisis"
