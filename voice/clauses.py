@@ -67,16 +67,18 @@ class Clause:
         text: as written, including spaces.
         ends_sentence: whether the voice pauses after it.
         begins_in_code: whether the text before it ends within code, which is not spoken.
+        begins_sentence: whether it is the first one, or the one before it ends a sentence.
     """
 
     text: str
     ends_sentence: bool
     begins_in_code: bool = False
+    begins_sentence: bool = True
 
     def spoken(self, *, english: bool = True) -> str:
         """The words to pronounce, as `speakable` has them."""
         parts = FENCE.split(self.text)[self.begins_in_code :: 2]
-        return speakable("\n".join(parts), english=english)
+        return speakable("\n".join(parts), english=english, may_begin_item=self.begins_sentence)
 
     @property
     def num_words(self) -> int:
@@ -97,6 +99,8 @@ class ClauseSplitter:
     _num_words: int = 0
     """Words in the clauses so far."""
     _in_code: bool = False
+    _at_sentence: bool = True
+    """Whether a sentence begins with the next clause."""
 
     def push(self, text: str) -> list[Clause]:
         """Append committed text; returns the clauses that it completes."""
@@ -130,7 +134,8 @@ class ClauseSplitter:
         written = text.rstrip()
         ends_line = "\n" in text[len(written) :]
         ends_sentence = ends_line or written.rstrip("\"')]*_").endswith((".", "!", "?", "…", ":"))
-        clause = Clause(text, ends_sentence, self._in_code)
+        clause = Clause(text, ends_sentence, self._in_code, self._at_sentence)
+        self._at_sentence = ends_sentence
         self._in_code ^= bool(len(FENCE.findall(text)) % 2)
         self._num_words += clause.num_words
         return clause
@@ -141,7 +146,8 @@ class ClauseSplitter:
         start = len(self._text) - len(self._text.lstrip())
         text = self._text[: start + _WINDOW]
         strong = _STRONG_PUNCTUATION.finditer(text, start)
-        cuts = [m.end() for m in strong if not _NO_END.search(text[: m.end()])][:1]
+        no_end = _NO_END if self._at_sentence else _ABBREVIATION
+        cuts = [m.end() for m in strong if not no_end.search(text[: m.end()])][:1]
         min_words = _MIN_WORDS_BEFORE_COMMA if self._num_words else 1
         cuts += [m.end() for m in _WEAK_PUNCTUATION.finditer(text) if _num_words(text[: m.end()]) >= min_words][:1]
         if not self._num_words:

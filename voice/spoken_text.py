@@ -17,7 +17,7 @@ _INDENTED = re.compile(r"^(?: {4}|\t)\S[^\n]*[{}()=;<>][^\n]*$", re.MULTILINE)
 _TAG = re.compile(r"<!--.*?-->|<\|[^<>|]*\|>|<br ?/?>|</?[a-zA-Z][^<>]*>|&nbsp;")
 _RULE = re.compile(r"^\s*(?:[-*_] ?){3,}\s*$|^\s*\|?(?:\s*:?-{2,}:?\s*\|)+.*$", re.MULTILINE)
 _BULLET = re.compile(r"^\s*(?:>\s*)*[-*•+–]\s+(?:\[[ xX]\]\s*)?", re.MULTILINE)
-_NUMBERED = re.compile(r"^\s*(?:>\s*)*(\d{1,2})[.)]\s+", re.MULTILINE)
+_NUMBERED = re.compile(r"^\s*(?:>\s*)*([1-9]\d?)[.)]\s+", re.MULTILINE)
 _MARKUP = re.compile(r"[#`|<>{}\\*_~]+")
 _EMPHASIS = re.compile(r"(\*\*\*|\*\*|__|~~|(?<!\w)[*_](?=\w))(?=\S)(.+?)(?<=\S)\1")
 _QUOTE = re.compile(r"^\s*>+ ?", re.MULTILINE)
@@ -43,17 +43,18 @@ _REPEATED = re.compile(r"([^\w\s.])\1{2,}")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z ,;'?!-]*[.?!]?")
 
 
-def speakable(text: str, *, english: bool = True) -> str:
+def speakable(text: str, *, english: bool = True, may_begin_item: bool = True) -> str:
     """The words to pronounce for a text; empty if there are none.
 
     Args:
         english: whether the voice speaks English. For another one, numbers and abbreviations stay as they are written:
             its own normalizer knows how they are said.
+        may_begin_item: whether a number at its beginning may be that of an item of a list.
     """
     text = _INDENTED.sub("", text).strip()
     if _PLAIN.fullmatch(text):
         return language("en").read_aloud(text) if english and text else text
-    text = _without_markup(text)
+    text = _without_markup(text if may_begin_item else f"\u2060{text}")
     if english:
         text = language("en").read_aloud(text)
     text = "".join(character for character in _MARKUP.sub(" ", text) if character.isascii() or _has_sound(character))

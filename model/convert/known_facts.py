@@ -6,20 +6,22 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chat.types import Message
-from model.convert.batch_generation import Prompt, generate
 from model.convert.requests import LabelledRequest
 from model.engine.loader import LoadedModel
+from model.engine.request_classifier import RequestKind
+from model.nn.forward_batch import prefill, text_input
 
 ORIGIN = "fact"
 """Begins the origin of each request."""
 
 _FILE = Path(__file__).with_name("facts.jsonl")
 
-_MAX_TOKENS, _BATCH_SIZE = 40, 48
+_MAX_TOKENS, _BATCH_SIZE, _ROWS = 40, 8, 256
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,39 @@ def fact_requests(model: LoadedModel, instructions: str) -> list[LabelledRequest
     """The questions as requests: `unsure` is what the model answers wrongly."""
     facts = read_facts()
     system = Message("system", instructions)
-    encoded = (model.template.encode([system, Message("user", fact.ask)], add_generation_prompt=True) for fact in facts)
-    prompts = [Prompt(tuple(ids), _MAX_TOKENS) for ids in encoded]
-    outputs = generate(model.decoder, prompts, frozenset(model.stop_tokens), batch_size=_BATCH_SIZE, seed=1)
+    prompts = [model.template.encode([system, Message("user", fact.ask)], add_generation_prompt=True) for fact in facts]
     requests = []
-    for number, (fact, output) in enumerate(zip(facts, outputs, strict=True)):
-        answer = model.tokenizer.decode([token for token in output if token not in model.stop_tokens])
-        kind = "answerable" if fact.is_right(answer) else "unsure"
-        requests.append(LabelledRequest(f"{ORIGIN} {number}", (Message("user", fact.ask),), kind))  # type: ignore[arg-type]
+    for number, (fact, answer) in enumerate(zip(facts, _answers(model, prompts), strict=True)):
+        kind: RequestKind = "answerable" if fact.is_right(answer) else "unsure"
+        requests.append(LabelledRequest(f"{ORIGIN} {number}", (Message("user", fact.ask),), kind))
     return requests
+
+
+def _answers(model: LoadedModel, prompts: Sequence[Sequence[int]]) -> Iterator[str]:
+    """What the model says to each prompt, its most likely token at a time. What all prompts begin with is read once."""
+    decoder = model.decoder
+    shared = next(n for n, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1)
+    start, padding_cache = decoder.new_cache(), decoder.new_cache()
+    for chunk in prefill(start, prompts[0][:shared]):
+        decoder.run([chunk])
+    caches = [start.fork() for _ in range(_BATCH_SIZE)]
+    for first in range(0, len(prompts), _BATCH_SIZE):
+        written: list[list[int]] = [[] for _ in prompts[first : first + _BATCH_SIZE]]
+        running = {n: list(ids[shared:]) for n, ids in enumerate(prompts[first : first + _BATCH_SIZE])}
+        for cache in caches:
+            cache.truncate(shared)
+        while running:
+            inputs = [replace(text_input(caches[n], new, 1), batch_invariant=False) for n, new in running.items()]
+            rows = sum(map(len, running.values()))
+            if _BATCH_SIZE < rows < _ROWS:  # a multiplication of a new size takes long to prepare
+                inputs.append(text_input(padding_cache, [prompts[0][0]] * (_ROWS - rows), 0))
+            logits = decoder.run(inputs)
+            for (n, new), row in zip(list(running.items()), logits, strict=False):
+                caches[n].commit(new)
+                token = int(row[-1].argmax())
+                if token in model.stop_tokens or len(written[n]) == _MAX_TOKENS:
+                    del running[n]
+                else:
+                    written[n].append(token)
+                    running[n] = [token]
+        yield from map(model.tokenizer.decode, written)

@@ -42,8 +42,8 @@ _L2_WEIGHT = 1e-2
 """Weight of the L2 penalty."""
 
 _FALSE_POSITIVE_RATES: Mapping[Verdict, float] = {
-    "unable": 0.004, "unclear": 0.006, "unsafe": 0.001, "crisis": 0.0015, "unknowable": 0.005, "mistaken": 0.02,
-    "danger": 0.004, "dismissal": 0.002, "unsure": 0.15, "task": 0.05,
+    "unable": 0.004, "unclear": 0.01, "unsafe": 0.001, "crisis": 0.005, "unknowable": 0.005, "mistaken": 0.01,
+    "danger": 0.014, "dismissal": 0.006, "unsure": 0.25, "task": 0.02,
 }  # fmt: skip
 """Shares of the held-out answerable requests that may count as another kind. To refuse a good question is worse than a
 poor answer. An answer that begins with "Actually," may still be right, and the program for what is no task mostly finds
@@ -168,7 +168,8 @@ def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def fit(states: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
-    """Multinomial logistic regression on standardized states, with an L2 penalty on the weights.
+    """Multinomial logistic regression on standardized states, with an L2 penalty on the weights. A request counts by
+    the square root of how rare its kind is.
 
     Args:
         states: [n, hidden] float32.
@@ -179,13 +180,15 @@ def fit(states: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
     """
     mean, std = states.mean(0), states.std(0).clamp(min=1e-6)
     scaled = (states - mean) / std
+    counts = torch.bincount(kinds, minlength=len(KINDS)).clamp(min=1)
+    rarity = (counts.max() / counts).sqrt()
     weight = torch.zeros(len(KINDS), states.shape[1], requires_grad=True)
     bias = torch.zeros(len(KINDS), requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        entropy = torch.nn.functional.cross_entropy(scaled @ weight.T + bias, kinds)
+        entropy = torch.nn.functional.cross_entropy(scaled @ weight.T + bias, kinds, rarity)
         total: Tensor = entropy + _L2_WEIGHT * weight.square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total

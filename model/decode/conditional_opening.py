@@ -1,9 +1,11 @@
-"""An opening that depends on what the model computes for the end of the prompt, at no forward pass more."""
+"""How a response begins, or does not begin, by what the model computes for the end of the prompt anyway."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from model.decode.constraint import Constraint, mask_logits
@@ -11,25 +13,41 @@ from model.decode.option_tree import OptionTree
 from model.decode.sampling import Sampler
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of a response.
+
+    Attributes:
+        tokens: what it begins with.
+        avoided: what it does not begin with: the last token of each is not allowed after the ones before it.
+    """
+
+    tokens: Sequence[int] = ()
+    avoided: Sequence[tuple[int, ...]] = ()
+
+
 class ConditionalOpening:
-    """A `Constraint` that begins some responses with a text. A tool call has no opening.
+    """A `Constraint` that begins some responses with a text, or keeps them from beginning with others. A tool call has
+    no opening.
 
     Args:
         constraint: what the response is held to otherwise.
-        choose: the tokens that the response begins with, or none, given the features [features] of the row that
-            predicts its first token. Called once, and not if the response is a call.
+        choose: how the response begins, given the features [features] of the row that predicts its first token. Called
+            once, and not if the response is a call.
     """
 
-    def __init__(self, constraint: Constraint, choose: Callable[[Tensor], Sequence[int]]) -> None:
+    def __init__(self, constraint: Constraint, choose: Callable[[Tensor], Beginning]) -> None:
         self._constraint, self._choose = constraint, choose
         self._features: Tensor | None = None
         self._is_open = True
         self._opening: tuple[int, ...] = ()
+        self._avoided: Sequence[tuple[int, ...]] = ()
+        self._written: list[int] = []
 
     @property
     def active(self) -> bool:
         """Whether the next tokens are restricted, or it is not decided yet whether they are."""
-        return self._is_open or bool(self._opening) or self._constraint.active
+        return self._is_open or bool(self._opening or self._avoided) or self._constraint.active
 
     @property
     def in_call(self) -> bool:
@@ -65,7 +83,12 @@ class ConditionalOpening:
         if self._is_open and self._constraint.options is None:
             self._is_open = False
             if self._features is not None and not self._constraint.in_call:
-                self._opening = tuple(self._choose(self._features))
+                beginning = self._choose(self._features)
+                self._opening, self._avoided = tuple(beginning.tokens), beginning.avoided
+        for row in range(len(draft) + 1):
+            self._avoid(logits[row], draft[:row])
+        for count in range(1, len(copied) + 1):
+            self._avoid(logits[count + len(draft)], copied[:count])
         if self._opening:
             logits[0, self._opening[0]] = 0.0  # whatever the constraint says of it
             mask_logits(logits[0], self._opening[0])
@@ -76,15 +99,28 @@ class ConditionalOpening:
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """See `Constraint`. An opening is forced, so nothing is drafted before it."""
-        return self._constraint.allowed_length(tokens)
+        allowed = self._constraint.allowed_length(tokens)
+        begun = [*self._written, *tokens[:allowed]]
+        ends = (len(one) - 1 - len(self._written) for one in self._avoided if tuple(begun[: len(one)]) == one)
+        return min((end for end in ends if end >= 0), default=allowed)
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Record committed tokens; returns the rest of the opening after its first token."""
         following = self._constraint.commit(tokens)
-        if not tokens or not self._opening:
-            return following
-        opening, self._opening = self._opening, ()
-        return opening[1:] if tokens[0] == opening[0] else following
+        if tokens and self._opening:
+            opening, self._opening = self._opening, ()
+            following = opening[1:] if tokens[0] == opening[0] else following
+        if self._avoided:
+            self._written += [*tokens, *following]
+            if len(self._written) >= max(map(len, self._avoided)):
+                self._avoided = ()
+        return following
+
+    def _avoid(self, logits: Tensor, drafted: Sequence[int]) -> None:
+        """Mask what would complete one of the avoided beginnings after these drafts, in one row, in place."""
+        for avoided in self._avoided:
+            if (*self._written, *drafted) == avoided[:-1]:
+                logits[avoided[-1]] = -torch.inf
 
     def guess(self, limit: int) -> tuple[int, ...]:
         """See `Constraint`."""

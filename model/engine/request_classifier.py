@@ -118,6 +118,11 @@ class RequestClassifier:
             return "task"
         return best if is_over.any() else "answerable"
 
+    def harm_odds(self, features: Tensor) -> float:
+        """The highest log odds that a request asks for help with harm, to others or to oneself."""
+        scores = self.scores(classified_states(features, self.weight.shape[1])[None])[0]
+        return float(scores[[KINDS.index(kind) - 1 for kind in ("unsafe", "crisis")]].max())
+
     def is_valid_for(self, instructions: str) -> bool:
         """Whether it knows what cannot be fulfilled in conversations with these instructions."""
         return instructions_checksum(instructions) == self.instructions

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from chat.types import Ask
-from model.decode.conditional_opening import ConditionalOpening
+from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import GrammarConstraint
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import RequestClassifier, RequestKind
@@ -28,6 +28,13 @@ OPENINGS: Mapping[RequestKind, str] = {
 }
 """The beginning of a response to each kind of request. The first five were chosen by the tuning half of
 `rejoinder bench answers`."""
+
+REFUSALS = ("I'm sorry, but", "Sorry, but", "I am sorry, but", "I'm unable to", "I'm not able to")
+"""Beginnings of the model's own refusals. It has them for remarks as well: "I think the earth is flat.", "You suck."
+The last word of each is not allowed where the classifier sees nothing to refuse."""
+
+_HARMLESS = -2.0
+"""Log odds of harm below which a request is certainly none."""
 
 Ended = Literal["danger", "dismissal"]
 """Kinds of requests at which a response ends at once, if it is asked to (`Ask.verdicts`). Others answer them."""
@@ -59,8 +66,8 @@ class _Opening:
         self._model, self._classifier, self._ask, self._opens = model, classifier, ask, opens
         self.ended: Literal["", "task", "danger", "dismissal"] = ""
 
-    def choose(self, features: Tensor) -> list[int]:
-        """The tokens that the response begins with; its end, if others answer the request."""
+    def choose(self, features: Tensor) -> Beginning:
+        """How the response begins; with its end, if others answer the request."""
         ask = self._ask
         useless = [kind for kind in get_args(Ended) if not self._opens or kind not in ask.verdicts]
         kind = self._classifier.classify(features, may_be_task=bool(ask.task), leaving_out=useless)
@@ -68,6 +75,9 @@ class _Opening:
             self.ended = "task" if ask.task == "maybe" else ""
         elif kind in ("danger", "dismissal"):
             self.ended = kind
-        if self.ended or kind == "task":
-            return [min(self._model.stop_tokens)] if self.ended else []
-        return self._model.tokenizer.encode(OPENINGS[kind]) if self._opens else []
+        if self.ended or kind == "task" or not self._opens:
+            return Beginning([min(self._model.stop_tokens)] if self.ended else [])
+        encode = self._model.tokenizer.encode
+        if kind == "answerable" and ask.spoken and self._classifier.harm_odds(features) < _HARMLESS:
+            return Beginning(avoided=[tuple(encode(text)) for text in REFUSALS])
+        return Beginning(encode(OPENINGS[kind]))

@@ -67,6 +67,7 @@ def test_a_numbered_list_becomes_sentences() -> None:
     assert spoken_clauses(text) == [
         "Three ideas:", "First, Bake bread.", "Second, Read a book.", "Third, Go for a walk.",
     ]  # fmt: skip
+    assert spoken_clauses("The answer to that is then 5. It is odd.")[-2:] == ["five.", "It is odd."]
     assert spoken_clauses("1. Bake bread. 2. Read a book.") == ["First, Bake bread.", "Second, Read a book."]
 
 

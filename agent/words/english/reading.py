@@ -289,7 +289,7 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}\b", _telephone),
         (r"(?:1[- ])?\(?\b\d{3}\)?[ .-]\d{3}[.-]\d{4}\b|\b\d{3}-\d{4}\b|\b0\d{2,4}[ -]\d{3,4}[ -]?\d{3,4}\b",
          _telephone),
-        (r"(?<=[Cc]all )\d{3}\b|(?<=[Dd]ial )\d{3}\b|\b(?:911|999|988)\b", _telephone),
+        (r"(?<=[Cc]all )\d{3}\b|(?<=[Dd]ial )\d{3}\b|(?<![$€£\d.,])\b(?:911|999|988)\b(?!,\d| ?[a-z]+s\b)", _telephone),
         # Dates and times.
         (rf"\b{_WEEKDAY}\b\.?(?= ?[-–] ?{_WEEKDAY}\b|,? \d| (?:at|morning|night)\b)", _weekday),
         (rf"(?<=day)( ?[-–] ?){_WEEKDAY}\b\.?", lambda m: f" to {_WEEKDAYS[m.group(2)[:3]]}"),

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from chat.types import Message, Opening, Tool
+from chat.types import Ask, Message, Opening, Tool
 from model.decode.call_decision import CallThresholds
+from model.decode.conditional_opening import Beginning, ConditionalOpening
+from model.decode.constraint import GrammarConstraint
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice
 from model.engine.conversation import Conversation
@@ -24,7 +26,7 @@ from model.engine.request_classifier import (
     classified_states,
     instructions_checksum,
 )
-from model.engine.request_opening import OPENINGS, Ended
+from model.engine.request_opening import OPENINGS, Ended, _Opening
 from model.nn.forward_batch import text_input
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text
 
@@ -150,6 +152,34 @@ async def test_a_response_ends_at_once_at_requests_that_others_answer(model: Loa
     progress = await collect_progress(Conversation(engine), elsewhere, OTHER, verdicts=frozenset({kind}), max_tokens=20)
     assert committed_text(progress), "it was trained with other instructions"
     engine.close()
+
+
+def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(model: LoadedModel) -> None:
+    knowing, state = telling_apart(model), state_of(model, HELLO)
+    features = torch.cat([torch.zeros_like(state), state, torch.zeros_like(state)])
+    harmful = replace(knowing, bias=knowing.bias.index_fill(0, torch.tensor([KINDS.index("unsafe") - 1]), -1.0))
+    asked = Ask([SYSTEM, HELLO], spoken=True)
+    for classifier, ask, avoids in (
+        (knowing, asked, True), (knowing, replace(asked, spoken=False), False), (harmful, asked, False),
+    ):  # fmt: skip
+        beginning = _Opening(model, classifier, ask, opens=True).choose(features)
+        assert not beginning.tokens and bool(beginning.avoided) is avoids
+    assert beginning.avoided == () and harmful.harm_odds(features) == pytest.approx(-1.0)
+
+
+def test_an_avoided_beginning_ends_drafts_and_masks_each_row() -> None:
+    constraint = ConditionalOpening(GrammarConstraint(), lambda features: Beginning(avoided=[(1, 2, 3), (4, 5)]))
+    constraint.observe(torch.zeros(1))
+    logits = torch.zeros(3, 8)
+    constraint.restrict(logits, [1, 2])
+    assert constraint.active and logits.isinf().nonzero().tolist() == [[2, 3]]
+    assert constraint.allowed_length([1, 2, 3, 4]) == 2 and constraint.allowed_length([1, 2, 4]) == 3
+    assert constraint.commit([1]) == ()
+    logits = torch.zeros(2, 8)
+    constraint.restrict(logits, [2])
+    assert logits.isinf().nonzero().tolist() == [[1, 3]] and constraint.allowed_length([2, 3]) == 1
+    constraint.commit([2, 6])
+    assert not constraint.active
 
 
 async def test_what_only_looks_like_a_task_is_not_declined(model: LoadedModel) -> None:

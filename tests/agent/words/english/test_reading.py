@@ -53,6 +53,8 @@ from agent.words.english.reading import read_aloud
         ("Henry VIII, World War II, Chapter IV", "Henry the eighth, World War two, Chapter four"),
         ("H2O and CO₂", "H two O and C O two"),
         ("x² + 1 = 5", "x squared plus one equals five"),
+        ("It cost $999.", "It cost nine hundred ninety-nine dollars."),
+        ("(a + b) / 2^n", "(a plus b) divided by two to the power of n"),
         # Addresses.
         ("mail name@example.com", "mail name at example dot com"),
         ("https://www.example.org/help?id=3", "example dot org slash help"),
