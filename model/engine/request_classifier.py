@@ -46,6 +46,8 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)[1:]
 
 _UNABLE, _ACTION, _SUM = (KINDS.index(kind) - 1 for kind in ("unable", "action", "sum"))
 
+_REFUSED = tuple(KINDS.index(kind) - 1 for kind in ("unable", "unclear", "unsafe", "crisis", "unknowable"))
+
 _UNSURE = VERDICTS.index("unsure")
 
 _BEFORE_TASKS = ("unsafe", "crisis", "unknowable", "danger", "dismissal")
@@ -118,10 +120,10 @@ class RequestClassifier:
             return "task"
         return best if is_over.any() else "answerable"
 
-    def harm_odds(self, features: Tensor) -> float:
-        """The highest log odds that a request asks for help with harm, to others or to oneself."""
+    def refusal_odds(self, features: Tensor) -> float:
+        """The highest log odds of a kind that is to be declined or asked back."""
         scores = self.scores(classified_states(features, self.weight.shape[1])[None])[0]
-        return float(scores[[KINDS.index(kind) - 1 for kind in ("unsafe", "crisis")]].max())
+        return float(scores[list(_REFUSED)].max())
 
     def is_valid_for(self, instructions: str) -> bool:
         """Whether it knows what cannot be fulfilled in conversations with these instructions."""

@@ -29,12 +29,22 @@ OPENINGS: Mapping[RequestKind, str] = {
 """The beginning of a response to each kind of request. The first five were chosen by the tuning half of
 `rejoinder bench answers`."""
 
-REFUSALS = ("I'm sorry, but", "Sorry, but", "I am sorry, but", "I'm unable to", "I'm not able to")
+REFUSALS = (
+    "I'm sorry,",
+    "I'm sorry but",
+    "I am sorry,",
+    "Sorry,",
+    "I can't",
+    "I cannot",
+    "I'm unable",
+    "I'm not able",
+    "I don't have",
+)
 """Beginnings of the model's own refusals. It has them for remarks as well: "I think the earth is flat.", "You suck."
 The last word of each is not allowed where the classifier sees nothing to refuse."""
 
-_HARMLESS = -2.0
-"""Log odds of harm below which a request is certainly none."""
+_NOTHING_TO_REFUSE = 1.0
+"""Log odds of a refusal below which there is nothing to refuse."""
 
 Ended = Literal["danger", "dismissal"]
 """Kinds of requests at which a response ends at once, if it is asked to (`Ask.verdicts`). Others answer them."""
@@ -78,6 +88,6 @@ class _Opening:
         if self.ended or kind == "task" or not self._opens:
             return Beginning([min(self._model.stop_tokens)] if self.ended else [])
         encode = self._model.tokenizer.encode
-        if kind == "answerable" and ask.spoken and self._classifier.harm_odds(features) < _HARMLESS:
+        if kind == "answerable" and ask.spoken and self._classifier.refusal_odds(features) < _NOTHING_TO_REFUSE:
             return Beginning(avoided=[tuple(encode(text)) for text in REFUSALS])
         return Beginning(encode(OPENINGS[kind]))

@@ -157,14 +157,14 @@ async def test_a_response_ends_at_once_at_requests_that_others_answer(model: Loa
 def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(model: LoadedModel) -> None:
     knowing, state = telling_apart(model), state_of(model, HELLO)
     features = torch.cat([torch.zeros_like(state), state, torch.zeros_like(state)])
-    harmful = replace(knowing, bias=knowing.bias.index_fill(0, torch.tensor([KINDS.index("unsafe") - 1]), -1.0))
+    harmful = replace(knowing, bias=knowing.bias.index_fill(0, torch.tensor([KINDS.index("unsafe") - 1]), 1.5))
     asked = Ask([SYSTEM, HELLO], spoken=True)
     for classifier, ask, avoids in (
         (knowing, asked, True), (knowing, replace(asked, spoken=False), False), (harmful, asked, False),
     ):  # fmt: skip
         beginning = _Opening(model, classifier, ask, opens=True).choose(features)
         assert not beginning.tokens and bool(beginning.avoided) is avoids
-    assert beginning.avoided == () and harmful.harm_odds(features) == pytest.approx(-1.0)
+    assert beginning.avoided == () and harmful.refusal_odds(features) == pytest.approx(1.5)
 
 
 def test_an_avoided_beginning_ends_drafts_and_masks_each_row() -> None:
