@@ -157,7 +157,8 @@ async def test_a_response_ends_at_once_at_requests_that_others_answer(model: Loa
 def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(model: LoadedModel) -> None:
     knowing, state = telling_apart(model), state_of(model, HELLO)
     features = torch.cat([torch.zeros_like(state), state, torch.zeros_like(state)])
-    harmful = replace(knowing, bias=knowing.bias.index_fill(0, torch.tensor([KINDS.index("unsafe") - 1]), 1.5))
+    bias = knowing.bias.index_fill(0, torch.tensor([KINDS.index("unsafe") - 1]), 1.5)
+    harmful = replace(knowing, bias=bias, thresholds=torch.full((len(VERDICTS),), 2.0))
     asked = Ask([SYSTEM, HELLO], spoken=True)
     for classifier, ask, avoids in (
         (knowing, asked, True), (knowing, replace(asked, spoken=False), False), (harmful, asked, False),
