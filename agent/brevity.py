@@ -14,13 +14,18 @@ MAX_WORDS = 40
 OFFER = "Shall I go on?"
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+|\n+")
-_NO_END = re.compile(r"(?:^|\s)(?:\d{1,2}|[A-Za-z]|Mrs?|Dr|St|e\.g|i\.e)\.\s+$")
+_LEAST_WORDS = 12
+"""A response is not cut before: "Sure!" alone would be no answer."""
+
+_NO_END = re.compile(
+    r"(?:^|\s)(?:\d{1,2}|(?:[A-Za-z]\.)*[A-Za-z]|Mrs?|Ms|Dr|St|Mt|No|Prof|Jr|Sr|vs|etc|approx)\.[\"')]*\s+$"
+)
 """The number of an item, an initial or an abbreviation."""
 
 
 async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
-    """The same response up to the last sentence that is not too much. After the first one, a sentence is said once it
-    is complete, and shown as a draft until then."""
+    """The same response up to the last sentence that is not too much. After the first dozen words, a sentence is said
+    once it is complete, and shown as a draft until then."""
     said = held = ""
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
@@ -45,10 +50,12 @@ def _sentence_ends(text: str) -> list[int]:
 
 
 def _last_fitting(text: str, ends: Sequence[int]) -> int:
-    """The end of what may be said: the first sentence as far as it goes, and those after it that are not too much."""
-    if not ends:
+    """The end of what may be said: the first sentences as far as they go, and those after them if they are not too
+    much."""
+    first = next((end for end in ends if _num_words(text[:end]) >= _LEAST_WORDS), None)
+    if first is None:
         return len(text)
-    return max(end for end in ends if end == ends[0] or _num_words(text[:end]) <= MAX_WORDS)
+    return max(end for end in ends if end == first or (end > first and _num_words(text[:end]) <= MAX_WORDS))
 
 
 def _num_words(text: str) -> int:
@@ -65,4 +72,5 @@ def _holding(progress: Progress, released: str, held: str) -> TextProgress:
         draft_ends=(start, *(start + end for end in progress.draft_ends)) if held else (),
         confidence=(1.0, *progress.confidence) if held else (),
         draft_origin=progress.draft_origin,
+        denoised=held + progress.denoised if progress.denoised else "",
     )

@@ -24,7 +24,7 @@ from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
 from agent.program.values import BadProgram, local_time
-from agent.tool_runs import ToolRuns
+from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
@@ -174,7 +174,7 @@ class Planner:
         newest = ask.messages[-1] if ask.messages else Message("system", "")
         said = newest.content if newest.role == "user" else ""
         if self.runs is None or ask.tool_choice != "auto":
-            return Turn(ask, said=said)
+            return Turn(ask, said=said if ask.tool_choice in ("auto", "none") and ask.grammar is None else "")
         replaced = self.runs.replaced & {tool.name for tool in ask.tools}
         kept = replaced if self.language_model.recognizes_tasks else frozenset[str]()
         chosen = self._selection.select([tool for tool in ask.tools if tool.name not in kept], ask.messages)
@@ -238,7 +238,11 @@ class Planner:
 
             texts = [message.content for message in decision.do.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
-        if decision.do.spoken and decision.do.grammar is None and not _ENGLISH.wants_length(turn.said):
+        if (
+            decision.do.spoken
+            and decision.do.grammar is None
+            and not _ENGLISH.wants_length(_asked_last(turn.ask.messages))
+        ):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
@@ -316,8 +320,15 @@ class Planner:
 
 def _said_last(messages: Sequence[Message]) -> str:
     """What the assistant said last; empty if it has said nothing."""
+    if len(messages) > 2 and messages[-3].content == NOT_CONFIRMED:
+        return ""  # a question that waits for "yes"
     said = (message.content for message in reversed(messages) if message.role == "assistant")
     return next((text for text in said if text.strip()), "")
+
+
+def _asked_last(messages: Sequence[Message]) -> str:
+    """What the user said last."""
+    return next((message.content for message in reversed(messages) if message.role == "user"), "")
 
 
 def _answers_of(remote: RemoteLLM) -> RemoteAnswers:

@@ -53,7 +53,9 @@ _STRONG_PUNCTUATION = re.compile(r"[.!?…]+[\"')\]]*(?=\s)|\n+")
 _WEAK_PUNCTUATION = re.compile(r"[,;:—–][\"')\]]*(?=\s)|(?=\s\()")
 _WORD = re.compile(r"\S+(?=\s)")
 _OPEN = re.compile(
-    r"(?<!`)`[^`\n]+$|!?\[[^\]\n]*$|\]\([^)\n]*$|<[a-z/!|][^<>\n]*$|(?<!\$)\$[A-Za-z\\][^$\n]*$", re.IGNORECASE
+    r"(?<!`)`[^`\n]{1,60}$|!?\[[^\]\n.!?]{0,60}$|\]\([^)\n]{0,200}$|<[a-z/!|][^<>\n.!?]{0,60}$|"
+    r"(?<!\$)\$[A-Za-z\\][^$\n.!?]{0,40}$",
+    re.IGNORECASE,
 )
 """Markup that goes on: a clause that ended in it could not be read without."""
 _NUMBER_NEXT = re.compile(r"\S(?=\s+[$€£]?\d)")
@@ -78,7 +80,8 @@ class Clause:
     def spoken(self, *, english: bool = True) -> str:
         """The words to pronounce, as `speakable` has them."""
         parts = FENCE.split(self.text)[self.begins_in_code :: 2]
-        return speakable("\n".join(parts), english=english, may_begin_item=self.begins_sentence)
+        may_begin_item = self.begins_sentence or _begins_line(self.text)
+        return speakable("\n".join(parts), english=english, may_begin_item=may_begin_item)
 
     @property
     def num_words(self) -> int:
@@ -146,7 +149,7 @@ class ClauseSplitter:
         start = len(self._text) - len(self._text.lstrip())
         text = self._text[: start + _WINDOW]
         strong = _STRONG_PUNCTUATION.finditer(text, start)
-        no_end = _NO_END if self._at_sentence else _ABBREVIATION
+        no_end = _NO_END if self._at_sentence or _begins_line(text) else _ABBREVIATION
         cuts = [m.end() for m in strong if not no_end.search(text[: m.end()])][:1]
         min_words = _MIN_WORDS_BEFORE_COMMA if self._num_words else 1
         cuts += [m.end() for m in _WEAK_PUNCTUATION.finditer(text) if _num_words(text[: m.end()]) >= min_words][:1]
@@ -166,6 +169,11 @@ class ClauseSplitter:
             cuts.append(longest)
         usable = [cut for cut in cuts if text[:cut].strip() and (cut >= longest or not _OPEN.search(text[:cut]))]
         return min(usable, default=None)
+
+
+def _begins_line(text: str) -> bool:
+    """Whether a text begins with a line break."""
+    return "\n" in text[: len(text) - len(text.lstrip())]
 
 
 def _num_words(text: str) -> int:

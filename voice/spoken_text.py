@@ -8,7 +8,7 @@ import unicodedata
 
 from agent.words.language import language
 
-FENCE = re.compile("```|~~~")
+FENCE = re.compile(r"```|^[ \t]*~~~", re.MULTILINE)
 """Begins and ends code, which is not spoken."""
 
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -23,7 +23,7 @@ _EMPHASIS = re.compile(r"(\*\*\*|\*\*|__|~~|(?<!\w)[*_](?=\w))(?=\S)(.+?)(?<=\S)
 _QUOTE = re.compile(r"^\s*>+ ?", re.MULTILINE)
 _HEADING = re.compile(r"^\s*#+\s+", re.MULTILINE)
 _CELLS = re.compile(r"\s*\|\s*")
-_SMILEY = re.compile(r"(?<!\S)[:;=8][-'^o]?[)(DPpOo3\]\[/|]+(?!\S)|(?<!\S)<3(?!\S)|¯\\_\(ツ\)_/¯")
+_SMILEY = re.compile(r"(?<!\S)[:;=][-'^o]?[)(DPpOo3\]\[/|]+(?!\S)|(?<!\S)<3(?!\S)|¯\\_\(ツ\)_/¯")
 _TEX = (
     (re.compile(r"\\[()\[\]]|\$\$?(?=[^$\n]*[\\^_={][^$\n]*\$)|(?<=[\w})])\$\$?(?!\d)"), " "),
     (re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}"), r" \1 over \2 "),

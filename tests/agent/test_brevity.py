@@ -10,7 +10,7 @@ from agent.brevity import MAX_WORDS, OFFER, brief
 from agent.language_model import Progress, TextProgress
 from chat.types import ToolCallDelta
 
-SHORT = "The moon is far away. It takes three days to get there."
+SHORT = "The moon is so far away that a rocket takes three days. It takes light a second."
 TEN = "One two three four five six seven eight nine ten. "
 
 
@@ -51,8 +51,8 @@ async def test_what_is_not_too_much_is_said_as_it_is(whole: str) -> None:
 
 async def test_the_first_sentence_is_passed_on_word_by_word() -> None:
     progress = await said(words(SHORT))
-    assert [one.committed for one in progress[:5]] == words("The moon is far away.")
-    assert [one.committed for one in progress[5:]] == [""] * 6 + ["It takes three days to get there. "]
+    assert [one.committed for one in progress[:12]] == words(SHORT)[:12]
+    assert [one.committed for one in progress[12:]] == [""] * 4 + ["It takes light a second. "]
 
 
 @pytest.mark.parametrize("finished", ["stop", "length"])
@@ -81,11 +81,19 @@ async def test_a_long_first_sentence_is_not_cut() -> None:
 
 
 async def test_what_is_held_back_is_shown_as_a_draft() -> None:
-    progress = await said([*words("Yes, it is."), "It is ", "far. "], draft="aw")
+    progress = await said(
+        [*words("Yes, it is one of the very far ones that people know."), "It is ", "far. "], draft="aw"
+    )
     shown = [(one.draft, one.draft_ends, one.confidence) for one in progress]
-    assert shown[2] == ("aw", (2,), (0.5,)), "the first sentence is said as it comes"
-    assert shown[3] == ("It is aw", (6, 8), (1.0, 0.5))
-    assert text(progress) == "Yes, it is. It is far. "
+    assert shown[11] == ("aw", (2,), (0.5,)), "the first sentence is said as it comes"
+    assert shown[12] == ("It is aw", (6, 8), (1.0, 0.5))
+    assert text(progress).endswith("know. It is far. ")
+
+
+@pytest.mark.parametrize("opening", ["Sure! ", "Yes. One. Two. ", "The U.S. ", "At 5 p.m. "])
+async def test_a_short_opening_alone_is_no_answer(opening: str) -> None:
+    whole = opening + "word " * 45 + "end. "
+    assert text(await said(words(whole + TEN))).split() == (whole + OFFER).split()
 
 
 async def test_calls_are_passed_on() -> None:

@@ -31,6 +31,7 @@ from voice.spoken_text import speakable
         (r"So \( \frac{1}{2} \times 4 = 2 \).", "So one over two times four equals two."),
         ("It's $E = mc^2$, he said.", "It's E equals mc squared, he said."),
         ("That's great :-) really <3", "That's great really"),
+        ("(at age 8)", "(at age eight)"),
         ("Done.<|im_end|>", "Done."),
         ("<b>Bold</b><br>words", "Bold words"),
         ("The 里斯bon tram is number 28.", "The bon tram is number twenty-eight."),
@@ -71,6 +72,10 @@ def test_a_numbered_list_becomes_sentences() -> None:
     assert spoken_clauses("1. Bake bread. 2. Read a book.") == ["First, Bake bread.", "Second, Read a book."]
 
 
+def test_a_mark_within_a_line_begins_no_code() -> None:
+    assert " ".join(spoken_clauses("So cute~~~ I love it, and I mean it. Really.")).endswith("I mean it. Really.")
+
+
 def test_a_clause_does_not_end_within_a_link_or_code() -> None:
     spoken = spoken_clauses(
         "Have a look at [the very long name of a page](https://example.com/a_b) or `git reset --hard`."
@@ -78,7 +83,7 @@ def test_a_clause_does_not_end_within_a_link_or_code() -> None:
     assert not any(mark in " ".join(spoken) for mark in "[](`/")
 
 
-@given(st.text(max_size=120), st.booleans())
+@given(st.text(max_size=120) | st.text("⁰¹²³⁺⁻₂ xN8/$.5-–am:X", max_size=40), st.booleans())
 def test_any_text_can_be_spoken(text: str, english: bool) -> None:
     spoken = speakable(text, english=english)
     assert not re.search(r"[<>{}\\|`*#~\U0001f300-\U0001faff]", spoken)

@@ -64,7 +64,7 @@ def number(text: str) -> str:
 
 def digits(text: str) -> str:
     """The digits of a text one by one, and a plus sign in front of them."""
-    return ("plus " if text.startswith("+") else "") + " ".join(_SMALL[int(one)] for one in text if one.isdigit())
+    return ("plus " if text.startswith("+") else "") + " ".join(_SMALL[int(one)] for one in text if one.isdecimal())
 
 
 def plural_of(thing: str) -> str:

@@ -37,6 +37,14 @@ _AMOUNT = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
 _SCALE = r"(thousand|million|billion|trillion|[kmb]n?\b|K|M|B)"
 _TO = r"\s?(?:[-–—]|to)\s?"
 _ROMAN = r"(?=[IVXL])(X?L|L?X{0,3})(IX|IV|V?I{0,3})"
+_SAYS = r" (?:am|think|know|guess|believe|mean|would|have|like|love|said|say|do|can|will|could|read|saw)\b"
+"""What somebody does who says "I"."""
+_COUNTED = r" (?!(?:is|was|has|does|as|its|this)\b)(?:[a-z]+s\b|people\b)"
+"""Things that a number counts, after it."""
+_FUNCTION = r"(?:and|or|for|per|each|from|with|but|was|were|the|that|which|into|more|less|when|than|not)\b"
+_SURE = rf"(?!I\b){_ROMAN}"
+"""A Roman numeral that is not the pronoun."""
+_NO_PRONOUN = r"(?=[.,;:!?)]|$| (?:of|and|or|in|was|is|began|ended|to)\b)"
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
@@ -107,6 +115,13 @@ def _slashed_date(match: Match) -> str:
 
 def _month_day(match: Match) -> str:
     return _day(_month(match.group(1)), int(match.group(2)), match.group(3)) or match.group()
+
+
+def _month_days(match: Match) -> str:
+    month, first, last = match.groups()
+    if not (1 <= int(first) <= 31 and 1 <= int(last) <= 31):
+        return match.group()
+    return f"{_MONTHS[_month(month) - 1]} {ordinal(int(first))} to {ordinal(int(last))}"
 
 
 def _day_month(match: Match) -> str:
@@ -237,6 +252,12 @@ def _power(match: Match) -> str:
     return f"{base} to the power of {sign}{cardinal(int(exponent.lstrip('-')))}"
 
 
+def _charge(match: Match) -> str:
+    """Of an ion."""
+    count = match.group(1).translate(_SUPERSCRIPTS)
+    return f"{f' {cardinal(int(count))}' if count else ''} {'plus' if match.group(2) == '⁺' else 'minus'}"
+
+
 def _formula(match: Match) -> str:
     return " ".join(re.findall(r"[A-Z][a-z]?|\d+", match.group().translate(_SUBSCRIPTS)))
 
@@ -294,9 +315,11 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (rf"\b{_WEEKDAY}\b\.?(?= ?[-–] ?{_WEEKDAY}\b|,? \d| (?:at|morning|night)\b)", _weekday),
         (rf"(?<=day)( ?[-–] ?){_WEEKDAY}\b\.?", lambda m: f" to {_WEEKDAYS[m.group(2)[:3]]}"),
         (r"\b(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})\b", _slashed_date),
-        (rf"\b{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?(?!\d|:| ?%)(?:,? {_YEAR}\b)?", _month_day),
+        (rf"\b{_MONTH} (\d{{1,2}}) ?[-–] ?(\d{{1,2}})\b(?!:)", _month_days),
+        (rf"\b{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?(?!\d|:| ?%|{_COUNTED})(?:,? {_YEAR}\b)?", _month_day),
         (rf"\b([Tt]he )?(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? {_YEAR}\b)?", _day_month),
-        (r"(?<=\d) ?[–—] ?(?=\d)|(?<=\d[ap]m)[-–—](?=\d)|(?<=:\d\d)-(?=\d)|(?<=[ap]m) [-–—] (?=\d)", " to "),
+        (r"(?<=\d) ?[–—] ?(?=\d)|(?<=\d[ap]m)[-–—](?=\d)|(?<=:\d\d)-(?=\d)|(?<=[ap]m) ?[-–—] ?(?=\d)", " to "),
+        (r"(?<=\d) - (?=\d+ [a-z])", " to "),
         (r"(?<= \d)-(?=\d{1,2}(?::\d\d)? ?[ap]\.?m)", " to "),
         (r"\b(\d\d)(\d0)'?s\b", _decade),
         (r"()(?<!\w)'?([2-9]0)'?s\b", _decade),
@@ -307,15 +330,20 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"\b(\d+):(\d+)\b", r"\1 to \2"),
         # Money.
         (rf"{_SYMBOL} ?{_AMOUNT}{_TO}(?:{_SYMBOL})? ?{_AMOUNT}(?: ?{_SCALE})?", _money_range),
+        (rf"(?<=\ba )\$(\d+) (million|billion)(?= (?!{_FUNCTION})[a-z]{{3}})", r"\1 \2 dollar"),
+        (rf"(?<=\ba )\$(\d+)(?= (?!{_FUNCTION}|[mbt]r?illion|thousand)[a-z]{{3}})", r"\1 dollar"),
         (rf"{_SYMBOL} ?{_AMOUNT}(?: ?{_SCALE})?", _money),
         (rf"{_AMOUNT}(?: ?{_SCALE})? ?{_SYMBOL}(?![\d\w])", _money_after),
         (r"\b(\d+)\s?¢", _cents),
         # Names.
         *((pattern, said) for pattern, said in ABBREVIATIONS),
-        (rf"\b((?i:{NUMBERED})) ((?i:{_ROMAN}))(?![\w'])", _roman),
-        (rf"\b({REGNAL}) ({_ROMAN})(?![\w'])", _roman_ordinal),
-        (rf"(?:(?<=King )|(?<=Pope )|(?<=Queen )|(?<=Emperor ))[A-Z]\w+ {_ROMAN}(?!\w)", _roman_ordinal),
-        (rf"\b([A-Z][a-z]+) ((?=[VX]|II){_ROMAN})(?![\w'])", _roman),
+        (rf"\b((?i:{NUMBERED})) ({_SURE}|(?-i:(?=[ivx]{{2}})(?i:{_ROMAN})))(?![\w'])", _roman),
+        (rf"\b({NUMBERED}) (I){_NO_PRONOUN}", _roman),
+        (rf"\b({REGNAL}) ({_SURE})(?![\w'])", _roman_ordinal),
+        (rf"\b({REGNAL}) (I){_NO_PRONOUN}", _roman_ordinal),
+        (rf"(?:(?<=King )|(?<=Pope )|(?<=Queen )|(?<=Emperor )|(?<=Tsar ))[A-Z]\w+ {_ROMAN}(?!\w|{_SAYS})",
+         _roman_ordinal),
+        (rf"\b([A-Z][a-z]+) ((?=[VX][IVX]|II){_ROMAN})(?![\w'])", _roman),
         # Fractions, ranges, units.
         (f"[{''.join(VULGAR)}]", lambda m: f" {VULGAR[m.group()]}"),
         (r"(?<![\d/.])(?:(\d+)[ -]+)?(\d{1,3})/(\d{1,4})(?![\d/])", _fraction),
@@ -335,7 +363,8 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"(?<=\w)/(?=(?:hour|hr|day|week|month|year|night|person|kg|lb|mile|minute|second|serving|unit|h|d|wk|yr)\b)",
          " per "),
         (r"\b([\w)]+)\^\{?(-?\d+)\}?", _power),
-        (r"([\w)]+?)([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _power),
+        (r"(?<=\w)([⁰¹²³⁴⁵⁶⁷⁸⁹]*)([⁺⁻])(?![⁰¹²³⁴⁵⁶⁷⁸⁹])", _charge),
+        (r"([\w)]+?)(⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)", _power),
         (r"\b(?=[A-Za-z]{1,4}[\d₀-₉])(?:[A-Z][a-z]?[\d₀-₉]{0,3}){1,6}(?![\w-])", _formula),
         *((pattern, said) for pattern, said in SYMBOLS),
         # Numbers.

@@ -20,13 +20,15 @@ _REPETITIONS = frozenset(
     {
         "say that again", "say it again", "say again", "repeat that", "repeat it", "repeat", "repeat yourself",
         "repeat what you said", "what did you say", "what did you just say", "what was that", "what was that again",
-        "what was that you said", "what was that you just said", "what", "pardon", "pardon me", "come again",
+        "what was that you said", "what was that you just said", "pardon", "pardon me", "come again",
         "sorry what", "i didn't catch that", "i didn't hear that", "i didn't hear you", "i didn't get that",
-        "i missed that", "say that one more time", "once more", "one more time", "again", "say that once more",
-        "run that by me again", "huh",
+        "i missed that", "say that one more time", "once more", "one more time", "say that once more",
+        "run that by me again",
     }
 )  # fmt: skip
-_REQUEST = frozenset("can could would will you say".split())
+_REPETITIONS_ALONE = frozenset({"what", "huh", "again"})
+_EXCLAMATIONS = frozenset("oh um uh sorry please".split())
+_REQUEST = frozenset("can could would will you".split())
 _MAX_WORDS = 8
 
 _LENGTH = re.compile(
@@ -45,21 +47,24 @@ def is_dismissal(text: str) -> bool:
 
 def asks_to_repeat(text: str) -> bool:
     """See `agent.words.language.Language`."""
-    return _is_one_of(_REPETITIONS, text, _COURTESY | _REQUEST)
+    alone = _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS)
+    return alone or _is_one_of(_REPETITIONS, text, _COURTESY, before=_COURTESY | _REQUEST)
 
 
-def _is_one_of(sentences: frozenset[str], text: str, courtesy: frozenset[str]) -> bool:
-    """Whether a text is one of these sentences, but for polite words around it."""
+def _is_one_of(
+    sentences: frozenset[str], text: str, courtesy: frozenset[str], before: frozenset[str] = frozenset()
+) -> bool:
+    """Whether a text is one of these sentences, but for polite words around it, or those `before` it."""
     kept = (character if character.isalnum() or character in "'’" else " " for character in text.lower())
     words = "".join(kept).replace("’", "'").split()
     if len(words) > _MAX_WORDS:
         return False
-    is_polite = [word in courtesy for word in words]
+    is_polite, begins = [word in courtesy for word in words], [word in (before or courtesy) for word in words]
     return any(
         " ".join(words[begin:end]) in sentences
         for begin in range(len(words))
         for end in range(begin + 1, len(words) + 1)
-        if all(is_polite[:begin]) and all(is_polite[end:])
+        if all(begins[:begin]) and all(is_polite[end:])
     )
 
 

@@ -55,6 +55,12 @@ from agent.words.english.reading import read_aloud
         ("x² + 1 = 5", "x squared plus one equals five"),
         ("It cost $999.", "It cost nine hundred ninety-nine dollars."),
         ("(a + b) / 2^n", "(a plus b) divided by two to the power of n"),
+        ("Na⁺, Cl⁻ and SO₄²⁻", "Na plus, Cl minus and S O four two minus"),
+        ("Malcolm X, World War I began", "Malcolm X, World War one began"),
+        ("a $20 bill, a $100 million deal", "a twenty dollar bill, a one hundred million dollar deal"),
+        ("May 5-7, May 10 people come", "May fifth to seventh, May ten people come"),
+        ("It takes 3 - 5 days, 9 am–5 pm", "It takes three to five days, nine a.m. to five p.m."),
+        ("a 4K TV", "a four K TV"),
         # Addresses.
         ("mail name@example.com", "mail name at example dot com"),
         ("https://www.example.org/help?id=3", "example dot org slash help"),
@@ -64,7 +70,7 @@ from agent.words.english.reading import read_aloud
         # What stays as it is.
         ("I said so, and it's fine. Is it?", "I said so, and it's fine. Is it?"),
         ("NASA, HTML and the U.S.", "NASA, HTML and the U.S."),
-        ("The sun sat in a mix of part I like.", "The sun sat in a mix of part one like."),
+        ("The book I read in class I liked, and/or John I am.", "The book I read in class I liked, and or John I am."),
     ],
 )  # fmt: skip
 def test_a_text_is_read_as_people_read_it(text: str, spoken: str) -> None:

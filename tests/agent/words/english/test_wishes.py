@@ -38,6 +38,7 @@ def test_it_is_none(text: str) -> None:
         ("I didn't catch that.", True), ("Could you repeat that?", True), ("Come again?", True), ("Huh?", True),
         ("Repeat after me: good morning.", False), ("What did you say about cats?", False),
         ("Say it in French.", False),
+        ("Thanks again!", False), ("Huh, okay.", False), ("What now?", False), ("What would you say?", False),
         ("Set that timer again.", False), ("What time was that?", False), ("", False), ("Please.", False),
     ],
 )  # fmt: skip
