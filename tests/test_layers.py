@@ -29,7 +29,7 @@ LAYERS = {
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
         ["storage", "matched_text", "language_model", "instructions", "confirmation"],
-        ["words"],
+        ["words", "brevity"],
         ["capture", "program"],
         ["closed_forms", "tools", "remote", "documents"],
         ["plan"],

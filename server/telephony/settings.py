@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.instructions import INSTRUCTIONS
+from agent.instructions import IDENTITY, INSTRUCTIONS
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voices
 
 _SPEED_RANGE = (0.25, 1.5)
@@ -69,7 +69,10 @@ class CallSettings:
         if "greeting" in parameters:
             changes["greeting"] = parameters["greeting"][:_MAX_GREETING_CHARACTERS]
         if parameters.get("persona"):
-            changes["instructions"] = f"{parameters['persona']} {self.instructions.partition('. ')[2]}"
+            rules = self.instructions.removeprefix(IDENTITY)
+            if rules == self.instructions:
+                rules = rules.partition(". ")[2]
+            changes["instructions"] = f"{parameters['persona']} {rules}"
         if parameters.get("instructions"):
             changes["instructions"] = parameters["instructions"]
         if "voice" in parameters:

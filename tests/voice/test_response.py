@@ -102,7 +102,7 @@ def test_a_model_that_fails_fails_its_response_and_the_next_one_works(broken: st
 
 def test_a_response_is_not_sent_minutes_ahead() -> None:
     async def scenario(harness: SessionHarness) -> None:
-        harness.language_model.words = [f" word{n}." for n in range(900)]
+        harness.language_model.words = [f" word{n}" for n in range(900)]
         harness.language_model.seconds_per_word = 0.0
         await harness.ask_question(1.0)
         await asyncio.sleep(5)

@@ -83,7 +83,9 @@ def test_the_models_are_loaded_onto_the_device(
     monkeypatch.setattr(faster_whisper, "WhisperModel", whisper)
     monkeypatch.setattr(faster_whisper.tokenizer, "Tokenizer", lambda *_, **__: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    monkeypatch.setattr(voice.piper_voice.PiperConfig, "from_dict", lambda _: SimpleNamespace(sample_rate=22_050))
+    monkeypatch.setattr(
+        voice.piper_voice.PiperConfig, "from_dict", lambda _: SimpleNamespace(sample_rate=22_050, espeak_voice="en-us")
+    )
     monkeypatch.setattr(voice.piper_voice, "PiperVoice", lambda **_: SimpleNamespace())
     path = tmp_path / "voice.onnx"
     path.touch()

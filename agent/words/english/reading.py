@@ -33,7 +33,7 @@ _WEEKDAYS = {
 }  # fmt: skip
 _WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
-_AMOUNT = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
+_AMOUNT = r"(?<!\d)(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
 _SCALE = r"(thousand|million|billion|trillion|[kmb]n?\b|K|M|B)"
 _TO = r"\s?(?:[-–—]|to)\s?"
 _ROMAN = r"(?=[IVXL])(X?L|L?X{0,3})(IX|IV|V?I{0,3})"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 _DISMISSALS = frozenset(
     {
         "stop", "stop it", "stop that", "stop talking", "stop now", "stop there", "stop right there", "never mind",
@@ -31,13 +29,16 @@ _EXCLAMATIONS = frozenset("oh um uh sorry please".split())
 _REQUEST = frozenset("can could would will you".split())
 _MAX_WORDS = 8
 
-_LENGTH = re.compile(
-    r"\b(?:stor(?:y|ies)|tales?|poems?|songs?|rap|lyrics|limericks?|speech|essay|recite|alphabet|detail(?:s|ed)?|"
-    r"at length|in full|(?:long|longer|full|complete) (?:answer|version|explanation|list)|list (?:all|of)|"
-    r"(?:everything|all) (?:about|there is|you know|of them)|step by step|letter by letter|count (?:to|from|down|up)|"
-    r"(?:tell|say) me more|elaborate|whole thing)\b",
-    re.IGNORECASE,
+_LONG = frozenset(
+    "story stories tale tales poem poems song songs rap lyrics limerick limericks speech essay recite alphabet detail "
+    "details detailed elaborate".split()
 )
+_AT_LENGTH = (
+    "at length", "in full", "long answer", "longer answer", "full answer", "full version", "complete list", "full list",
+    "long explanation", "list all", "everything about", "all about", "all of them", "everything you know",
+    "step by step", "letter by letter", "count to", "count from", "count down", "count up", "tell me more", "say more",
+    "whole thing",
+)  # fmt: skip
 
 
 def is_dismissal(text: str) -> bool:
@@ -55,8 +56,7 @@ def _is_one_of(
     sentences: frozenset[str], text: str, courtesy: frozenset[str], before: frozenset[str] = frozenset()
 ) -> bool:
     """Whether a text is one of these sentences, but for polite words around it, or those `before` it."""
-    kept = (character if character.isalnum() or character in "'’" else " " for character in text.lower())
-    words = "".join(kept).replace("’", "'").split()
+    words = _words(text)
     if len(words) > _MAX_WORDS:
         return False
     is_polite, begins = [word in courtesy for word in words], [word in (before or courtesy) for word in words]
@@ -70,4 +70,10 @@ def _is_one_of(
 
 def wants_length(text: str) -> bool:
     """See `agent.words.language.Language`."""
-    return _LENGTH.search(text) is not None
+    words = _words(text)
+    return not _LONG.isdisjoint(words) or any(f" {phrase} " in f" {' '.join(words)} " for phrase in _AT_LENGTH)
+
+
+def _words(text: str) -> list[str]:
+    kept = (character if character.isalnum() or character in "'’" else " " for character in text.lower())
+    return "".join(kept).replace("’", "'").split()
