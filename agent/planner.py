@@ -28,7 +28,7 @@ from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
-from chat.types import Ask, Message, Truncation
+from chat.types import HANDED_OVER, Ask, Message, Truncation
 
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
@@ -44,9 +44,6 @@ _MAX_PROGRAMS = 16
 
 _NUM_EARLIER = 2
 """Earlier turns that a program's prompt has: what "and in Berlin?" takes up."""
-
-_VERDICTS = ("task", "danger", "dismissal")
-"""How a response ends that others are to answer (`Progress.finished`)."""
 
 _TALK = "talk()"
 """The program for what is no task."""
@@ -157,8 +154,8 @@ class Planner:
                 async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
                     async for answered in replying:
                         ended = answered.finished
-                        yield answered if ended not in _VERDICTS else TextProgress.of(answered, "", finished=None)
-                if ended not in _VERDICTS:
+                        yield answered if ended not in HANDED_OVER else TextProgress.of(answered, "", finished=None)
+                if ended not in HANDED_OVER:
                     if question and ended == "stop":
                         yield Decision(Say(f" {question}"), "program", "something is missing")
                     return

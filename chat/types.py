@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,12 @@ def lark_string(text: str) -> str:
     """Text as a string literal of a Lark grammar."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+
+
+HandedOver = Literal["task", "danger", "dismissal"]
+"""Kinds of requests at which a response may end at once, for others to answer: see `Ask.task` and `Ask.verdicts`."""
+
+HANDED_OVER: frozenset[str] = frozenset(get_args(HandedOver))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from voice.clause_pace import ClausePace
 from voice.spoken_text import FENCE, speakable
@@ -79,6 +80,13 @@ class Clause:
 
     def spoken(self, *, english: bool = True) -> str:
         """The words to pronounce, as `speakable` has them."""
+        return self._in_english if english else self._read(english=False)
+
+    @cached_property
+    def _in_english(self) -> str:
+        return self._read(english=True)
+
+    def _read(self, *, english: bool) -> str:
         parts = FENCE.split(self.text)[self.begins_in_code :: 2]
         may_begin_item = self.begins_sentence or _begins_line(self.text)
         return speakable("\n".join(parts), english=english, may_begin_item=may_begin_item)

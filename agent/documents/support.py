@@ -10,6 +10,7 @@ from functools import cached_property
 
 from agent.language_model import Progress, TextProgress
 from agent.words.language import language
+from chat.types import HANDED_OVER
 
 _ENGLISH = language("en")
 
@@ -55,7 +56,7 @@ async def only_supported(replying: AsyncIterator[Progress], support: Support) ->
     text = said = ""
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
-            if progress.finished in ("task", "danger", "dismissal"):
+            if progress.finished in HANDED_OVER:
                 yield progress
                 return
             text += progress.committed

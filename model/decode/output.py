@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from chat.types import ToolCallDelta
+from chat.types import HandedOver, ToolCallDelta
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.draft import Draft, DraftOrigin
 from model.decode.log_probabilities import TokenLogProbability
@@ -78,7 +78,7 @@ class Progress:
     draft: str
     step: int
     tokens: int
-    finished: Literal["stop", "length", "tool_calls", "task", "danger", "dismissal"] | None = None
+    finished: Literal["stop", "length", "tool_calls"] | HandedOver | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     confidence: tuple[float, ...] = ()

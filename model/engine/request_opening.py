@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from chat.types import Ask
+from chat.types import Ask, HandedOver
 from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import GrammarConstraint
 from model.engine.loader import LoadedModel
@@ -74,7 +74,7 @@ class _Opening:
 
     def __init__(self, model: LoadedModel, classifier: RequestClassifier, ask: Ask, *, opens: bool) -> None:
         self._model, self._classifier, self._ask, self._opens = model, classifier, ask, opens
-        self.ended: Literal["", "task", "danger", "dismissal"] = ""
+        self.ended: HandedOver | Literal[""] = ""
 
     def choose(self, features: Tensor) -> Beginning:
         """How the response begins; with its end, if others answer the request."""

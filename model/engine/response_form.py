@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chat.types import Ask, Opening, Tool
+from chat.types import Ask, HandedOver, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
@@ -36,7 +36,7 @@ class ResponseForm:
     constraint: Constraint | None = None
     parser: ToolCallParser | None = None
     calls_allowed: bool = True
-    verdict: Callable[[], Literal["", "task", "danger", "dismissal"]] = lambda: ""
+    verdict: Callable[[], HandedOver | Literal[""]] = lambda: ""
 
     def read(self, progress: Progress) -> Progress:
         """Progress with its tool calls separated from its text. Calls have no draft."""

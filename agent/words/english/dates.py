@@ -8,6 +8,7 @@ from calendar import monthrange
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
+from agent.words.english import number_words
 from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
 from agent.words.language import DateParts, YearlessDay, months_after
 
@@ -18,7 +19,6 @@ _WEEKDAY_NUMBERS = {name: number for number, name in enumerate(WEEKDAYS)}
 _MONTH_NUMBERS = {
     written: number for number, name in enumerate(MONTHS, 1) for written in (name, name[:3])
 } | {"sept": 9}  # fmt: skip
-_ORDINAL_NAMES = {number: name for name, number in ORDINALS.items() if " " not in name}
 
 _MONTH = rf"({'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})"
 _WEEKDAY_NAME = rf"({'|'.join(WEEKDAYS)})"
@@ -225,7 +225,7 @@ def _full_year(text: str | None) -> int | None:
 
 def say_ordinal(number: int) -> str:
     """See `Language`."""
-    return _ORDINAL_NAMES[number]
+    return number_words.ordinal(number)
 
 
 def say_date(day: date, *, with_year: bool = False) -> str:

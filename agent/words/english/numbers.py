@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from agent.words.english import number_words
+
 _UNITS = {
     word: number
     for number, word in enumerate("zero one two three four five six seven eight nine".split())
@@ -44,8 +46,6 @@ _SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _NUMBER = re.compile(rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE)
-
-_DIGIT_NAMES = "zero one two three four five six seven eight nine".split()
 
 
 def tokens(text: str) -> list[str]:
@@ -163,4 +163,4 @@ def _in_digits(match: re.Match[str]) -> str:
 
 def say_digits(digits: str) -> str:
     """Digits as words: "five five zero"."""
-    return " ".join(_DIGIT_NAMES[int(digit)] if digit.isdigit() else "plus" for digit in digits)
+    return number_words.digits(digits)

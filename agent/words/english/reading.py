@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from agent.words.english.dates import MONTHS, WEEKDAYS
 from agent.words.english.number_words import cardinal, digits, number, ordinal, plural_of, year
 from agent.words.english.written_forms import (
     ABBREVIATIONS,
@@ -22,15 +23,12 @@ from agent.words.english.written_forms import (
     WITHOUT_AMOUNT,
 )
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = [month.title() for month in MONTHS]
 _MONTH = (
     r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|"
     r"Nov(?:ember)?|Dec(?:ember)?)\b\.?"
 )
-_WEEKDAYS = {
-    "Mon": "Monday", "Tue": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday", "Fri": "Friday", "Sat": "Saturday",
-    "Sun": "Sunday",
-}  # fmt: skip
+_WEEKDAYS = {day[:3].title(): day.title() for day in WEEKDAYS}
 _WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _AMOUNT = r"(?<!\d)(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
