@@ -6,6 +6,7 @@ target is the base model's own distribution at every mask. The head is trained a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -40,7 +41,7 @@ _DECAY = 0.85
 _OTHERS = 2048
 """Tokens that a step compares with the targets, drawn anew: the whole vocabulary would be most of the work."""
 
-_READ = (0.7, 0.2, 0.1)
+READ_SHARES = (0.7, 0.2, 0.1)
 """Share of samples in which the head has read no more token with the features of the first, one more, and two more: a
 second step begins after such drafts."""
 
@@ -103,7 +104,7 @@ class BlockTraining:
         embedding: the base model's embeddings.
         head: the model's draft head.
         head_rows: [n, hidden] float32, the rows of the base model's output head for the head's vocabulary.
-        state_file: the state of an interrupted training, which is continued.
+        state_file: the state of an interrupted training, which is continued if it had the same settings and text.
     """
 
     def __init__(
@@ -129,6 +130,8 @@ class BlockTraining:
             self._parameters.values(), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
         )
         self._step, self._timer = 0, Timer()
+        text = hashlib.sha256(self._samples.tokens.numpy().tobytes()).hexdigest()
+        self._belongs_to = {"config": asdict(config), "text": text}
         self._resume()
 
     def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:
@@ -233,7 +236,7 @@ class BlockTraining:
         config, samples = self._config, self._samples
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
         at = torch.randint(len(samples.tokens), (config.batch,), generator=generator)
-        more = torch.multinomial(torch.tensor(_READ), config.batch, replacement=True, generator=generator)
+        more = torch.multinomial(torch.tensor(READ_SHARES), config.batch, replacement=True, generator=generator)
         possible = at + more < samples.last[at]
         at, more = at[possible], more[possible]
         features = samples.features[at].float()
@@ -317,8 +320,8 @@ class BlockTraining:
     def _save(self) -> None:
         if self._state_file is not None:
             state = {
-                "config": asdict(self._config), "tensors": self._parameters, "optimizer": self._optimizer.state_dict(),
-                "step": self._step, "seconds": self._timer.seconds,
+                "belongs_to": self._belongs_to, "tensors": self._parameters,
+                "optimizer": self._optimizer.state_dict(), "step": self._step, "seconds": self._timer.seconds,
             }  # fmt: skip
             write_atomically(self._state_file, lambda partial: torch.save(state, partial))
 
@@ -326,7 +329,7 @@ class BlockTraining:
         if self._state_file is None or not self._state_file.exists():
             return
         state = torch.load(self._state_file, weights_only=True)
-        if state["config"] == asdict(self._config):
+        if state.get("belongs_to") == self._belongs_to:
             with torch.no_grad():
                 for name, tensor in self._parameters.items():
                     tensor.copy_(state["tensors"][name])

@@ -86,3 +86,12 @@ def test_an_interrupted_training_goes_on(
     assert len(more) == CONFIG.steps - 20
     for name, tensor in whole.tensors.items():
         assert torch.allclose(again.tensors[name], tensor, atol=1e-5), name
+
+
+def test_a_training_on_another_text_begins_again(
+    varied_model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, tmp_path: Path
+) -> None:
+    new_training(varied_model, folder, shard, head, tmp_path / "state").run(lambda progress: None, probe_every=60)
+    other, steps = shard.part(0, len(shard.ends) - 1), list[object]()
+    new_training(varied_model, folder, other, head, tmp_path / "state").run(steps.append, probe_every=60)
+    assert len(steps) == CONFIG.steps
