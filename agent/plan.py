@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.program.evaluator import Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
+from agent.words.language import Manner
 from chat.types import Ask, Lark, Opening, Tool, lark_string
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Policy = Literal[
     "output",
     "confirmation",
     "dismissal",
+    "manner",
     "repetition",
     "closed form",
     "program",
@@ -46,9 +48,14 @@ MAX_PROGRAM_TOKENS = 160
 
 @dataclass(frozen=True)
 class Say:
-    """Say this."""
+    """Say this.
+
+    Attributes:
+        manner: how, from now on; None for as before.
+    """
 
     text: str
+    manner: Manner | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class Evidence:
         output: the words of the newest outputs, which are said as they are.
         confirmation: what follows from the user's reply to a question before a consequential call.
         dismissed: whether the user only wants the assistant to stop what it is doing.
+        manner: how the user wants to be spoken to from now on; None if they did not say.
         repeated: what the assistant said last, if the user wants to hear it again; empty if not.
         is_danger: whether the local language model has recognized a question to which a wrong answer could do harm.
         closed: the calls that a closed form needs.
@@ -134,6 +142,7 @@ class Evidence:
     output: str = ""
     confirmation: Say | MakeCall | None = None
     dismissed: bool = False
+    manner: Manner | None = None
     repeated: str = ""
     is_danger: bool = False
     closed: tuple[MakeCall, ...] = ()
@@ -180,6 +189,12 @@ def _confirmation(turn: Turn, evidence: Evidence) -> Decision | None:
 
 def _dismissal(turn: Turn, evidence: Evidence) -> Decision | None:
     return Decision(Say("Okay."), "dismissal", "the user wants nothing more") if evidence.dismissed else None
+
+
+def _manner(turn: Turn, evidence: Evidence) -> Decision | None:
+    if evidence.manner is None:
+        return None
+    return Decision(Say(evidence.repeated or "Is this better?", evidence.manner), "manner", "the user wants it so")
 
 
 def _repetition(turn: Turn, evidence: Evidence) -> Decision | None:
@@ -269,6 +284,6 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _dismissal, _repetition, _closed_form, _program, _danger, _documents,
-    _bigger_model, _local_model,
+    _form, _opening, _output, _confirmation, _dismissal, _manner, _repetition, _closed_form, _program, _danger,
+    _documents, _bigger_model, _local_model,
 )  # fmt: skip

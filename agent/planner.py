@@ -197,6 +197,7 @@ class Planner:
                 output=output,
                 confirmation=runs.confirmation(messages),
                 dismissed=first and _ENGLISH.is_dismissal(turn.said),
+                manner=_ENGLISH.wanted_manner(turn.said) if first and turn.ask.spoken else None,
                 repeated=_said_last(messages) if first and _ENGLISH.asks_to_repeat(turn.said) else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )

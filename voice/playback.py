@@ -16,6 +16,7 @@ from voice import events
 from voice.clause_pace import ClausePace
 from voice.function_calls import AddItem
 from voice.history import History, new_id
+from voice.manner import SpeakingManner
 from voice.response import Response
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
@@ -114,6 +115,7 @@ class Playback:
             self._pace,
             self._planner.runs,
             text,
+            SpeakingManner() if self._response is None else self._response.manner,
         )
 
     def start(

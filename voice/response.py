@@ -29,6 +29,7 @@ from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
 from voice.function_calls import AddItem, FunctionCalls
 from voice.history import FunctionCall, Item, Span, new_id
+from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
 from voice.tool_waits import wait_for_outputs
@@ -52,6 +53,8 @@ _MAX_PAUSE_S = 0.3
 _MAX_STEPS = 6
 """Times that one response may ask the language model. The last one may call nothing."""
 
+_OWN_MANNER = SpeakingManner()
+
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 
 _OnText = Callable[[str, Progress | None], None]
@@ -70,8 +73,10 @@ class Response:
         pace: of the conversation's clauses; updated.
         tool_runs: runs the conversation's tools; None if there are none.
         text: what the response says; empty if the language model decides.
+        manner: how it speaks.
 
     Attributes:
+        manner: how it speaks, which the user may ask to change. The responses after it speak in the same manner.
         options: its tools may change until `generate`.
         response_id: its id on the wire; set by `release`.
         item: its message, which becomes part of the conversation when there is text to send.
@@ -94,6 +99,7 @@ class Response:
         pace: ClausePace,
         tool_runs: ToolRuns | None = None,
         text: str = "",
+        manner: SpeakingManner = _OWN_MANNER,
     ) -> None:
         self.response_id, self.item = "", self._new_message(options)
         self.items: list[Item | FunctionCall] = []
@@ -118,7 +124,7 @@ class Response:
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
         self._add_item: AddItem | None = None
         self._sources: tuple[Source, ...] = ()
-        self._text = text
+        self._text, self.manner = text, manner
         self._calls = FunctionCalls(emit, self._start_item, tool_runs, clock)
 
     def generate(self, planner: Planner, messages: Sequence[Message], deadline: float | None = None) -> None:
@@ -278,7 +284,9 @@ class Response:
         self.metrics.decided.append(decision)
         self._sources = () if decision.grounding is None else decision.grounding.sources
         match decision.do:
-            case Say(text=text):
+            case Say(text=text, manner=manner):
+                if manner is not None:
+                    self.manner = self.manner.changed(manner)
                 self._take_text(text, on_text)
             case Call(calls=calls):
                 for call in calls:
@@ -376,9 +384,11 @@ class Response:
             self.metrics.drafts_dropped += 1
 
     def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
-        loop, models, options = asyncio.get_running_loop(), self._speech_models, self.options
-        voice = models.voices.find(options.voice)
-        return loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, options.speed)
+        loop, models, manner = asyncio.get_running_loop(), self._speech_models, self.manner
+        voice, speed = models.voices.find(self.options.voice), self.options.speed * manner.speed
+        return loop.run_in_executor(
+            models.synthesis_executor, lambda: manner.amplified(voice.synthesize(clause, speed))
+        )
 
     async def _synthesize_clauses(self, planner: Planner, clauses: asyncio.Queue[Clause | None]) -> None:
         first = True

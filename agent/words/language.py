@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
+
+Manner = Literal["slower", "faster", "louder", "quieter", "normal"]
+"""How a user wants to be spoken to."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Language(Protocol):
 
     def asks_to_repeat(self, text: str) -> bool:
         """Whether a text only asks the assistant to say again what it said last ("Pardon?")."""
+
+    def wanted_manner(self, text: str) -> Manner | None:
+        """How the user wants to be spoken to, if a text asks for nothing else, or to repeat what was said in that
+        manner ("Speak up, please.", "Say that again slowly")."""
 
     def wants_length(self, text: str) -> bool:
         """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""

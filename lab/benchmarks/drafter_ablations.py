@@ -34,7 +34,6 @@ from model.hub.catalog import QWEN_05B
 from model.nn.draft_head import DraftHeadWeights
 from server.serving.runtime import locate_model
 
-
 SHIPPED = BlockTrainingConfig()
 
 

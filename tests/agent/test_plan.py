@@ -97,6 +97,8 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, replace(TASK, remote_reason="asked for"), "bigger model", ASK),
         (TURN, replace(TASK, grounding=FOUND), "program", PROGRAM),
         (TURN, Evidence(repeated="It is done.", closed=(OTHER,)), "repetition", Say("It is done.")),
+        (TURN, Evidence(manner="slower", closed=(OTHER,)), "manner", Say("Is this better?", "slower")),
+        (TURN, Evidence(manner="louder", repeated="It is done."), "manner", Say("It is done.", "louder")),
         (TURN, Evidence(is_danger=True), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, grounding=FOUND), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, remote_reason="asked for"), "bigger model", ASK),

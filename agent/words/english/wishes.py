@@ -1,6 +1,9 @@
-"""How the user wants to be answered: not at all ("Stop."), again ("Pardon?"), or at length ("Tell me a story.")."""
+"""How the user wants to be answered: not at all ("Stop."), again ("Pardon?"), in another manner ("Speak up!"), or at
+length ("Tell me a story.")."""
 
 from __future__ import annotations
+
+from agent.words.language import Manner
 
 _DISMISSALS = frozenset(
     {
@@ -29,6 +32,27 @@ _EXCLAMATIONS = frozenset("oh um uh sorry please".split())
 _REQUEST = frozenset("can could would will you".split())
 _MAX_WORDS = 8
 
+_MANNERS: dict[str, Manner] = {
+    "slower": "slower", "slowly": "slower", "slow down": "slower", "not so fast": "slower", "not so quickly": "slower",
+    "faster": "faster", "quicker": "faster", "more quickly": "faster", "speed up": "faster", "not so slow": "faster",
+    "not so slowly": "faster", "louder": "louder", "more loudly": "louder", "speak up": "louder",
+    "not so quietly": "louder", "not so quiet": "louder", "quieter": "quieter", "quietly": "quieter",
+    "more quietly": "quieter", "softer": "quieter", "more softly": "quieter", "not so loud": "quieter",
+    "not so loudly": "quieter", "lower your voice": "quieter", "raise your voice": "louder",
+    "keep your voice down": "quieter", "normally": "normal", "normal": "normal", "at normal speed": "normal",
+    "in your normal voice": "normal",
+}  # fmt: skip
+_TOO: dict[str, Manner] = {
+    "fast": "slower", "quickly": "slower", "quick": "slower", "slow": "faster", "slowly": "faster", "loud": "quieter",
+    "loudly": "quieter", "quiet": "louder", "quietly": "louder", "soft": "louder", "softly": "louder",
+}  # fmt: skip
+_DEGREES = frozenset("a bit little lot much even more slightly tiny somewhat way far".split())
+_SPEAKING = ("speak", "talk", "say it", "say that", "repeat that", "repeat it", "go", "be", "say that again",
+             "say it again", "again", "once more", "say that once more", "repeat", "speak again")  # fmt: skip
+_REPEATING = frozenset("say repeat again once".split())
+_YOU_ARE = ("you're", "you are", "you're speaking", "you're talking", "you are speaking", "you are talking",
+            "you speak", "you talk", "that's", "that is", "that was", "it's", "")  # fmt: skip
+
 _LONG = frozenset(
     "story stories tale tales poem poems song songs rap lyrics limerick limericks speech essay recite alphabet detail "
     "details detailed elaborate".split()
@@ -48,6 +72,8 @@ def is_dismissal(text: str) -> bool:
 
 def asks_to_repeat(text: str) -> bool:
     """See `agent.words.language.Language`."""
+    if wanted_manner(text) is not None:
+        return not _REPEATING.isdisjoint(_words(text))
     alone = _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS)
     return alone or _is_one_of(_REPETITIONS, text, _COURTESY, before=_COURTESY | _REQUEST)
 
@@ -66,6 +92,23 @@ def _is_one_of(
         for end in range(begin + 1, len(words) + 1)
         if all(begins[:begin]) and all(is_polite[end:])
     )
+
+
+def wanted_manner(text: str) -> Manner | None:
+    """See `agent.words.language.Language`."""
+    words = [word for word in _words(text) if word == "you" or word not in _COURTESY | {"and", "but"}]
+    if words[1:2] == ["you"] and words[0] in _REQUEST:
+        del words[:2]
+    if len(words) > _MAX_WORDS:
+        return None
+    for begin in range(len(words)):
+        how = " ".join(words[begin:])
+        before = " ".join(word for word in words[:begin] if word not in _DEGREES)
+        if how in _MANNERS and before in ("", *_SPEAKING):
+            return _MANNERS[how]
+        if words[begin] == "too" and " ".join(words[begin + 1 :]) in _TOO and before in _YOU_ARE:
+            return _TOO[" ".join(words[begin + 1 :])]
+    return None
 
 
 def wants_length(text: str) -> bool:

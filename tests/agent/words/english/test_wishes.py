@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.words.english.wishes import asks_to_repeat, is_dismissal, wants_length
+from agent.words.english.wishes import asks_to_repeat, is_dismissal, wanted_manner, wants_length
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def test_it_is_none(text: str) -> None:
     [
         ("Pardon?", True), ("Sorry, can you say that again, please?", True), ("What?", True), ("What was that?", True),
         ("I didn't catch that.", True), ("Could you repeat that?", True), ("Come again?", True), ("Huh?", True),
+        ("Say that again, but slower.", True),
+        ("A bit slower, please.", False), ("Say it louder!", True),
         ("Repeat after me: good morning.", False), ("What did you say about cats?", False),
         ("Say it in French.", False),
         ("Thanks again!", False), ("Huh, okay.", False), ("What now?", False), ("What would you say?", False),
@@ -57,3 +59,20 @@ def test_some_only_want_to_hear_it_again(text: str, wanted: bool) -> None:
 )  # fmt: skip
 def test_some_requests_ask_for_what_takes_long_to_say(text: str, wanted: bool) -> None:
     assert wants_length(text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Slower, please.", "slower"), ("Could you speak a little more slowly?", "slower"), ("Slow down!", "slower"),
+        ("Can you talk faster?", "faster"), ("You're too fast.", "slower"), ("That was too fast, sorry.", "slower"),
+        ("Speak up, please.", "louder"), ("A bit louder.", "louder"), ("Would you be a lot quieter please", "quieter"),
+        ("Not so loud!", "quieter"), ("You are talking too quietly.", "louder"), ("Too loud.", "quieter"),
+        ("Say that again, but slower.", "slower"), ("Keep your voice down.", "quieter"), ("Speak normally.", "normal"),
+        ("Which is faster, a cheetah or a car?", None), ("The car was too slow.", None), ("My dog is too loud.", None),
+        ("Speak French.", None), ("How do I speak more slowly?", None), ("Turn the music up.", None), ("", None),
+        ("Is a train slower?", None), ("Go.", None), ("You're too kind.", None), ("Talk to me.", None),
+    ],
+)  # fmt: skip
+def test_some_want_to_be_spoken_to_in_another_manner(text: str, wanted: str | None) -> None:
+    assert wanted_manner(text) == wanted
