@@ -100,16 +100,18 @@ class RequestClassifier:
         """Log odds of each kind against `answerable`: [n, hidden] → [n, kinds - 1] float32."""
         return states @ self.weight.T + self.bias
 
-    def classify(self, features: Tensor, *, may_be_task: bool, leaving_out: Collection[Verdict] = ()) -> Verdict:
-        """What the request is whose prompt has these features [features] in its last row: `answerable`, unless it is
-        clearly something else.
+    def scores_of(self, features: Tensor) -> Tensor:
+        """The scores [kinds - 1] of the request whose prompt has these features [features] in its last row."""
+        return self.scores(classified_states(features, self.weight.shape[1])[None])[0]
+
+    def verdict(self, scores: Tensor, *, may_be_task: bool, leaving_out: Collection[Verdict] = ()) -> Verdict:
+        """What a request with these scores [kinds - 1] is: `answerable`, unless it is clearly something else.
 
         Args:
             may_be_task: whether there are tools that do what they can do.
             leaving_out: what nobody would make use of.
         """
-        scores = self.scores(classified_states(features, self.weight.shape[1])[None])
-        odds = verdict_odds(scores, may_be_task=may_be_task)[0]
+        odds = verdict_odds(scores[None], may_be_task=may_be_task)[0]
         is_over = odds > self.thresholds
         for verdict in leaving_out:
             is_over[VERDICTS.index(verdict)] = False
@@ -119,11 +121,6 @@ class RequestClassifier:
         if is_over[-1] and best not in _BEFORE_TASKS:
             return "task"
         return best if is_over.any() else "answerable"
-
-    def refusal_odds(self, features: Tensor) -> float:
-        """The highest log odds of a kind that is to be declined or asked back."""
-        scores = self.scores(classified_states(features, self.weight.shape[1])[None])[0]
-        return float(scores[list(_REFUSED)].max())
 
     def is_valid_for(self, instructions: str) -> bool:
         """Whether it knows what cannot be fulfilled in conversations with these instructions."""
@@ -156,12 +153,17 @@ def load_request_classifier(path: Path, config: DecoderConfig, base: str) -> Req
     return RequestClassifier(weight, bias, thresholds, metadata.get("instructions_sha256", ""), base, metadata)
 
 
+def refusal_odds(scores: Tensor) -> float:
+    """The highest log odds of a kind that is to be declined or asked back, of scores [kinds - 1]."""
+    return float(scores[list(_REFUSED)].max())
+
+
 def verdict_odds(scores: Tensor, *, may_be_task: bool) -> Tensor:
     """The log odds of each verdict against `answerable`: [n, verdicts] float32, in the order of `VERDICTS`.
 
     Args:
         scores: [n, kinds - 1] of `RequestClassifier.scores`.
-        may_be_task: see `RequestClassifier.classify`. Otherwise an action is one that the assistant is unable to do.
+        may_be_task: see `RequestClassifier.verdict`. Otherwise an action is one that the assistant is unable to do.
     """
     odds = torch.cat([scores[:, :_ACTION], torch.logsumexp(scores[:, [_ACTION, _SUM]], 1, keepdim=True)], 1)
     if not may_be_task:

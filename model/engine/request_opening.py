@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Literal, get_args
 
 from torch import Tensor
 
 from chat.types import Ask, HandedOver
+from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.conditional_opening import Beginning, ConditionalOpening
 from model.decode.constraint import GrammarConstraint
 from model.engine.loader import LoadedModel
-from model.engine.request_classifier import RequestClassifier, RequestKind
+from model.engine.request_classifier import RequestClassifier, RequestKind, refusal_odds
 from model.engine.response_form import ResponseForm
 
 OPENINGS: Mapping[RequestKind, str] = {
@@ -80,14 +82,20 @@ class _Opening:
         """How the response begins; with its end, if others answer the request."""
         ask = self._ask
         useless = [kind for kind in get_args(Ended) if not self._opens or kind not in ask.verdicts]
-        kind = self._classifier.classify(features, may_be_task=bool(ask.task), leaving_out=useless)
+        scores = self._classifier.scores_of(features)
+        kind = self._classifier.verdict(scores, may_be_task=bool(ask.task), leaving_out=useless)
         if kind == "task":
             self.ended = "task" if ask.task == "maybe" else ""
         elif kind in ("danger", "dismissal"):
             self.ended = kind
         if self.ended or kind == "task" or not self._opens:
             return Beginning([min(self._model.stop_tokens)] if self.ended else [])
-        encode = self._model.tokenizer.encode
-        if kind == "answerable" and ask.spoken and self._classifier.refusal_odds(features) < _NOTHING_TO_REFUSE:
-            return Beginning(avoided=[tuple(encode(text)) for text in REFUSALS])
-        return Beginning(encode(OPENINGS[kind]))
+        if kind == "answerable" and ask.spoken and refusal_odds(scores) < _NOTHING_TO_REFUSE:
+            return Beginning(avoided=_refusals(self._model.tokenizer))
+        return Beginning(self._model.tokenizer.encode(OPENINGS[kind]))
+
+
+@cache
+def _refusals(tokenizer: TextTokenizer) -> tuple[tuple[int, ...], ...]:
+    """The tokens of `REFUSALS`."""
+    return tuple(tuple(tokenizer.encode(text)) for text in REFUSALS)

@@ -63,15 +63,18 @@ def test_a_request_counts_as_something_else_above_a_threshold(
     classifier: RequestClassifier, state: list[float], with_tools: Verdict, without: Verdict
 ) -> None:
     features = torch.cat((torch.tensor(state), torch.full((len(state),), 9.0)))  # the last layer's come last
-    assert classifier.classify(features, may_be_task=True) == with_tools
-    assert classifier.classify(features, may_be_task=False) == without
+    assert classifier.verdict(classifier.scores_of(features), may_be_task=True) == with_tools
+    assert classifier.verdict(classifier.scores_of(features), may_be_task=False) == without
 
 
 def test_what_nobody_would_make_use_of_is_left_out(classifier: RequestClassifier) -> None:
     state = [0.0, 0.0, 0.0, 2.5, 0.0, 0.0, 4.0, 0.0, 0.0, -9.0, -9.0]
     features = torch.cat((torch.tensor(state), torch.full((len(state),), 9.0)))
-    assert classifier.classify(features, may_be_task=True) == "danger"
-    assert classifier.classify(features, may_be_task=True, leaving_out=("danger", "dismissal")) == "crisis"
+    assert classifier.verdict(classifier.scores_of(features), may_be_task=True) == "danger"
+    assert (
+        classifier.verdict(classifier.scores_of(features), may_be_task=True, leaving_out=("danger", "dismissal"))
+        == "crisis"
+    )
 
 
 def test_what_cannot_be_fulfilled_is_known_for_the_instructions_that_it_was_trained_with(

@@ -25,6 +25,7 @@ from model.engine.request_classifier import (
     RequestClassifier,
     classified_states,
     instructions_checksum,
+    refusal_odds,
 )
 from model.engine.request_opening import OPENINGS, Ended, _Opening
 from model.nn.forward_batch import text_input
@@ -165,7 +166,7 @@ def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(mo
     ):  # fmt: skip
         beginning = _Opening(model, classifier, ask, opens=True).choose(features)
         assert not beginning.tokens and bool(beginning.avoided) is avoids
-    assert beginning.avoided == () and harmful.refusal_odds(features) == pytest.approx(1.5)
+    assert beginning.avoided == () and refusal_odds(harmful.scores_of(features)) == pytest.approx(1.5)
 
 
 def test_an_avoided_beginning_ends_drafts_and_masks_each_row() -> None:
