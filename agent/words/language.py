@@ -91,11 +91,12 @@ class Language(Protocol):
         """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
 
     def asks_to_repeat(self, text: str) -> bool:
-        """Whether a text only asks the assistant to say again what it said last ("Pardon?")."""
+        """Whether the user wants to hear again what was said last ("Pardon?"), also because it was too fast or too
+        quiet."""
 
     def wanted_manner(self, text: str) -> Manner | None:
-        """How the user wants to be spoken to, if a text asks for nothing else, or to repeat what was said in that
-        manner ("Speak up, please.", "Say that again slowly")."""
+        """How the user wants to be spoken to, if that is what a text asks for ("Speak up, please.", "Not so fast, I'm
+        writing!", "Say that again slowly")."""
 
     def wants_length(self, text: str) -> bool:
         """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""

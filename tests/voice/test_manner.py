@@ -14,17 +14,17 @@ from voice.manner import SpeakingManner
 
 def test_a_wish_holds_for_the_rest_of_the_conversation() -> None:
     async def scenario(harness: SessionHarness) -> None:
-        for said in ("What is the capital?", "Slower and louder, please.", "A bit slower, please.", "And of Spain?"):
+        for said in ("What is the capital?", "A bit slower, please.", "And of Spain?", "Go faster."):
             harness.recognizer.text = said
             await harness.ask_question(6.0)
 
     harness = run_session(scenario, tools=FakeTools())
     texts = response_texts(harness)
-    assert texts[1] == texts[0] and texts[2] == "Is this better?" and texts[3] == texts[0], "one wish at a time"
+    assert len({texts[0], texts[1], texts[2]}) == 1 and texts[3] == "Is this better?", "what was too fast is repeated"
     seconds = [
         done.item.audio_ms / 1000 / len(done.item.text.split()) for done in harness.events_of(events.ResponseDone)
     ]
-    assert seconds == pytest.approx([0.1, 0.1, 0.125, 0.125], rel=0.02)
+    assert seconds == pytest.approx([0.1, 0.125, 0.125, 0.1], rel=0.02)
 
 
 @pytest.mark.parametrize(

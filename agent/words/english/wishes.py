@@ -27,13 +27,18 @@ _REPETITIONS = frozenset(
         "run that by me again",
     }
 )  # fmt: skip
+_AFTER_OTHERS = _REPETITIONS - {"what was that", "what was that again", "repeat", "once more", "one more time"}
+"""The last sentence after others: "I was at the door. Can you say that again?" """
 _REPETITIONS_ALONE = frozenset({"what", "huh", "again"})
 _EXCLAMATIONS = frozenset("oh um uh sorry please".split())
 _REQUEST = frozenset("can could would will you".split())
 _MAX_WORDS = 8
+_MAX_OTHER_WORDS = 12
+"""Of what users say before or after such a sentence, usually why they say it."""
 
 _MANNERS: dict[str, Manner] = {
-    "slower": "slower", "slowly": "slower", "slow down": "slower", "not so fast": "slower", "not so quickly": "slower",
+    "slower": "slower", "slowly": "slower", "slow down": "slower", "not so fast": "slower", "not so quick": "slower",
+    "not so quickly": "slower",
     "faster": "faster", "quicker": "faster", "more quickly": "faster", "speed up": "faster", "not so slow": "faster",
     "not so slowly": "faster", "louder": "louder", "more loudly": "louder", "speak up": "louder",
     "not so quietly": "louder", "not so quiet": "louder", "quieter": "quieter", "quietly": "quieter",
@@ -72,8 +77,12 @@ def is_dismissal(text: str) -> bool:
 
 def asks_to_repeat(text: str) -> bool:
     """See `agent.words.language.Language`."""
-    if wanted_manner(text) is not None:
-        return not _REPEATING.isdisjoint(_words(text))
+    manner = wanted_manner(text)
+    if manner is not None:
+        return manner in ("slower", "louder") or not _REPEATING.isdisjoint(_words(text))
+    *others, last = _parts(text, ".!?")
+    if 0 < len(_words(" ".join(others))) <= _MAX_OTHER_WORDS:
+        return _is_one_of(_AFTER_OTHERS, last, _COURTESY, before=_COURTESY | _REQUEST)
     alone = _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS)
     return alone or _is_one_of(_REPETITIONS, text, _COURTESY, before=_COURTESY | _REQUEST)
 
@@ -96,6 +105,14 @@ def _is_one_of(
 
 def wanted_manner(text: str) -> Manner | None:
     """See `agent.words.language.Language`."""
+    manner = _manner(text)
+    first, *others = _parts(text, ".,;!?")
+    if manner is None and len(_words(first)) > 1 and len(_words(" ".join(others))) <= _MAX_OTHER_WORDS:
+        manner = _manner(first) if " too " not in f" {first.lower()}" else None
+    return manner
+
+
+def _manner(text: str) -> Manner | None:
     words = [word for word in _words(text) if word == "you" or word not in _COURTESY | {"and", "but"}]
     if words[1:2] == ["you"] and words[0] in _REQUEST:
         del words[:2]
@@ -115,6 +132,13 @@ def wants_length(text: str) -> bool:
     """See `agent.words.language.Language`."""
     words = _words(text)
     return not _LONG.isdisjoint(words) or any(f" {phrase} " in f" {' '.join(words)} " for phrase in _AT_LENGTH)
+
+
+def _parts(text: str, ends: str) -> list[str]:
+    """The parts of a text between these marks, at least one."""
+    for end in ends:
+        text = text.replace(end, "\n")
+    return [part for part in text.split("\n") if part.strip()] or [""]
 
 
 def _words(text: str) -> list[str]:
