@@ -23,7 +23,8 @@ class PackagePart:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model: `parts` joined in order, or the file `hub_path` downloaded whole."""
+    """One file of a model: `parts` joined in order, those named `.xz` decompressed; or the file `hub_path` downloaded
+    whole."""
 
     name: str
     size: int
@@ -104,7 +105,7 @@ _KOKORO_VOICES = {
 
 
 def _kokoro_voice(name: str, sha256: str) -> ModelFile:
-    part = PackagePart("rejoinder", "", f"voice/kokoro_voices/{name}.bin")
+    part = PackagePart("rejoinder", "", f"voice/kokoro_voices/{name}.bin.xz")
     return ModelFile(f"{name}.bin", 261_120, sha256, (part,), "")
 
 

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import importlib.util
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -264,7 +265,7 @@ def verified_checksum(path: Path) -> str | None:
 
 def _read_all(paths: list[Path]) -> Iterator[bytes]:
     for path in paths:
-        with path.open("rb") as source:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as source:
             while block := source.read(_CHUNK_BYTES):
                 yield block
 

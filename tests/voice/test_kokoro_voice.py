@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from voice.audio.codec import BadAudio
 from voice.kokoro_phonemes import SPACE
 from voice.kokoro_voice import KokoroSynthesizer, _read_styles, _split
 
-BUNDLED = Path(voice.kokoro_voices.__file__).parent
+HEART = lzma.decompress((Path(voice.kokoro_voices.__file__).parent / "af_heart.bin.xz").read_bytes())
 
 
 @given(st.lists(st.sampled_from([SPACE, 50, 51]), max_size=2_000))
@@ -31,14 +32,15 @@ def test_a_long_text_is_cut_between_words() -> None:
 
 def test_a_voice_without_the_model_names_the_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "af_heart.bin"
-    path.write_bytes((BUNDLED / "af_heart.bin").read_bytes())
+    path.write_bytes(HEART)
     with pytest.raises(BadAudio, match=r"lacks .*kokoro-v1\.0\.int8\.onnx: a Kokoro voice is a \.bin file with"):
         KokoroSynthesizer(path)
 
 
 def test_a_voice_may_have_16_or_32_bits(tmp_path: Path) -> None:
-    bundled = BUNDLED / "af_heart.bin"
-    np.fromfile(bundled, "<f2").astype("<f4").tofile(tmp_path / "published.bin")
+    bundled = tmp_path / "bundled.bin"
+    bundled.write_bytes(HEART)
+    np.frombuffer(HEART, "<f2").astype("<f4").tofile(tmp_path / "published.bin")
     styles = _read_styles(bundled)
     assert styles.shape == (510, 1, 256) and styles.dtype == np.float32 and styles.any()
     assert (_read_styles(tmp_path / "published.bin") == styles).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 from pathlib import Path
 
 import pytest
@@ -37,4 +38,5 @@ def test_an_unknown_voice_is_answered_with_the_names_of_all_voices() -> None:
 def test_the_bundled_voices_are_those_of_the_catalog() -> None:
     folder = Path(__file__).parents[3] / "voice" / "kokoro_voices"
     listed = {file.name: file.sha256 for file in catalog.KOKORO.files if file.name.endswith(".bin")}
-    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.bin")} == listed
+    bundled = {path.stem: lzma.decompress(path.read_bytes()) for path in folder.glob("*.bin.xz")}
+    assert {name: hashlib.sha256(styles).hexdigest() for name, styles in bundled.items()} == listed
