@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from agent.program.prompt import program_messages
 from cli.convert_programs import programs_command
 from cli.convert_tune import tune_command
 from cli.errors import user_errors
@@ -27,6 +28,8 @@ from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
 from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
 from model.convert.own_text import joined, load_text, save_text, with_states
+from model.convert.programs import read_examples
+from model.convert.spoken_prompts import SpokenPrompt
 from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_call_gate import train_call_gate
@@ -285,11 +288,19 @@ def _write_responses(
         if not file.exists():
             generate_shard(
                 loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                questions=questions, skip=lambda text: _words(text) in asked,
+                questions=questions, programs=_program_prompts(), skip=lambda text: _words(text) in asked,
                 on_progress=partial(show, before),
             )  # fmt: skip
         show(before, _SHARD_TOKENS)
     return [load_shard(file, base) for file in files]
+
+
+def _program_prompts() -> list[SpokenPrompt]:
+    """What users want done, as the model is asked for programs."""
+    return [
+        SpokenPrompt("program", tuple(program_messages((), earlier, said)))
+        for *earlier, (said, _) in (example.turns for example in read_examples())
+    ]
 
 
 def _words(text: str) -> str:

@@ -3,9 +3,10 @@
     python -m lab.benchmarks.drafters [PROMPTS] [MODEL] [--drafts KIND …] [--rounds N] [--adapter FILE]
 
 PROMPTS of the evaluation of each kind are answered with each choice in turn, by engines in one process, after a round
-with one token a forward pass. JSON follows no schema, and tool calls are required. Prints tokens per second after the
-forward pass that yields the first token, tokens per forward pass, and how many texts are identical; and of each choice
-the geometric mean of its tokens per second over the kinds, relative to the recurrent head.
+with one token a forward pass. JSON follows no schema, tool calls are required, and programs follow their grammar.
+Prints tokens per second after the forward pass that yields the first token, tokens per forward pass, and how many texts
+are identical; and of each choice the geometric mean of its tokens per second over the kinds, relative to the recurrent
+head.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lab.benchmarks.drafting import Response, respond
+from lab.benchmarks.drafting import Response, prompts_of, respond
 from model.convert.corpus import is_looping
-from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
+from model.convert.evaluate import EvaluationPrompt
 from model.engine.engine import Engine
 from model.engine.loader import Drafts
 from model.hub.catalog import QWEN_05B
 from server.serving.runtime import ModelOptions, load_engine
 
-KINDS = {"chat": "chat", "JSON": "json", "tool calls": "tool"}
+KINDS = {"chat": "chat", "JSON": "json", "tool calls": "tool", "programs": "program"}
 
 
 async def answer(engine: Engine, kind: str, prompts: Sequence[EvaluationPrompt], drafts: Drafts) -> list[Response]:
@@ -50,8 +51,7 @@ async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: C
     table = Table("kind", "drafts", "tokens/s of each round", "median", "tokens per pass", "identical")
     speeds: dict[Drafts, list[float]] = {drafts: [] for drafts in engines}
     for kind, name in KINDS.items():
-        prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == name]
-        prompts = prompts[:: max(1, len(prompts) // count)][:count]
+        prompts = prompts_of(name, count)
         plain = await answer(next(iter(engines.values())), kind, prompts, "none")
         usable = [
             n for n, one in enumerate(plain)

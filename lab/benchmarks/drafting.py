@@ -4,8 +4,8 @@
 
 PROMPTS of the evaluation of each kind are answered in three ways that take turns: one token per forward pass, with the
 tokens that a grammar forces, and with drafts as well. JSON follows a schema, and tool calls are required, so both have
-a grammar. Prints tokens per second after the forward pass that reads the end of the prompt and yields the first token,
-how much faster than one token per forward pass that is, and how many texts are identical.
+a grammar, as programs do. Prints tokens per second after the forward pass that reads the end of the prompt and yields
+the first token, how much faster than one token per forward pass that is, and how many texts are identical.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import statistics
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from agent.program.grammar import program_grammar
+from agent.program.prompt import program_messages, with_missing
 from chat.types import Ask, Message, Tool
 from model.convert.corpus import is_looping
 from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
@@ -39,7 +42,8 @@ from server.serving.runtime import load_engine
 
 MAX_TOKENS = 64
 KINDS = {"chat": "chat", "list": "list", "numbers": "numbers", "passage": "passage", "JSON": "json",
-         "JSON with a schema": "json", "tool calls": "tool"}  # fmt: skip
+         "JSON with a schema": "json", "tool calls": "tool", "programs": "program"}  # fmt: skip
+PLANNER = Path(__file__).parent / "planner" / "development"
 WAYS = ("one token", "forced", "drafts")
 MAX_FORCED = constraint._MAX_FORCED
 
@@ -69,6 +73,16 @@ class Response:
     seconds: float
 
 
+def prompts_of(name: str, count: int) -> list[EvaluationPrompt]:
+    """Up to `count` prompts of a kind (a value of `KINDS`). Programs are written for the planner's development half."""
+    if name == "program":
+        requests = tomllib.loads((PLANNER / "requests.toml").read_text(encoding="utf-8"))["request"]
+        prompts = [EvaluationPrompt(name, request["say"]) for request in requests]
+    else:
+        prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == name]
+    return prompts[:: max(1, len(prompts) // count)][:count]
+
+
 async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str, number: int) -> Response:
     """Answer a prompt."""
     constraint._MAX_FORCED = 0 if way == "one token" else MAX_FORCED
@@ -81,6 +95,9 @@ async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str,
         options |= {"tools": tools, "tool_choice": "required"}
     elif kind == "JSON with a schema":
         options["grammar"] = SCHEMAS[number % len(SCHEMAS)]
+    elif kind == "programs":
+        messages = program_messages((), (), prompt.text)
+        options["grammar"] = program_grammar(with_missing(()))
     times, text = [], ""
     async for progress in Conversation(engine, drafting=way == "drafts").reply(Ask(messages, **options)):
         times.append((time.perf_counter(), progress.step))
@@ -111,9 +128,8 @@ async def run(engine: Engine, count: int, kinds: Sequence[str]) -> Table:
     table = Table("kind", *(f"tokens/s, {way}" for way in WAYS), "times, forced", "times, drafts",
                   "median, forced", "median, drafts", "tokens per pass, forced", "drafts", "identical")  # fmt: skip
     for kind in kinds:
-        prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == KINDS[kind]]
         results = []
-        for number, prompt in enumerate(prompts[:: max(1, len(prompts) // count)][:count]):
+        for number, prompt in enumerate(prompts_of(KINDS[kind], count)):
             result = tuple([await respond(engine, kind, prompt, way, number) for way in WAYS])
             if not is_looping(engine.model.tokenizer.encode(result[0].text)):
                 results.append(result)

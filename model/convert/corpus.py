@@ -16,9 +16,10 @@ import torch
 
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
 
-KINDS = ("chat", "list", "numbers", "json", "tool", "passage", "own", "no_tool", "result")
+KINDS = ("chat", "list", "numbers", "json", "tool", "passage", "own", "no_tool", "result", "program")
 """Kinds of text, in the order in which files number them: `tool` answers a request that a tool does, `no_tool` one that
-none of the tools does, `result` is what follows the output of a call, `own` comes from the user's own conversations."""
+none of the tools does, `result` is what follows the output of a call, `own` comes from the user's own conversations,
+`program` does what a user wants done."""
 
 
 @dataclass(frozen=True)

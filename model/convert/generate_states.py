@@ -35,10 +35,13 @@ _CONVERSATIONS = 24
 
 _SAMPLING, _SAMPLED_SHARE, _FOLLOW_UP_SHARE = Sampling(temperature=0.7, top_k=50), 0.25, 0.35
 _INVENTING = Sampling(temperature=0.9, top_k=50)
-_MAX_TOKENS = {"json": 120, "tool": 80, "list": 100}
+_MAX_TOKENS = {"json": 120, "tool": 80, "list": 100, "program": 80}
 """Maximum tokens of a response, by kind; 72 for the others."""
 
 _INVENTED_TOKENS = 140
+
+_PROGRAM_SHARE = 0.3
+"""Share of the responses that are programs, where there are prompts for them."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ def generate_shard(
     *,
     tokens: int,
     questions: Sequence[tuple[str, str]] = (),
+    programs: Sequence[SpokenPrompt] = (),
     skip: Callable[[str], bool] = lambda text: False,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> StateShard:
@@ -148,11 +152,12 @@ def generate_shard(
     Args:
         base: sha256 of the model's weights.
         questions: what `invent_questions` returned.
+        programs: prompts for programs.
         skip: whether a user message must not be asked, because the evaluation asks it.
     """
     new_prompts = (
         one
-        for one in spoken_prompts(seed, instructions, questions)
+        for one in _with_programs(spoken_prompts(seed, instructions, questions), programs, seed)
         if not any(message.role == "user" and skip(message.content) for message in one.messages)
     )
     kept: list[_Finished] = []
@@ -187,6 +192,25 @@ def load_shard(path: Path, base: str) -> StateShard:
     names = ("tokens", "features", "ends", "kinds", "prompts", "prompt_ends")
     stored, _ = load_bound_file(path, "states", "generate them again", base=base, names=names)
     return StateShard(*(stored[name] for name in names))
+
+
+def _with_programs(
+    new_prompts: Iterator[SpokenPrompt], programs: Sequence[SpokenPrompt], seed: int
+) -> Iterator[SpokenPrompt]:
+    draw = random.Random(seed)
+    left = draw.sample(programs, len(programs))
+    for one in new_prompts:
+        while left and draw.random() < _PROGRAM_SHARE:
+            yield left.pop()
+        yield one
+
+
+def beginning(model: LoadedModel, kind: str) -> KeyValueCache:
+    """A cache for prompts of this kind. Those for programs begin with the trained prefix, if there is one."""
+    cache, prefix = model.decoder.new_cache(), model.program_prefix
+    if kind == "program" and prefix is not None:
+        cache.load(prefix.tokens, prefix.keys, prefix.values)
+    return cache
 
 
 class _Generator:
@@ -247,8 +271,9 @@ class _Generator:
         ids = self._model.template.encode(as_read(prompt.messages, noted=noted), tools=prompt.tools)
         key = (prompt.messages[0].content, *(tool["function"]["name"] for tool in prompt.tools))
         if key not in self._instructions:
-            self._instructions[key] = self._model.decoder.new_cache()
-            self._model.decoder.forward(ids[:-1], self._instructions[key], logits="none")
+            read = self._instructions[key] = beginning(self._model, prompt.kind)
+            read.truncate_to_common_prefix(ids[:-1])
+            self._model.decoder.forward(ids[len(read.tokens) : -1], read, logits="none")
         cache = self._instructions[key].fork()
         cache.truncate_to_common_prefix(ids[:-1])
         sampling = self._sampling if self._draw.random() < self._sampled else None
@@ -257,7 +282,7 @@ class _Generator:
 
     def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt:
         ended = response.tokens[-1] in self._model.stop_tokens
-        first = len(response.prompt.messages) == 2
+        first = len(response.prompt.messages) == 2 and response.prompt.kind != "program"
         if ended and first and not response.prompt.tools and self._draw.random() < self._follow_ups:
             text = self._model.tokenizer.decode(response.tokens[:-1])
             return follow_up(response.prompt, text, self._draw)

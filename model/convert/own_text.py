@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.gguf import BadModelFile
-from model.convert.generate_states import StateShard
+from model.convert.corpus import KINDS
+from model.convert.generate_states import StateShard, beginning
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import text_input
 from model.nn.kv_cache import KeyValueCache
@@ -69,10 +70,17 @@ def load_text(path: Path, base: str) -> StateShard:
 
 def with_states(model: LoadedModel, text: StateShard) -> Iterator[StateShard]:
     """The responses of `text` one after the other, each with the states of the rows that predicted its tokens."""
-    cache = model.decoder.new_cache()
-    for number in range(len(text.ends)):
+    cache, kinds = model.decoder.new_cache(), [KINDS[kind] for kind in text.kinds.tolist()]
+    programs = beginning(model, "program")
+    num_trained = len(programs.tokens)
+    for number, kind in enumerate(kinds):
         one = text.part(number, number + 1)
-        yield replace(one, features=_features(model, cache, one.prompts.tolist(), one.tokens.tolist()))
+        prompt, response = one.prompts.tolist(), one.tokens.tolist()
+        if kind == "program":
+            programs.truncate(num_trained)
+            yield replace(one, features=_features(model, programs, prompt, response))
+        else:
+            yield replace(one, features=_features(model, cache, prompt, response))
 
 
 def _features(model: LoadedModel, cache: KeyValueCache, prompt: list[int], response: list[int]) -> Tensor:
