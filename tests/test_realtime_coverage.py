@@ -39,7 +39,7 @@ UNSUPPORTED_EVENTS = {
     "output_audio_buffer.cleared": "WebRTC and SIP only",
     "input_audio_buffer.dtmf_event_received": "SIP only; [`rejoinder.dtmf`](events.md#rejoinderdtmf) instead",
     "conversation.created": "no longer sent by OpenAI",
-    "conversation.item.created": "only to clients of the beta",
+    "conversation.item.created": "of the beta, which OpenAI has switched off",
     "conversation.item.input_audio_transcription.segment": "speakers are not told apart",
     "rate_limits.updated": "there are no rate limits",
 }

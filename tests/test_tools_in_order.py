@@ -81,29 +81,16 @@ async def speak_at_once(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("slow_checks")
-@pytest.mark.parametrize("beta", [False, True])
 @pytest.mark.parametrize("scenario", [ask_at_once, ask_after_a_message, speak_at_once])
-def test_a_response_right_after_an_update_has_the_servers_tools(
-    tools: ServerTools, scenario: Scenario, beta: bool
-) -> None:
+def test_a_response_right_after_an_update_has_the_servers_tools(tools: ServerTools, scenario: Scenario) -> None:
     async def then_wait(client: Client) -> None:
         await scenario(client)
         await asyncio.sleep(3)
 
-    client = hold_conversation(then_wait, tools, beta=beta)
+    client = hold_conversation(then_wait, tools)
     assert offered(client) == [["dice"]]
     types = client.types()
     assert types.index("session.updated") < types.index("mcp_list_tools.completed") < types.index("response.created")
-
-
-@pytest.mark.usefixtures("slow_checks")
-def test_a_beta_client_asks_in_its_own_shape(tools: ServerTools) -> None:
-    async def scenario(client: Client) -> None:
-        await client.send("session.update", session={"modalities": ["text"], "tools": [OWN], "temperature": 0.8})
-        await client.send("response.create")
-        await asyncio.sleep(3)
-
-    assert offered(hold_conversation(scenario, tools, beta=True)) == [["dice"]]
 
 
 @pytest.mark.usefixtures("slow_checks")

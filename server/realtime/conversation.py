@@ -20,7 +20,6 @@ from agent.tools.server_tools import ServerTools
 from server.access.usage import Usage, UsageMeter
 from server.observability.turn_log import TurnRecord
 from server.realtime import events as protocol
-from server.realtime.beta import beta_sender, from_beta
 from server.realtime.configuration import (
     InvalidConfig,
     after_output,
@@ -88,7 +87,6 @@ class RealtimeConversation:
         record_turn: called with every completed turn.
         config: the configuration to start with; the defaults if None.
         allowed_mcp_servers: URLs of the MCP servers that the operator allows.
-        beta: the client speaks the beta shape of the protocol.
         tools: the server's own tools, which clients may ask for; None if there are none.
         documents: what responses are based on in sessions that include `rejoinder.sources`; None for nothing.
         owner: whose timers and notes these are, if the client does not say; empty if unknown.
@@ -110,7 +108,6 @@ class RealtimeConversation:
         config: SessionConfig | None = None,
         *,
         allowed_mcp_servers: Collection[str] = (),
-        beta: bool = False,
         tools: ServerTools | None = None,
         documents: Documents | None = None,
         remote: RemoteLLM | None = None,
@@ -119,9 +116,7 @@ class RealtimeConversation:
         meter: UsageMeter | None = None,
         restored: SessionRecord | None = None,
     ) -> None:
-        if beta:
-            send = beta_sender(send)
-        self._send, self._model, self._language_model, self._beta = send, model, language_model, beta
+        self._send, self._model, self._language_model = send, model, language_model
         self._speech_models, self.configured_bytes = speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
@@ -167,8 +162,6 @@ class RealtimeConversation:
                 )
             payload = parse_json(text)
             event_id = payload.get("event_id") if isinstance(payload.get("event_id"), str) else None
-            if self._beta:
-                payload = from_beta(payload)
             client_event = protocol.CLIENT_EVENT.validate_python(payload)
         except ValidationError as error:
             self._send_error(InvalidEvent.from_validation(error), event_id)
@@ -213,7 +206,7 @@ class RealtimeConversation:
             key: name of the client's API key.
         """
         items = items_as_heard(self.session.history.items, self.session.heard_ms())
-        return SessionRecord(key, self._id, self._beta, self._config, items)
+        return SessionRecord(key, self._id, self._config, items)
 
     def disconnected(self) -> None:
         """The connection dropped, and the client may come back: fall silent, and forget what it has not heard."""

@@ -24,7 +24,6 @@ def open_conversation(
     config: SessionConfig | None = None,
     *,
     slot: Slot,
-    beta: bool = False,
     resume_token: str = "",
     restored: SessionRecord | None = None,
 ) -> RealtimeConversation:
@@ -41,7 +40,6 @@ def open_conversation(
         partial(_record_turn, context.observers, slot),
         config,
         allowed_mcp_servers=context.mcp_servers,
-        beta=beta,
         resume_token=resume_token,
         meter=slot.meter,
         tools=context.tools,

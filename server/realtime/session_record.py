@@ -18,13 +18,11 @@ class SessionRecord:
     Attributes:
         key: name of the client's API key.
         session_id: as on the wire.
-        beta: whether the client speaks the beta shape of the protocol.
         items: of the conversation, with how much of each was heard.
     """
 
     key: str
     session_id: str
-    beta: bool
     config: SessionConfig
     items: list[Item | FunctionCall | FunctionCallOutput]
 

@@ -16,7 +16,6 @@ from server.access.usage import NO_KEY, current_meter
 from server.auth import offered_keys
 from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
-from server.realtime.beta import is_beta
 from server.realtime.client_secrets import ClientSecrets
 from server.realtime.events import ErrorDetail
 from server.realtime.opening import open_conversation
@@ -136,12 +135,9 @@ async def _open_session(
     try:
         outbox = Outbox()
         outbox.attach()
-        beta = record.beta if record is not None else is_beta(socket.headers, socket.scope.get("subprotocols", []))
         config = record.config if record is not None else secret.config if secret is not None else None
         token = new_token()
-        conversation = open_conversation(
-            context, outbox, config, beta=beta, slot=slot, resume_token=token, restored=record
-        )
+        conversation = open_conversation(context, outbox, config, slot=slot, resume_token=token, restored=record)
     except BaseException:
         slot.release()
         raise

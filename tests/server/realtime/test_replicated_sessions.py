@@ -139,7 +139,7 @@ def test_a_record_survives_its_encoding_and_another_version_is_no_record() -> No
         FunctionCall("item_3", "call_1", "weather", "{}", complete=True),
         FunctionCallOutput("item_4", "call_1", "sunny"),
     ]
-    record = SessionRecord("kitchen", "sess_1", False, config, items)
+    record = SessionRecord("kitchen", "sess_1", config, items)
     assert SessionRecord.decode(record.encode()) == record
     assert SessionRecord.decode(b'{"version": 99}') is None
 

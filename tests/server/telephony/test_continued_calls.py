@@ -57,7 +57,7 @@ async def test_a_carrier_is_sent_back_while_a_call_has_lost_its_replica_and_hang
         over = await carrier.ask(again)
         assert [element.tag for element in over] == ["Hangup"]
         call = again.partition("rejoinder_continued=")[2].partition("-")[0]
-        store.put(f"call/{call}", SessionRecord("", "sess_1", False, SessionConfig(), []).encode(), 60)
+        store.put(f"call/{call}", SessionRecord("", "sess_1", SessionConfig(), []).encode(), 60)
         second = await carrier.ask(again)
         assert next(second.iter("Stream")) is not None
         assert str(second.findtext("Redirect")).endswith(f"{call}-2")
@@ -71,7 +71,7 @@ async def test_a_call_continues_with_its_history_and_ends_for_good(tmp_path: Pat
     text = "Ada is a nice name."
     heard = Item("item_2", "assistant", text, spans=[Span(text, 0, 1900)], complete=True)
     items: list[Any] = [Item("item_1", "user", "My name is Ada.", complete=True), heard]
-    store.put(f"call/{call}", SessionRecord("", "sess_1", False, SessionConfig(), items).encode(), 60)
+    store.put(f"call/{call}", SessionRecord("", "sess_1", SessionConfig(), items).encode(), 60)
     with live_server(records=store) as server:
         client = await begin_call(server.phone_url, call)
         frames = [json.loads(await client.recv()) for _ in range(3)]
@@ -98,7 +98,7 @@ async def test_without_shared_records_a_document_has_no_redirect() -> None:
 
 async def test_nobody_reads_other_records_by_naming_them_as_a_call(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "records.sqlite")
-    store.put("call/../session/x", SessionRecord("", "sess_1", False, SessionConfig(), []).encode(), 60)
+    store.put("call/../session/x", SessionRecord("", "sess_1", SessionConfig(), []).encode(), 60)
     calls = ContinuedCalls(store)
     assert not await calls.may_continue("../session/x") and not await calls.may_continue("")
     store.close()
