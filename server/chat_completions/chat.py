@@ -11,13 +11,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chat.types import ToolCallDelta
+from chat.types import Ask, ToolCallDelta
 from model.decode.output import ScoredToken
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
     CollectedCall,
-    GenerationRequest,
     TokenUsage,
     Update,
     collect_calls,
@@ -112,19 +111,19 @@ class ChatCompletions:
             messages, planned = await add_plan(
                 self._engine, conversation_messages(body.messages), body.reasoning_effort
             )
-            requests = [
-                GenerationRequest(
+            asks = [
+                Ask(
                     messages,
-                    sampling,
-                    body.token_limit,
-                    body.stop_sequences,
-                    denoising_effort(body.reasoning_effort),
-                    body.max_steps,
-                    reply_options(body),
+                    max_tokens=body.token_limit,
+                    effort=denoising_effort(body.reasoning_effort),
+                    max_steps=body.max_steps,
+                    sampling=sampling,
+                    stop=body.stop_sequences,
+                    **reply_options(body),
                 )
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
-            streams = [generate(new_conversation(self._engine), request) for request in requests]
+            streams = [generate(new_conversation(self._engine), ask) for ask in asks]
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):

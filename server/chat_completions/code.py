@@ -12,12 +12,11 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chat.types import Message
+from chat.types import Ask, Message
 from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
-    GenerationRequest,
     TokenUsage,
     Update,
     api_errors,
@@ -139,9 +138,9 @@ class CodeCompletions:
         check_model(body.model, self._model)
         messages = [Message("system", _EDIT_INSTRUCTIONS), *(Message(m.role, m.text) for m in body.messages)]
         (sampling,) = samplings(body, self._engine.sampling, 1)
-        generation = GenerationRequest(messages, sampling, body.max_tokens or EDIT_TOKENS, body.stop_sequences)
+        ask = Ask(messages, max_tokens=body.max_tokens or EDIT_TOKENS, sampling=sampling, stop=body.stop_sequences)
         with self._limit.slot():
-            found = generate(new_conversation(self._engine), generation)
+            found = generate(new_conversation(self._engine), ask)
             text, last = await unless_disconnected(request, _collect(found))
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": last.finish_reason}
         envelope = self._envelope("edit.completion", "edit")

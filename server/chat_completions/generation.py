@@ -8,10 +8,9 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chat.types import Ask, Effort, Message, ToolCallDelta
+from chat.types import Ask, ToolCallDelta
 from model.decode.grammar import InvalidGrammar
 from model.decode.output import Progress, ScoredToken
-from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.access.usage import Usage, current_meter
@@ -59,26 +58,6 @@ class TokenUsage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.forward_passes + other.forward_passes,
         )
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """What to generate.
-
-    Attributes:
-        messages: the conversation.
-        stop: sequences that end the text; they are not part of it.
-        effort, max_steps: of block denoising; speculative decoding ignores them.
-        options: further fields of `Ask`: tools, a grammar, log probabilities.
-    """
-
-    messages: Sequence[Message]
-    sampling: Sampling
-    max_tokens: int | None = None
-    stop: Sequence[str] = ()
-    effort: Effort | None = None
-    max_steps: int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,27 +109,16 @@ def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -
         call.done = call.done or piece.done
 
 
-async def generate(conversation: Conversation, request: GenerationRequest) -> AsyncIterator[Update]:
-    """Generate one choice. Leaving the iterator early cancels it.
+async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Update]:
+    """Generate one choice; its text ends before the first of `ask.stop`. Leaving the iterator early cancels it.
 
     Raises:
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
     """
-    progress = conversation.reply(
-        Ask(
-            request.messages,
-            max_tokens=request.max_tokens,
-            sampling=request.sampling,
-            effort=request.effort,
-            max_steps=request.max_steps,
-            stop=request.stop,
-            **request.options,
-        )
-    )
     usage = TokenUsage()
     try:
         with api_errors():
-            async with aclosing(updates(progress, request.stop)) as all_updates:
+            async with aclosing(updates(conversation.reply(ask), ask.stop)) as all_updates:
                 async for update in all_updates:
                     usage = update.usage
                     yield update

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chat.types import Effort, Message
+from chat.types import Ask, Effort, Message
 from model.engine.engine import Engine
-from server.chat_completions.generation import GenerationRequest, TokenUsage, generate, new_conversation
+from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.schema import ReasoningEffort
 
 _NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512, "xhigh": 512}
@@ -49,9 +49,9 @@ async def add_plan(
     if not limit or newest.role != "user":
         return messages, TokenUsage()
     asked = [*messages[:-1], Message("user", newest.content + _ASK_FOR_NOTES)]
-    request = GenerationRequest(asked, engine.sampling, limit, effort=denoising_effort(effort))
+    ask = Ask(asked, max_tokens=limit, effort=denoising_effort(effort), sampling=engine.sampling)
     notes, usage = "", TokenUsage()
-    async for update in generate(new_conversation(engine), request):
+    async for update in generate(new_conversation(engine), ask):
         notes, usage = notes + update.text, update.usage
     answered = [*messages[:-1], Message("user", newest.content + _ASK_FOR_ANSWER.format(notes=notes.strip()))]
     tokens, passes = usage.completion_tokens, usage.forward_passes

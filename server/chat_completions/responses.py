@@ -12,11 +12,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chat.types import Message, NamedTool, ToolCall
+from chat.types import Ask, Message, NamedTool, ToolCall
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.generation import (
-    GenerationRequest,
     TokenUsage,
     generate,
     new_conversation,
@@ -104,18 +103,18 @@ class Responses:
                 temperature=default.temperature if body.temperature is None else body.temperature,
                 top_p=default.top_p if body.top_p is None else body.top_p,
             )
-            generation = GenerationRequest(
+            ask = Ask(
                 asked,
-                sampling,
-                body.max_output_tokens,
+                max_tokens=body.max_output_tokens,
                 effort=denoising_effort(effort),
-                options=_reply_options(body),
+                sampling=sampling,
+                **_reply_options(body),
             )
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
             yield {"type": "response.created", "response": response}
             yield {"type": "response.in_progress", "response": response}
             output, usage, finish = ResponseOutput(), TokenUsage(), ""
-            async for update in generate(conversation, generation):
+            async for update in generate(conversation, ask):
                 for item in output.add(update):
                     yield item
                 usage, finish = update.after(planned).usage, update.finish_reason or ""
