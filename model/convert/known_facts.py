@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from chat.types import Message
@@ -21,7 +21,7 @@ ORIGIN = "fact"
 
 _FILE = Path(__file__).with_name("facts.jsonl")
 
-_MAX_TOKENS, _BATCH_SIZE, _ROWS = 40, 8, 256
+_MAX_TOKENS, _BATCH_SIZE = 40, 8
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _answers(model: LoadedModel, prompts: Sequence[Sequence[int]]) -> Iterator[s
     """What the model says to each prompt, its most likely token at a time. What all prompts begin with is read once."""
     decoder = model.decoder
     shared = next(n for n, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1)
-    start, padding_cache = decoder.new_cache(), decoder.new_cache()
+    start = decoder.new_cache()
     for chunk in prefill(start, prompts[0][:shared]):
         decoder.run([chunk])
     caches = [start.fork() for _ in range(_BATCH_SIZE)]
@@ -74,12 +74,8 @@ def _answers(model: LoadedModel, prompts: Sequence[Sequence[int]]) -> Iterator[s
         for cache in caches:
             cache.truncate(shared)
         while running:
-            inputs = [replace(text_input(caches[n], new, 1), batch_invariant=False) for n, new in running.items()]
-            rows = sum(map(len, running.values()))
-            if _BATCH_SIZE < rows < _ROWS:  # a multiplication of a new size takes long to prepare
-                inputs.append(text_input(padding_cache, [prompts[0][0]] * (_ROWS - rows), 0))
-            logits = decoder.run(inputs)
-            for (n, new), row in zip(list(running.items()), logits, strict=False):
+            logits = decoder.run([text_input(caches[n], new, 1) for n, new in running.items()])
+            for (n, new), row in zip(list(running.items()), logits, strict=True):
                 caches[n].commit(new)
                 token = int(row[-1].argmax())
                 if token in model.stop_tokens or len(written[n]) == _MAX_TOKENS:

@@ -34,7 +34,7 @@ from model.nn.forward_batch import ForwardInput, prefill, text_input
 from model.nn.kv_cache import KeyValueCache
 
 _ROWS = 256
-"""Rows of every forward pass: matrix multiplications of a new size take seconds to prepare."""
+"""Rows of a forward pass, at most."""
 
 _FOLDS = 8
 
@@ -131,7 +131,7 @@ def last_states(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterato
     first = next(iter(prompts.values()))
     count = min(_common_length(first, ids) for ids in prompts.values())
     count = min(count, min(map(len, prompts.values())) - 1)
-    start, padding_cache = decoder.new_cache(), decoder.new_cache()
+    start = decoder.new_cache()
     for chunk in prefill(start, first[:count]):
         decoder.run([chunk])
     caches: list[KeyValueCache] = []
@@ -140,9 +140,7 @@ def last_states(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterato
     received: list[Tensor] = []
 
     def run() -> list[tuple[int, Tensor]]:
-        rows = sum(len(inputs.tokens) for inputs in batch)
-        padding = [text_input(padding_cache, [first[0]] * (_ROWS - rows), 0)] if rows < _ROWS else []
-        decoder.run([*batch, *padding])
+        decoder.run(batch)
         states = [classified_states(part[0], decoder.config.hidden) for part in received]
         read = list(zip(numbers, states, strict=True))
         for used in (batch, numbers, received):
@@ -157,7 +155,7 @@ def last_states(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterato
             caches.append(start.fork())
         # Nothing is committed: the next forward pass overwrites what follows the common beginning.
         rows = text_input(caches[len(batch)], new, 1, return_hidden_states=True)
-        batch.append(replace(rows, batch_invariant=False, on_features=received.append))
+        batch.append(replace(rows, on_features=received.append))
         numbers.append(n)
     yield from run()
 

@@ -59,7 +59,7 @@ _MIN_WORDS, _MAX_WORDS = 3, 25
 """Length of a user's sentence. Shorter and longer ones by the base model are mostly not sentences."""
 
 _ROWS = 256
-"""Rows of every forward pass: matrix multiplications of a new size take seconds to prepare."""
+"""Rows of a forward pass, at most."""
 
 _CUT_SHARE = 0.3
 """Share of the other positions where a user's sentence is cut; the turn could be complete at some of them."""
@@ -185,7 +185,7 @@ def hidden_states_of(
     decoder, prefix = model.decoder, user_turn_prefix(model.template)
     first = decoder.new_cache()
     decoder.forward(prefix, first, logits="none")
-    caches, padding_cache = [first], decoder.new_cache()
+    caches = [first]
     states: list[Tensor] = []
     complete: list[bool] = []
     batch: list[ForwardInput] = []
@@ -193,8 +193,7 @@ def hidden_states_of(
     rows = 0
 
     def run() -> None:
-        padding = [text_input(padding_cache, [prefix[0]] * (_ROWS - rows), 0)] if rows < _ROWS else []
-        for output, positions in zip(decoder.run([*batch, *padding]), positions_of, strict=False):
+        for output, positions in zip(decoder.run(batch), positions_of, strict=True):
             states.append(output[positions].float().cpu())
         batch.clear()
         positions_of.clear()
@@ -214,9 +213,7 @@ def hidden_states_of(
         if len(batch) == len(caches):
             caches.append(first.fork())
         # Nothing is committed: the caches keep the prefix, and the next forward pass overwrites the rest.
-        forward_input = text_input(caches[len(batch)], ids, len(ids), return_hidden_states=True)
-        # Rounding in the last bit does not matter here, and a large batch is faster.
-        batch.append(replace(forward_input, batch_invariant=False))
+        batch.append(text_input(caches[len(batch)], ids, len(ids), return_hidden_states=True))
         positions_of.append(positions)
         rows += len(ids)
     if batch:

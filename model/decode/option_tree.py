@@ -63,9 +63,7 @@ class OptionTree:
             mask[len(rest) + node, [len(rest) - 1 + row for row in path]] = True
             positions.append(past + len(rest) - 1 + len(path))
         outputs = self.num_nodes + min(1, len(rest))
-        return ForwardInput(
-            cache, [*rest, *self._tokens], positions, mask, [False] * rows, outputs, batch_invariant=True
-        )
+        return ForwardInput(cache, [*rest, *self._tokens], positions, mask, [False] * rows, outputs)
 
     def rows(self, option: int) -> list[int]:
         """The rows of an option's tokens, of which the root is 0."""

@@ -148,7 +148,7 @@ class SpeculativeDecoder:
             return self._attached
         rows = _preceded_by(self._certain, self._step.forward_input(self._cache))
         if self._reads_prompt:
-            rows = replace(rows, batch_invariant=False, is_prefill=True)
+            rows = replace(rows, is_prefill=True)
         return self._with_features(rows)
 
     def draft(self, remaining: int) -> Draft:

@@ -78,7 +78,7 @@ class VerificationStep:
             positions += [past + accepted + n for n in range(1, self.num_drafts + 1)]
         noise = [n >= self.num_clean for n in range(len(tokens))]
         mask = verification_mask(drafts, copied, self.num_drafts if self.num_branches else 0)
-        return ForwardInput(cache, tokens, positions, mask, noise, len(tokens), batch_invariant=True)
+        return ForwardInput(cache, tokens, positions, mask, noise, len(tokens))
 
 
 @functools.cache

@@ -49,8 +49,6 @@ class ForwardInput:
         attention_mask: [rows, rows] bool, which new rows each row attends to.
         noise: whether each row goes through the adapter.
         num_outputs: the number of rows, counted from the end, to return logits for.
-        batch_invariant: whether the results must be bit-identical whatever else is in the batch. This matters for int8
-            weights, where rounding differences would carry over into other words.
         return_hidden_states: return the normalized states of the last layer instead of logits.
         is_prefill: whether the rows are a chunk of a prompt. This includes its last chunk, which has outputs.
         on_features: receives what a draft head or a classifier reads of the rows with outputs (`Decoder.num_features`),
@@ -63,7 +61,6 @@ class ForwardInput:
     attention_mask: Tensor
     noise: Sequence[bool]
     num_outputs: int
-    batch_invariant: bool = False
     return_hidden_states: bool = False
     is_prefill: bool = False
     on_features: Callable[[Tensor], None] | None = None
@@ -87,7 +84,7 @@ def text_input(
     mask = text_mask(attention, count, past, block)[:, past:]
     return ForwardInput(
         cache, tokens, range(past, past + count), mask, [False] * count, num_outputs,
-        batch_invariant=num_outputs > 0, return_hidden_states=return_hidden_states, is_prefill=num_outputs == 0,
+        return_hidden_states=return_hidden_states, is_prefill=num_outputs == 0,
     )  # fmt: skip
 
 

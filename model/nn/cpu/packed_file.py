@@ -17,8 +17,8 @@ import numpy as np
 from model.hub.store import cache_folder, write_atomically
 from model.nn.cpu.block_formats import FORMATS, LINE, Bytes, PackedMatrix, packed_bytes
 
-_VERSION, _OLD_VERSION = "2", "1"
-"""Of the file's content. The old one's matrices are not aligned."""
+_VERSION = "2"
+"""Of the file's content."""
 
 _LENGTH = struct.Struct("<Q")
 """Of the header, bytes."""
@@ -83,15 +83,10 @@ def write_packed(path: Path, matrices: Mapping[str, PackedMatrix]) -> None:
     write_atomically(path, write)
 
 
-def packed_path(checkpoint: Path, version: str = _VERSION) -> Path:
+def packed_path(checkpoint: Path) -> Path:
     """Where the packed weights of a checkpoint are kept. It depends on the checkpoint's path, size and modification
     time."""
     files = sorted(checkpoint.glob("*.safetensors")) if checkpoint.is_dir() else [checkpoint]
     key = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
-    name = hashlib.sha256("\n".join([version, *key]).encode()).hexdigest()[:24]
+    name = hashlib.sha256("\n".join([_VERSION, *key]).encode()).hexdigest()[:24]
     return cache_folder() / "packed" / f"{name}.safetensors"
-
-
-def remove_old_file(checkpoint: Path) -> None:
-    """Delete what an earlier version has kept of a checkpoint, which takes as much room again."""
-    packed_path(checkpoint, _OLD_VERSION).unlink(missing_ok=True)

@@ -8,7 +8,6 @@ repacked.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,15 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint
-from model.hub.store import cache_folder
 from model.nn.cpu.block_formats import BLOCK, FORMATS, LINE, Bytes, PackedMatrix, aligned, pack, packed_bytes
 from model.nn.cpu.linear import BlockEmbedding, BlockLinear
-from model.nn.cpu.packed_file import PackedFile, packed_path, remove_old_file, write_packed
+from model.nn.cpu.packed_file import PackedFile, packed_path, write_packed
 
 _log = logging.getLogger("rejoinder.model")
-
-_OBSOLETE_FOLDER = "prepared"
-"""Where earlier versions cached int8 weights, some GB that nothing else would delete."""
 
 _SLAB_BYTES = 32 << 20
 """Matrices share pieces of memory of this size. numpy asks for large pages from 4 MB on, and most matrices of a small
@@ -118,8 +113,6 @@ class PackedWeights:
             for partial_file in self._path.parent.glob("*.partial"):
                 partial_file.unlink(missing_ok=True)  # of a killed run, or of a running one, which will log a warning
             write_packed(self._path, self._packed)
-            remove_old_file(self._checkpoint.path)
-            shutil.rmtree(cache_folder() / _OBSOLETE_FOLDER, ignore_errors=True)
         except OSError as error:
             _log.warning("the packed weights could not be cached (%s); the next start will repack them", error)
 

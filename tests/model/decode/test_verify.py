@@ -169,7 +169,6 @@ def test_int8_rows_are_bit_identical_whatever_else_is_in_the_batch(
     adapter = random_adapter(decoder.config, 4, 3, seed=1)
     drafts = (*DRAFTS, 9)[:num_drafts]
     forward_input = VerificationStep(PROMPT[-1], Draft(drafts), COPIED, num_drafts).forward_input(cache)
-    assert forward_input.batch_invariant
     (together,) = decoder.run([forward_input], adapter)
     copied_rows = (0, *range(1 + num_drafts, 1 + num_drafts + len(COPIED)))
     for tokens, rows in ((drafts, range(1 + num_drafts)), (COPIED, copied_rows)):

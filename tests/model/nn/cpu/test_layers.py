@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,7 @@ def test_block_quantized_layers_compute_what_the_decoder_computes_layer_by_layer
         drafts = VerificationStep(12, Draft((200, 9)), (5, 61, 7), 2).forward_input(caches[0])
         return {
             "text": [text_input(caches[0], [12, 13, 14], 3)],
-            "prefill": [replace(text_input(caches[0], list(range(20)), 1), batch_invariant=False)],
+            "prefill": [text_input(caches[0], list(range(20)), 1)],
             "drafts": [drafts],
             "two conversations": [drafts, VerificationStep(7, Draft((1,)), (), 1).forward_input(caches[1])],
         }[kind]
