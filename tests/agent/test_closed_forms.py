@@ -22,6 +22,7 @@ NOW = datetime(2026, 11, 22, 15, 0, tzinfo=ZoneInfo("Europe/Berlin"))  # a Sunda
         ("Divide 1,250 by 4.", "That's 312.5."), ("What's the square root of sixteen?", "That's 4."),
         ("Two to the power of ten", "That's 1,024."), ("What is minus five plus three?", "That's minus 2."),
         ("What's three and a half plus two?", "That's 5.5."), ("Half of 90", "That's 45."),
+        ("What is 2.5 million times 2?", "That's 5,000,000."),
         ("1000 to the power of 50", "That's 1 times ten to the power of 150."),
         ("What time is it?", "It's 3:00 PM."), ("What time is it in Tokyo?", "It's 11:00 PM in Tokyo."),
         ("What's the date today?", "It's Sunday, November 22."),

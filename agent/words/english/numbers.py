@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from agent.words.english import number_words
 
@@ -46,6 +47,13 @@ _SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _NUMBER = re.compile(rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE)
+
+_DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
+_SCALED = re.compile(
+    rf"\b(\d+(?:,\d{{3}})*|{_SMALL})(?:\.(\d+)| point (\d+|{_DIGIT}(?: {_DIGIT})*)) ({'|'.join(_SCALES)})\b",
+    re.IGNORECASE,
+)
+"""A decimal number of hundreds or more: "2.5 million"."""
 
 
 def tokens(text: str) -> list[str]:
@@ -152,7 +160,14 @@ def with_numerals(text: str) -> str:
 def digits_for_words(text: str) -> str:
     """The text with its quantities in digits: "two hundred and fifty" is 250, and "three forty-five" stays two
     numbers."""
-    return _NUMBER.sub(_in_digits, text)
+    return _NUMBER.sub(_in_digits, _SCALED.sub(_scaled, text))
+
+
+def _scaled(match: re.Match[str]) -> str:
+    whole = cardinal(tokens(match[1].replace("-", " ")))
+    assert whole is not None  # the pattern begins with a quantity
+    exact = Decimal(f"{whole[0]}.{match[2] or spoken_digits(match[3])}") * _SCALES[match[4].lower()]
+    return f"{exact.normalize():f}"
 
 
 def _in_digits(match: re.Match[str]) -> str:

@@ -71,6 +71,8 @@ def test_tens_become_digits_and_single_digits_stay() -> None:
         ("Two hundred and fifty, please.", "250, please."), ("a thousand and one nights", "1001 nights"),
         ("three forty-five", "3 45"), ("hundred", "100"), ("two million five hundred thousand", "2500000"),
         ("for the first one of you", "for the first 1 of you"), ("no number", "no number"),
+        ("2.5 million", "2500000"), ("$1.25 thousand, or two", "$1250, or 2"), ("version 2.5", "version 2.5"),
+        ("twenty-one point oh five million", "21050000"), ("0.5 hundred", "50"),
     ],
 )  # fmt: skip
 def test_quantities_become_digits(text: str, digits: str) -> None:
@@ -78,7 +80,20 @@ def test_quantities_become_digits(text: str, digits: str) -> None:
 
 
 @pytest.mark.timeout(5)
-@pytest.mark.parametrize("again", ["one thousand and ", "a million and ", "one hundred ", "twenty-", "and "])
+@pytest.mark.parametrize(
+    "again",
+    [
+        "one thousand and ",
+        "one point one ",
+        "1.1 ",
+        "1,111",
+        "point one one one ",
+        "a million and ",
+        "one hundred ",
+        "twenty-",
+        "and ",
+    ],
+)
 def test_whatever_is_said_is_read_quickly(again: str) -> None:
     start = time.process_time()
     digits_for_words((again * MAX_SAID)[:MAX_SAID])
