@@ -46,14 +46,14 @@ _ANY_UNIT = rf"(?:{'|'.join(_COUNTED_UNITS)}|zero)"
 _SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?:{'|'.join(_TEENS)})|{_ANY_UNIT})\b"
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
-_NUMBER = re.compile(rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}", re.IGNORECASE)
-
 _DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
-_SCALED = re.compile(
-    rf"\b(\d+(?:,\d{{3}})*|{_SMALL})(?:\.(\d+)| point (\d+|{_DIGIT}(?: {_DIGIT})*)) ({'|'.join(_SCALES)})\b",
+_WHOLE = rf"(?:(?<![\d,])(?P<whole>[\d,]{{1,15}}|{_SMALL})(?:\.| point )|\bpoint )"
+_DECIMAL = rf"{_WHOLE}(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT})*)"
+_NUMBER = re.compile(
+    rf"{_DECIMAL} (?P<scale>{'|'.join(_SCALES)})\b|"
+    rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}",
     re.IGNORECASE,
 )
-"""A decimal number of hundreds or more: "2.5 million"."""
 
 
 def tokens(text: str) -> list[str]:
@@ -160,17 +160,14 @@ def with_numerals(text: str) -> str:
 def digits_for_words(text: str) -> str:
     """The text with its quantities in digits: "two hundred and fifty" is 250, and "three forty-five" stays two
     numbers."""
-    return _NUMBER.sub(_in_digits, _SCALED.sub(_scaled, text))
-
-
-def _scaled(match: re.Match[str]) -> str:
-    whole = cardinal(tokens(match[1].replace("-", " ")))
-    assert whole is not None  # the pattern begins with a quantity
-    exact = Decimal(f"{whole[0]}.{match[2] or spoken_digits(match[3])}") * _SCALES[match[4].lower()]
-    return f"{exact.normalize():f}"
+    return _NUMBER.sub(_in_digits, text)
 
 
 def _in_digits(match: re.Match[str]) -> str:
+    if match["scale"]:  # "2.5 million"
+        whole = cardinal(tokens((match["whole"] or "").replace("-", " ")))
+        exact = Decimal(f"{whole[0] if whole else 0}.{spoken_digits(match['part'])}")
+        return f"{(exact * _SCALES[match['scale'].lower()]).normalize():f}"
     found = tokens(match[0].replace("-", " "))
     number = cardinal(["1", *found] if found[0] == "hundred" else found)
     return match[0] if number is None else str(number[0])
