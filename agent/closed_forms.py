@@ -31,13 +31,13 @@ _OPERATORS = {
     "half of": "0.5 *", "twice": "2 *", "percent of": "/ 100 *", "per cent of": "/ 100 *",
     "dollar": "", "dollars": "", "euro": "", "euros": "",
 }  # fmt: skip
-_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": "/", "^": "**", "% of": "/ 100 *", "$": ""}
+_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": "/ 100 *", "$": ""}
 _OPERATOR = re.compile(rf"\b(?:{'|'.join(sorted(_OPERATORS, key=len, reverse=True))})\b|% of|x(?= ?\d)|[−–×÷^$]")
 _ROOT = re.compile(r"\b(?:the )?square root of (\d+(?:\.\d+)?)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _NUMBER = r"(?:\d{1,15}(?:\.\d{1,9})?|sqrt\(\d{1,15}(?:\.\d{1,9})?\))"
 _EXPRESSION = re.compile(
-    rf"-?\s?{_NUMBER}(?:(?: - |\s*(?:\+|/|\*\*|\*)\s*){_NUMBER})+|sqrt\(\d{{1,15}}(?:\.\d{{1,9}})?\)"
+    rf"-?\s?{_NUMBER}(?:(?: - | / |\s*(?:\+|\*\*|\*)\s*){_NUMBER})+|sqrt\(\d{{1,15}}(?:\.\d{{1,9}})?\)"
 )
 _COMMANDS = (
     (re.compile(r"(?:add|sum up) (.+?) (?:and|to) ([\d.]+)"), "+"),
