@@ -52,7 +52,8 @@ def test_a_question_that_is_said_in_full_is_a_program(said: str, spoken: str) ->
     "said",
     [
         "", "5", "What is 5?", "What's seven plus?", "How many people live in 5 houses?", "I ate 3 times 4 cookies.",
-        "My number is 5 plus 5.", "What is 619-332-8075?", "What is 24/7?", "What's 9/11?", "It's open 24/7.", "Set a timer for five minutes.",
+        "My number is 5 plus 5.", "What is 619-332-8075?", "What is 24/7?", "What's 9/11?",
+        "It's open 24/7.", "Set a timer for five minutes.",
         "What time is it in Atlantis?", "What's the date in an hour?", "How many days until my birthday?",
         "How long is it until 99999999 days?", "How many stars are in the sky?", "Convert dollars to euros.",
         "What time is it in Tokyo and in Lima?", "What's 5 plus 5, and who won the match?", "1 + " * 300 + "1",
