@@ -259,7 +259,7 @@ def _load_int8(model: str) -> tuple[LoadedModel, Path]:
     path = locate_model(model, _err)
     loaded = load_model(path, device="cpu", adapter="none", turn_completion="none", request_classifier="none")
     if loaded.decoder.precision != "int8":
-        raise ValueError("a draft head needs int8 weights: install Numba (`pip install rejoinder[models]`)")
+        raise ValueError("a draft head needs int8 weights: install llvmlite (`pip install rejoinder`)")
     return loaded, path
 
 

@@ -209,7 +209,7 @@ import server.app, voice.local
 def test_conversion_runs_with_little_more_than_torch() -> None:
     """Rented GPUs often have only torch, numpy, safetensors and tokenizers installed."""
     absent = (
-        "numba llvmlite llguidance gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper "
+        "llvmlite llguidance gguf platformdirs huggingface_hub rich typer pydantic starlette faster_whisper "
         "onnxruntime soxr"
     )
     program = f"""

@@ -59,7 +59,7 @@ def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
 SLOW = {"mcp", "openai"}
 """Packages that take up to a second to import. A default server does not use them."""
 
-SPEECH = {"faster_whisper", "av", "onnxruntime", "piper", "numba"}
+SPEECH = {"faster_whisper", "av", "onnxruntime", "piper"}
 """What a question in writing does not need either."""
 
 PROGRAM = """

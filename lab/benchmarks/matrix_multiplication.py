@@ -16,10 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-import numba
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -48,18 +46,10 @@ def median_s(run: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-@numba.njit(parallel=True, fastmath=True)
-def _sum(x: NDArray[np.float32]) -> float:
-    total = 0.0
-    for n in numba.prange(len(x)):
-        total += x[n]
-    return total
-
-
 def bandwidth() -> float:
     """GB/s that all cores read together."""
-    x = np.ones(BYTES // 4, np.float32)
-    return float(x.nbytes / median_s(lambda: _sum(x)) / 1e9)
+    x = torch.ones(BYTES // 4)
+    return float(x.nbytes / median_s(x.sum) / 1e9)
 
 
 def block_layers(name: str, outputs: int, inputs: int) -> list[BlockLinear]:

@@ -234,7 +234,7 @@ def build_draft_head(
     weights: DraftHeadWeights | BlockDrafterWeights, decoder: Decoder, checkpoint: Checkpoint
 ) -> DraftHead:
     """What drafts next to its decoder, whose weights are int8."""
-    # Late: conversion runs on machines without Numba.
+    # Late: conversion runs on machines without llvmlite.
     from model.nn.cpu.block_drafter import BlockQuantizedDrafter
     from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 

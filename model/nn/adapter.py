@@ -15,18 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
 from model.nn.linear import quantize_rows
-
-_MAX_LEVEL = 127
-"""The largest stored value, whatever the processor that writes the file can multiply exactly."""
 
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -74,25 +69,6 @@ class FusedLowRank:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-@dataclass(frozen=True)
-class QuantizedLowRank:
-    """Like `FusedLowRank`, in int8 as in the file. `cpu/row_kernels.add_low_rank` documents the layout."""
-
-    a: NDArray[np.int8]
-    a_scale: NDArray[np.float32]
-    b: NDArray[np.int8]
-    b_scale: NDArray[np.float32]
-    ends: NDArray[np.int64]
-
-    @staticmethod
-    def of(parts: list[LowRank]) -> QuantizedLowRank:
-        """Fuse and quantize the deltas of projections with the same input."""
-        a, a_scale = quantize_rows(torch.cat([part.a.detach() for part in parts]))
-        b, b_scale = quantize_rows(torch.cat([part.b.detach() for part in parts]))
-        ends = np.cumsum([len(part.b) for part in parts])
-        return QuantizedLowRank(a.numpy(), a_scale.numpy(), b.T.contiguous().numpy(), b_scale.numpy(), ends)
-
-
 _FUSED_GROUPS = ("q k v", "o", "gate up", "down")
 """Groups of projections that share an input."""
 
@@ -131,11 +107,6 @@ class Adapter:
     @cached_property
     def _fused(self) -> list[dict[str, FusedLowRank]]:
         return [{names: FusedLowRank.of(parts) for names, parts in groups.items()} for groups in self._groups]
-
-    @cached_property
-    def quantized(self) -> list[dict[str, QuantizedLowRank]]:
-        """The deltas for int8 forward passes, by layer and group of projections."""
-        return [{names: QuantizedLowRank.of(parts) for names, parts in groups.items()} for groups in self._groups]
 
     @property
     def _groups(self) -> list[dict[str, list[LowRank]]]:

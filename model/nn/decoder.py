@@ -145,7 +145,7 @@ class Decoder:
         if precision == "int8" and device.type != "cpu":
             raise ValueError(f"int8 weights run on the CPU only, not on {device}: choose bfloat16 or float32 there")
         if precision == "int8" and not cpu_kernels_installed():
-            raise ValueError("int8 needs Numba, which is not installed: choose float32")
+            raise ValueError("int8 needs llvmlite, which is not installed: choose float32")
         if kv_cache_dtype == "int8" and precision != "int8":
             raise ValueError("int8 keys and values need int8 weights, on a CPU: leave --kv-cache-dtype out")
         self.config: DecoderConfig = checkpoint.config
@@ -161,7 +161,7 @@ class Decoder:
         self._checkpoint: Checkpoint | None = checkpoint
         self._packed = None
         if precision == "int8":
-            from model.nn.cpu.weights import PackedWeights  # late: conversion runs on machines without Numba
+            from model.nn.cpu.weights import PackedWeights  # late: conversion runs on machines without llvmlite
 
             self._packed = PackedWeights(checkpoint)
         self.embedding = self._embed("embed_tokens.weight")

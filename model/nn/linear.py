@@ -37,8 +37,8 @@ class Embedding(Protocol):
 
 
 def cpu_kernels_installed() -> bool:
-    """Whether Numba is installed, which brings the compiler that the CPU's int8 kernels need."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether the compiler is installed that the CPU's int8 kernels need."""
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

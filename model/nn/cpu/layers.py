@@ -100,10 +100,8 @@ class BlockQuantizedLayers:
 
 def _add_delta(adapter: Adapter, rows: Indices, product: Product) -> None:
     """Add the adapter's delta of some rows to a product."""
-    from model.nn.cpu.row_kernels import add_low_rank  # late: Numba takes a second, and few models need it
-
-    low = adapter.quantized[product.layer][product.names]
-    add_low_rank(product.x, rows, low.a, low.a_scale, low.b, low.b_scale, low.ends, product.out)
+    x = torch.from_numpy(product.x[rows])
+    product.out[rows] += adapter.delta(product.layer, product.names, x).numpy()
 
 
 def _interrupt(interruption: Interruption) -> None:

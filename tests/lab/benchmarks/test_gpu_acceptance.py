@@ -17,7 +17,7 @@ from lab.benchmarks.gpu_acceptance.stages import Stage, run_in_process
 ROOT = Path(__file__).parents[3]
 
 ABSENT = """
-voice server numba llvmlite huggingface_hub platformdirs rich typer pydantic starlette uvicorn websockets cryptography
+voice server llvmlite huggingface_hub platformdirs rich typer pydantic starlette uvicorn websockets cryptography
 faster_whisper ctranslate2 piper onnxruntime soxr sounddevice webrtcvad transformers llama_cpp
 """.split()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.nn.cpu import row_codegen as codegen
-from model.nn.cpu import row_kernels as kernels
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.linear import QuantizedActivations
@@ -173,7 +171,7 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
     rows: int, size: int, past: int, offset: int, seed: int
 ) -> None:
     """A row in a batch, and alone in arrays with another memory alignment."""
-    width, heads, kv_heads, rank = 4 * size, 4, 2, 6
+    width, heads, kv_heads = 4 * size, 4, 2
     wide = random(seed, rows, 2 * width)
     bias, weight, state = random(seed + 2, 2 * width), random(seed + 3, width), random(seed + 4, rows, width)
     norm, rotation = (
@@ -181,8 +179,6 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
         (random(seed + 6, rows, size), random(seed + 7, rows, size)),
     )
     keys, values = random(seed + 8, kv_heads, past + rows, size), random(seed + 9, kv_heads, past + rows, size)
-    generator = np.random.default_rng(seed)
-    a, b = (generator.integers(-127, 128, shape, np.int8) for shape in ((2 * rank, width), (rank, 2 * width)))
     new = np.tril(np.ones((rows, rows), bool))
 
     def realigned(array: Floats) -> Floats:
@@ -202,8 +198,6 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
         args = (np.ones(n, F32), before, query, k, v)
         split_heads(product, bias, norm, realigned(rotation[0][rows]), realigned(rotation[1][rows]), *args)
         attend_rows(query, k, v, before, new[:n, :n].copy(), out)
-        ends, indices = np.array([width, 2 * width]), np.arange(n)
-        kernels.add_low_rank(normal, indices, a, np.ones(2 * rank, F32), b, bias, ends, product)
         attended = QuantizedActivations(n, width)
         quantize(out, attended)
         keys[:, before : before + n], values[:, before : before + n] = k[:, before:], v[:, before:]
@@ -214,27 +208,3 @@ def test_every_kernel_computes_bit_identical_rows_alone_and_in_a_batch(
     for row in range(rows):
         alone = run_all(slice(row, row + 1), past + row)
         assert all((own[0] == batched[row]).all() for own, batched in zip(alone, together, strict=True))
-
-
-def test_kernels_are_compiled_again_if_they_cannot_be_cached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With a cache file that a power cut left empty, and without a source file to cache for."""
-
-    def double(x: Floats) -> None:
-        for n in range(len(x)):
-            x[n] *= 2
-
-    x = np.ones(3, F32)
-    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
-    kernels.compiled("F1")(double)(x)
-    (index,) = (tmp_path / "kernels").rglob("*.nbi")
-    index.write_bytes(b"")
-    kernels.compiled("F1")(double)(x)
-    assert "compiled kernels cannot be cached" in caplog.text
-    caplog.clear()
-    without_a_file: dict[str, Callable[..., None]] = {}
-    exec("def double(x):\n    for n in range(len(x)):\n        x[n] *= 2", without_a_file)
-    kernels.compiled("F1")(without_a_file["double"])(x)
-    assert x.tolist() == [8, 8, 8]
-    assert "compiled kernels cannot be cached" in caplog.text
