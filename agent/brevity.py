@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
-from agent.language_model import Progress, TextProgress
+from chat.progress import Progress
 
 MAX_WORDS = 40
 """Of a response, if the user has not asked for more: about 15 seconds of speech. The first sentence is never cut."""
@@ -37,7 +38,7 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
             said += released
             if held.strip() and (progress.finished or ends[-1] > len(said)):
                 space = "" if said[-1].isspace() else " "
-                yield TextProgress.of(progress, f"{released}{space}{OFFER}", finished="stop")
+                yield progress.with_text(f"{released}{space}{OFFER}", finished="stop")
                 return
             yield progress if released == progress.committed and not held else _holding(progress, released, held)
 
@@ -62,15 +63,16 @@ def _num_words(text: str) -> int:
     return len(text.split())
 
 
-def _holding(progress: Progress, released: str, held: str) -> TextProgress:
+def _holding(progress: Progress, released: str, held: str) -> Progress:
     """Progress with what is held back at the beginning of its draft."""
+    if not held:
+        return replace(progress, committed=released)
     start = len(held)
-    return TextProgress.of(
-        progress,
+    return progress.with_text(
         released,
         draft=held + progress.draft,
-        draft_ends=(start, *(start + end for end in progress.draft_ends)) if held else (),
-        confidence=(1.0, *progress.confidence) if held else (),
+        draft_ends=(start, *(start + end for end in progress.draft_ends)),
+        confidence=(1.0, *progress.confidence),
         draft_origin=progress.draft_origin,
-        denoised=held + progress.denoised if progress.denoised else "",
+        draft_masked=(False, *progress.draft_masked) if progress.draft_masked else (),
     )

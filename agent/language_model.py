@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from chat.types import Ask, Tool, ToolCallDelta, Truncation
+from chat.progress import Progress
+from chat.types import Ask, Tool, Truncation
 
 Grammar: TypeAlias = Any
 """A form that a response must have, in the language model's own terms: it is passed on and never read here."""
@@ -28,81 +29,6 @@ class Source:
     title: str
     location: str
     text: str
-
-
-class Progress(Protocol):
-    """What one step of the generation changed."""
-
-    @property
-    def committed(self) -> str:
-        """New final text, to append to the text committed before."""
-        ...
-
-    @property
-    def draft(self) -> str:
-        """Text that may follow and may still change. It is shown, but never spoken as final and never remembered."""
-        ...
-
-    @property
-    def confidence(self) -> tuple[float, ...]:
-        """Probability of each token of the draft, provided that those before it are right."""
-        ...
-
-    @property
-    def draft_ends(self) -> tuple[int, ...]:
-        """Where the text of each token ends in the draft."""
-        ...
-
-    @property
-    def draft_origin(self) -> str:
-        """What drafted it."""
-        ...
-
-    @property
-    def drafts_shown(self) -> int:
-        """Draft tokens of this response that were reported so far."""
-        ...
-
-    @property
-    def drafts_kept(self) -> int:
-        """Those of them that became final."""
-        ...
-
-    @property
-    def denoised(self) -> str:
-        """The draft with a sign in place of each token that is still masked; empty if drafts are verified."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """Denoising steps of this response so far."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens committed so far."""
-        ...
-
-    @property
-    def finished(self) -> str | None:
-        """Why the response ended (`stop`, `length`, `tool_calls`, or the kind of request of `Ask.task` and
-        `Ask.verdicts`); set on its last progress only."""
-        ...
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
-        ...
-
-    @property
-    def cached_tokens(self) -> int:
-        """How many of the prompt's tokens were in the cache."""
-        ...
-
-    @property
-    def tool_calls(self) -> Sequence[ToolCallDelta]:
-        """What this step added to function calls. Their text is not part of `committed`."""
-        ...
 
 
 @dataclass
@@ -131,40 +57,6 @@ class RemoteRequest:
     first_token_ms: float | None = None
     input_tokens: int = 0
     output_tokens: int = 0
-
-
-@dataclass(frozen=True)
-class TextProgress:
-    """`Progress` whose text is not, or not as it is, what a language model of this machine wrote."""
-
-    committed: str = ""
-    finished: str | None = None
-    tool_calls: Sequence[ToolCallDelta] = ()
-    draft: str = ""
-    confidence: tuple[float, ...] = ()
-    draft_ends: tuple[int, ...] = ()
-    draft_origin: str = ""
-    drafts_shown: int = 0
-    drafts_kept: int = 0
-    denoised: str = ""
-    step: int = 0
-    tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-
-    @staticmethod
-    def of(progress: Progress, committed: str, **changes: Any) -> TextProgress:
-        """The same progress with other text, whose draft nobody has read.
-
-        Args:
-            changes: other fields that differ.
-        """
-        kept = {one.name: getattr(progress, one.name) for one in fields(TextProgress) if one.name not in _OF_TEXT}
-        return TextProgress(committed, **{**kept, **changes})
-
-
-_OF_TEXT = ("committed", "draft", "confidence", "draft_ends", "draft_origin", "denoised")
-"""What `TextProgress.of` does not take from the other progress."""
 
 
 class LanguageModel(Protocol):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent.brevity import brief
 from agent.closed_forms import closed_form
-from agent.language_model import LanguageModel, Progress, RemoteRequest, TextProgress
+from agent.language_model import LanguageModel, RemoteRequest
 from agent.plan import Decision, Evidence, MakeCall, Say, Turn, plan, refusal
 from agent.program.check import missing_number
 from agent.program.evaluator import Outcome, run_program
@@ -28,6 +28,7 @@ from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
 from agent.words.language import language
+from chat.progress import Progress
 from chat.types import HANDED_OVER, Ask, Message, Truncation
 
 if TYPE_CHECKING:
@@ -147,14 +148,14 @@ class Planner:
                 async with aclosing(self._programming.reply(decision.do)) as writing:  # type: ignore[type-var]
                     async for written in writing:
                         program += written.committed
-                        yield TextProgress.of(written, "", finished=None)
+                        yield written.with_text("", finished=None)
                 evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
                 async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]
                     async for answered in replying:
                         ended = answered.finished
-                        yield answered if ended not in HANDED_OVER else TextProgress.of(answered, "", finished=None)
+                        yield answered if ended not in HANDED_OVER else answered.with_text("", finished=None)
                 if ended not in HANDED_OVER:
                     if question and ended == "stop":
                         yield Decision(Say(f" {question}"), "program", "something is missing")
@@ -338,7 +339,7 @@ def _answers_of(remote: RemoteLLM) -> RemoteAnswers:
 async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> AsyncIterator[Progress]:
     """A response whose opening is certain: it is said before the language model has read the prompt. Nothing is a task
     then, as the plan says."""
-    yield TextProgress(f"{opening} ")
+    yield Progress(f"{opening} ")
     text, said = "", 0
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
@@ -346,4 +347,4 @@ async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> Asy
             if not said and (rest := text.removeprefix(opening).lstrip()):
                 said = len(text) - len(rest)
             new, said = (text[said:], len(text)) if said else ("", 0)
-            yield TextProgress.of(progress, new)
+            yield progress.with_text(new)

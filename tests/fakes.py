@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from agent.language_model import Grammar
+from chat.progress import Progress
 from chat.types import Ask, Effort, Lark, Message, Opening, Tool, ToolChoice, Truncation
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
@@ -132,21 +133,11 @@ class FakeVoice:
 
 
 @dataclass(frozen=True)
-class FakeProgress:
-    committed: str
-    draft: str = ""
+class FakeProgress(Progress):
     step: int = 1
     tokens: int = 1
-    finished: str | None = None
-    confidence: tuple[float, ...] = ()
-    draft_ends: tuple[int, ...] = ()
-    draft_origin: str = ""
-    drafts_shown: int = 0
-    drafts_kept: int = 0
-    denoised: str = ""
     prompt_tokens: int = 30
     cached_tokens: int = 20
-    tool_calls: tuple[FakeToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True)

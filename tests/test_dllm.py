@@ -15,13 +15,14 @@ import torch
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
+from chat.progress import MASK_CHARACTER
 from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.decode.decoding import generate
 from model.decode.diffusion import DiffusionDecoder
 from model.decode.effort import EFFORTS, DenoisingSchedule
-from model.decode.output import MASK_CHARACTER, GenerationOutput
+from model.decode.output import GenerationOutput
 from model.decode.sampling import Sampler
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agent.language_model import Progress, RemoteRequest, Source
+from agent.language_model import RemoteRequest, Source
 from agent.plan import Call, Decision, Say
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
+from chat.progress import Progress
 from chat.types import Ask, Message
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.language_model import Progress, RemoteRequest
+from agent.language_model import RemoteRequest
 from agent.plan import Decision
+from chat.progress import Progress
 
 Stamp = Literal[
     "speech_end",

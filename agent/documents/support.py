@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent.language_model import Progress, TextProgress
 from agent.words.language import language
+from chat.progress import Progress
 from chat.types import HANDED_OVER
 
 _ENGLISH = language("en")
@@ -75,7 +75,7 @@ async def only_supported(replying: AsyncIterator[Progress], support: Support) ->
                     break
                 new += clause
             said += new
-            yield TextProgress.of(progress, new, finished=finished)
+            yield progress.with_text(new, finished=finished)
             if finished is not None:
                 return
 

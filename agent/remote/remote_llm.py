@@ -12,16 +12,17 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
-from agent.language_model import RemoteRequest, TextProgress
+from agent.language_model import RemoteRequest
 from agent.remote.argument_check import match_schema
 from agent.remote.chat_stream import ChatStream, RemoteCall, request_body
 from agent.remote.circuit_breaker import CircuitBreaker
 from agent.remote.endpoint import ChatEndpoint, RemoteFailed
 from agent.remote.settings import RemoteSettings
+from chat.progress import Progress
 from chat.types import Ask, Tool, ToolCallDelta
 
 _log = logging.getLogger("rejoinder.server")
@@ -96,7 +97,7 @@ class RemoteAnswers:
         """Take no more of the newest answer."""
         self._newest += 1
 
-    async def answer(self, request: RemoteRequest, ask: Ask) -> AsyncIterator[TextProgress]:
+    async def answer(self, request: RemoteRequest, ask: Ask) -> AsyncIterator[Progress]:
         """The answer of the bigger model; nothing if it is slow or fails before it has begun: the request says so."""
         tools = () if ask.tool_choice == "none" else ask.tools
         body = request_body(
@@ -120,7 +121,7 @@ class RemoteAnswers:
                     if new := text if said else text.lstrip():
                         said += new
                         request.output_tokens = len(said) // _CHARACTERS_PER_TOKEN + 1
-                        yield TextProgress(new)
+                        yield Progress(new)
             parallel = body.get("parallel_tool_calls", False)
             calls = _checked_calls(stream.calls if parallel else stream.calls[:1], tools)
             if not said and not calls:
@@ -128,14 +129,14 @@ class RemoteAnswers:
         except RemoteFailed as error:
             self._on_failure(request, error)
             if said:
-                yield TextProgress(f"{'' if said.rstrip()[-1] in '.!?' else '.'} {BROKEN_OFF}", "stop")
+                yield Progress(f"{'' if said.rstrip()[-1] in '.!?' else '.'} {BROKEN_OFF}", finished="stop")
             return
         self.remote.breaker.succeeded()
         request.status = "answered"
         if stream.usage is not None:
             request.input_tokens, request.output_tokens = stream.usage
-        finished = "tool_calls" if calls else "length" if stream.finish_reason == "length" else "stop"
-        yield TextProgress("", finished, calls)
+        end: Literal["length", "stop"] = "length" if stream.finish_reason == "length" else "stop"
+        yield Progress(finished="tool_calls" if calls else end, tool_calls=calls)
 
     async def _read(self, request: RemoteRequest, body: dict[str, Any], stream: ChatStream) -> AsyncIterator[str]:
         """The text as it arrives, within the time limits. Raises RemoteFailed."""

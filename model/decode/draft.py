@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
-DraftOrigin = Literal["diffusion", "recurrent", "masked", "copied", "grammar", ""]
-"""What made a draft: a block drafter, a recurrent head, masked rows of the forward pass itself, the conversation, from
-which it is copied, or a guess that follows the grammar."""
+from chat.progress import DraftOrigin
 
 
 @dataclass(frozen=True)

@@ -4,107 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from chat.types import HandedOver, ToolCallDelta
+from chat.progress import LikelyToken, Progress, ScoredToken
 from model.checkpoint.tokenizer import TextTokenizer
-from model.decode.draft import Draft, DraftOrigin
+from model.decode.draft import Draft
 from model.decode.log_probabilities import TokenLogProbability
 
 _CHARACTER_TOKENS = 4
 """Most tokens of a character, of which the first may be committed and the others drafts."""
 
-MASK_CHARACTER = "▒"
-"""Stands for a masked token in `Progress.denoised`."""
-
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
-
-
-@dataclass(frozen=True)
-class LikelyToken:
-    """A token and how likely it was.
-
-    Attributes:
-        text: the token alone; a part of a character is `\ufffd`.
-        data: its bytes.
-        log_probability: as in `log_probabilities.py`.
-    """
-
-    text: str
-    data: bytes
-    log_probability: float
-
-
-@dataclass(frozen=True)
-class ScoredToken(LikelyToken):
-    """A committed token.
-
-    Attributes:
-        length: characters of the committed text that it completed.
-        top: the most likely tokens in its place.
-    """
-
-    length: int
-    top: tuple[LikelyToken, ...]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What one step changed.
-
-    A step reports what it commits at once, and what has been drafted after that a moment later.
-
-    Attributes:
-        committed: text that is now final, to be appended to what was committed before.
-        draft: text that may follow and may still change.
-        step: forward passes of this response so far, without those that read the prompt.
-        tokens: tokens committed so far.
-        finished: why the response ended; only in its last progress.
-        prompt_tokens, cached_tokens: length of the prompt, and how much of it was in the cache already.
-        confidence: probability of each draft token, provided that those before it are right.
-        draft_ends: where the text of each draft token ends in `draft`.
-        draft_origin: what drafted it.
-        draft_masked: whether each draft token is still masked; empty where drafts are verified.
-        drafts_shown, drafts_kept: draft tokens of this response that were reported so far, and that became final.
-        tool_calls: pieces of tool calls that are now final.
-        scores: of each token of `committed`, if log probabilities were asked for. Where tool calls are separated from
-            the text, they still are of all tokens.
-    """
-
-    committed: str
-    draft: str
-    step: int
-    tokens: int
-    finished: Literal["stop", "length", "tool_calls"] | HandedOver | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    confidence: tuple[float, ...] = ()
-    draft_ends: tuple[int, ...] = ()
-    draft_origin: DraftOrigin = ""
-    draft_masked: tuple[bool, ...] = ()
-    drafts_shown: int = 0
-    drafts_kept: int = 0
-    tool_calls: tuple[ToolCallDelta, ...] = ()
-    scores: tuple[ScoredToken, ...] = ()
-
-    @property
-    def denoised(self) -> str:
-        """The draft with `MASK_CHARACTER` in place of each token that is still masked; empty if drafts are verified."""
-        spans = zip(self.draft_masked, (0, *self.draft_ends), self.draft_ends, strict=False)
-        return "".join(MASK_CHARACTER if masked else self.draft[start:end] for masked, start, end in spans)
-
-    def with_draft_until(self, length: int) -> Progress:
-        """The same with the draft's tokens that end within its first `length` characters."""
-        ends = tuple(end for end in self.draft_ends if end <= length)
-        draft = self.draft[: ends[-1]] if ends else ""
-        origin = self.draft_origin if draft else ""
-        confidence, masked = self.confidence[: len(ends)], self.draft_masked[: len(ends)]
-        return replace(
-            self, draft=draft, confidence=confidence, draft_ends=ends, draft_origin=origin, draft_masked=masked
-        )
 
 
 class GenerationOutput:
@@ -195,8 +108,8 @@ class GenerationOutput:
     def _progress(self) -> Progress:
         """Progress without any text."""
         return Progress(
-            "", "", self._steps, self._num_committed, self.finished, self._prompt_tokens, self._cached_tokens,
-            drafts_shown=self._drafts_shown, drafts_kept=self._drafts_kept,
+            step=self._steps, tokens=self._num_committed, finished=self.finished, prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens, drafts_shown=self._drafts_shown, drafts_kept=self._drafts_kept,
         )  # fmt: skip
 
     def is_stop_token(self, token: int) -> bool:

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from chat.progress import DraftOrigin
 from model.decode.constraint import Constraint, draft_after
 from model.decode.decoding import StepOutput
-from model.decode.draft import NO_DRAFT, Draft, DraftHead, DraftOrigin
+from model.decode.draft import NO_DRAFT, Draft, DraftHead
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
 from model.decode.sampling import Sampler

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from chat.progress import Progress
 from chat.types import Ask, Message, Tool, ToolChoice, Truncation
 from model.checkpoint.chat_template import with_noted_outputs
 from model.decode.constraint import Constraint
@@ -20,7 +21,7 @@ from model.decode.decoding import DecodingStrategy, generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
-from model.decode.output import GenerationOutput, Progress
+from model.decode.output import GenerationOutput
 from model.decode.sampling import Sampler, Sampling
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import declaration

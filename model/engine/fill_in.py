@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from chat.progress import Progress
 from model.checkpoint.tokenizer import TextTokenizer
-from model.decode.output import Progress
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation, _Options
 from model.engine.response_form import ResponseForm

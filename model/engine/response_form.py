@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chat.progress import Progress
 from chat.types import Ask, HandedOver, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
-from model.decode.output import Progress
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
 from model.engine.loader import LoadedModel
 

@@ -11,8 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from chat.progress import ScoredToken
 from chat.types import Ask, ToolCallDelta
-from model.decode.output import ScoredToken
 from model.engine.engine import Engine
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (

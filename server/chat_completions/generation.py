@@ -8,9 +8,9 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chat.progress import Progress, ScoredToken
 from chat.types import Ask, ToolCallDelta
 from model.decode.grammar import InvalidGrammar
-from model.decode.output import Progress, ScoredToken
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.access.usage import Usage, current_meter

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from model.decode.output import LikelyToken, ScoredToken
+from chat.progress import LikelyToken, ScoredToken
 
 
 class ScoredText:

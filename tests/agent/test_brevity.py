@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from agent.brevity import MAX_WORDS, OFFER, brief
-from agent.language_model import Progress, TextProgress
+from chat.progress import Progress
 from chat.types import ToolCallDelta
 
 SHORT = "The moon is so far away that a rocket takes three days. It takes light a second."
@@ -24,7 +24,7 @@ async def said(parts: Sequence[str], finished: str = "stop", draft: str = "") ->
                 confidence = (0.5,) if draft else ()
                 ends = (len(draft),) if draft else ()
                 last = finished if number == len(parts) else None
-                yield TextProgress(part, last, draft=draft, confidence=confidence, draft_ends=ends)
+                yield Progress(part, finished=last, draft=draft, confidence=confidence, draft_ends=ends)
         finally:
             closed = True
 
@@ -100,8 +100,8 @@ async def test_calls_are_passed_on() -> None:
     calls = (ToolCallDelta(0, "find", "{}", True),)
 
     async def replying() -> AsyncIterator[Progress]:
-        yield TextProgress("Let me see. I will")
-        yield TextProgress(" look", "tool_calls", calls)
+        yield Progress("Let me see. I will")
+        yield Progress(" look", finished="tool_calls", tool_calls=calls)
 
     progress = [one async for one in brief(replying())]
     assert text(progress) == "Let me see. I will look" and progress[-1].tool_calls == calls

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from agent.documents.evidence import DocumentEvidence
-from agent.language_model import Progress, RemoteRequest
+from agent.language_model import RemoteRequest
 from agent.plan import Call, Decision, MakeCall, Say
 from agent.planner import Planner
 from agent.program.check import MISSING
 from agent.tool_runs import ToolRuns
 from agent.tools.server_tools import ServerTools, ToolSettings
+from chat.progress import Progress
 from chat.types import Ask, Lark, Message, Tool
 from tests.agent.documents.sample_documents import FakeDocuments, match
 from tests.agent.remote.scripted_server import ScriptedServer, remote_llm, text

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from safetensors.torch import load_file, save_file
 
+from chat.progress import Progress
 from chat.types import Ask, Message
-from model.decode.output import Progress
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from tests.real_time import HANG_S

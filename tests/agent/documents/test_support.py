@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.documents.support import NOT_STATED, Support, only_supported
-from agent.language_model import Progress, TextProgress
+from chat.progress import Progress
 from tests.fakes import run_on_virtual_clock
 
 OPENING = "According to House,"
@@ -19,7 +19,7 @@ def said_of(*parts: str, openings: tuple[str, ...] = (OPENING,)) -> list[str]:
 
     async def replying() -> AsyncIterator[Progress]:
         for number, part in enumerate(parts, 1):
-            yield TextProgress(part, draft="99", finished="stop" if number == len(parts) else None)
+            yield Progress(part, draft="99", finished="stop" if number == len(parts) else None)
 
     async def collect() -> list[str]:
         progress = [one async for one in only_supported(replying(), Support(openings, TEXTS))]
@@ -64,7 +64,7 @@ def test_what_does_not_come_from_documents_is_not_checked() -> None:
 
 def test_a_task_is_passed_on_and_ends_the_response() -> None:
     async def replying() -> AsyncIterator[Progress]:
-        yield TextProgress("", "task")
+        yield Progress(finished="task")
 
     async def collect() -> list[str | None]:
         return [one.finished async for one in only_supported(replying(), Support((OPENING,), TEXTS))]

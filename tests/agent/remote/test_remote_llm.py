@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.language_model import Progress, RemoteRequest
+from agent.language_model import RemoteRequest
 from agent.plan import Decision
 from agent.planner import Planner
 from agent.remote.remote_llm import BROKEN_OFF, RemoteLLM
+from chat.progress import Progress
 from chat.types import Ask, Message, Tool
 from tests.agent.remote.scripted_server import ScriptedServer, Step, calls, chunk, remote_llm, text
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock

@@ -10,13 +10,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from chat.progress import Progress
 from chat.types import Ask, Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode import decoding
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule
-from model.decode.output import GenerationOutput, Progress
+from model.decode.output import GenerationOutput
 from model.decode.sampling import Sampler
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

@@ -9,11 +9,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from chat.progress import LikelyToken
 from chat.types import Message
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Grammar, JSONSchema, Regex
 from model.decode.log_probabilities import log_probabilities
-from model.decode.output import LikelyToken
 from model.decode.sampling import Sampling
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

@@ -12,12 +12,12 @@ import pytest
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from chat.progress import Progress
 from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import DraftHead
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import JSONSchema
-from model.decode.output import Progress
 from model.engine.bundled import weights_checksum
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

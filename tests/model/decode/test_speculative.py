@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from chat.progress import DraftOrigin, Progress
 from chat.types import Message
 from model.checkpoint.checkpoint import open_checkpoint
-from model.decode.draft import DraftOrigin
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice, Grammar, JSONSchema, Regex
-from model.decode.output import Progress
 from model.decode.sampling import Sampling
 from model.engine.bundled import weights_checksum
 from model.engine.conversation import Conversation

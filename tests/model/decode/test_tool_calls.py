@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from chat.progress import Progress
 from chat.types import Ask, Message, Tool
 from model.decode.call_decision import CallDecision
 from model.decode.grammar import Choice, InvalidGrammar
 from model.decode.option_tree import OptionTree
-from model.decode.output import Progress
 from model.decode.tool_calls import declaration
 from model.engine import response_form as forms
 from model.engine.conversation import Conversation

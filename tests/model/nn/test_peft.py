@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from chat.progress import Progress
 from chat.types import Ask, Message
 from model.checkpoint.gguf import BadModelFile
-from model.decode.output import Progress
 from model.decode.verify import VerificationStep
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from model.decode.output import ScoredToken
+from chat.progress import ScoredToken
 from server.chat_completions.logprobs import ScoredText
 from tests.server.chat_completions.test_chat import QUESTION
 from tests.server.chat_completions.test_requests import TOOLS
