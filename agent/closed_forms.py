@@ -31,7 +31,7 @@ _OPERATORS = {
     "half of": "0.5 *", "twice": "2 *", "percent of": "/ 100 *", "per cent of": "/ 100 *",
     "dollar": "", "dollars": "", "euro": "", "euros": "",
 }  # fmt: skip
-_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": "/ 100 *", "$": ""}
+_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": " / 100 *", "$": ""}
 _OPERATOR = re.compile(rf"\b(?:{'|'.join(sorted(_OPERATORS, key=len, reverse=True))})\b|% of|x(?= ?\d)|[−–×÷^$]")
 _ROOT = re.compile(r"\b(?:the )?square root of (\d+(?:\.\d+)?)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")

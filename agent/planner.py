@@ -191,6 +191,8 @@ class Planner:
         evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
         if runs is not None:
             output = runs.words_of_outputs(messages, verbatim=not remote_leads)
+            manner = _ENGLISH.wanted_manner(turn.said) if first and turn.ask.spoken else None
+            repeats = manner in ("slower", "louder") or (first and _ENGLISH.asks_to_repeat(turn.said))
             evidence = replace(
                 evidence,
                 form=runs.form_reply(messages),
@@ -198,8 +200,8 @@ class Planner:
                 output=output,
                 confirmation=runs.confirmation(messages),
                 dismissed=first and _ENGLISH.is_dismissal(turn.said),
-                manner=_ENGLISH.wanted_manner(turn.said) if first and turn.ask.spoken else None,
-                repeated=_said_last(messages) if first and _ENGLISH.asks_to_repeat(turn.said) else "",
+                manner=manner,
+                repeated=_said_last(messages) if repeats else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )
         if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -283,12 +284,14 @@ def _write_responses(
     def show(before: int, done: int) -> None:
         progress.update(responses, completed=before + done)
 
+    programs = _program_prompts()
+    random.Random(seed).shuffle(programs)
     for number, file in enumerate(files):
         before = number * _SHARD_TOKENS
         if not file.exists():
             generate_shard(
                 loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                questions=questions, programs=_program_prompts(), skip=lambda text: _words(text) in asked,
+                questions=questions, programs=programs[number :: len(files)], skip=lambda text: _words(text) in asked,
                 on_progress=partial(show, before),
             )  # fmt: skip
         show(before, _SHARD_TOKENS)

@@ -43,6 +43,10 @@ class SpeakingManner:
             case "normal":
                 return SpeakingManner()
 
+    def speed_of(self, own: float) -> float:
+        """The speed of a voice whose settings say `own`."""
+        return own if self.speed == 1.0 else _within((min(own, _SPEEDS[0]), max(own, _SPEEDS[1])), own * self.speed)
+
     def amplified(self, samples: Samples) -> Samples:
         """Speech [T] float32 with this gain; its peaks stay below 1."""
         if self.gain == 1.0:
@@ -50,7 +54,8 @@ class SpeakingManner:
         louder = samples * np.float32(self.gain)
         over = np.abs(louder) > _KNEE
         room = 1 - _KNEE
-        louder[over] = np.sign(louder[over]) * (_KNEE + room * np.tanh((np.abs(louder[over]) - _KNEE) / room))
+        beyond = (np.abs(louder[over]) - _KNEE) / room
+        louder[over] = np.sign(louder[over]) * (_KNEE + room * beyond / (1 + beyond))
         return louder
 
 

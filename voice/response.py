@@ -386,7 +386,7 @@ class Response:
 
     def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
         loop, models, manner = asyncio.get_running_loop(), self._speech_models, self.manner
-        voice, speed = models.voices.find(self.options.voice), self.options.speed * manner.speed
+        voice, speed = models.voices.find(self.options.voice), manner.speed_of(self.options.speed)
         return loop.run_in_executor(
             models.synthesis_executor, lambda: manner.amplified(voice.synthesize(clause, speed))
         )

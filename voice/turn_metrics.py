@@ -69,7 +69,7 @@ class TurnMetrics:
         end_probability: the endpointer's probability that the turn was over.
         drafts_spoken, drafts_dropped: first clauses synthesized from a draft that were used, and discarded.
         drafts_shown, drafts_kept: draft tokens that were reported, and those of them that became final.
-        drafted_by: what drafted them (`model.decode.draft.DraftOrigin`), in the order of first use.
+        drafted_by: what drafted them (`chat.progress.DraftOrigin`), in the order of first use.
         decided: what was decided, in this order: a task, for example, first asks a language model, then for a program.
         tools: the calls of the conversation's tools.
         remote: the requests to a language model elsewhere, whose steps and tokens are counted there only.
@@ -104,7 +104,7 @@ class TurnMetrics:
         self.steps, self.tokens = before.steps + progress.step, before.tokens + progress.tokens
         self.drafts_shown = before.drafts_shown + progress.drafts_shown
         self.drafts_kept = before.drafts_kept + progress.drafts_kept
-        if progress.draft and progress.draft_origin not in self.drafted_by:
+        if progress.draft_origin and progress.draft_origin not in self.drafted_by:
             self.drafted_by.append(progress.draft_origin)
         if progress.prompt_tokens:
             self.prompt_tokens, self.cached_tokens = progress.prompt_tokens, progress.cached_tokens

@@ -91,8 +91,7 @@ class Language(Protocol):
         """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
 
     def asks_to_repeat(self, text: str) -> bool:
-        """Whether the user wants to hear again what was said last ("Pardon?"), also because it was too fast or too
-        quiet."""
+        """Whether a text only asks the assistant to say again what it said last ("Pardon?")."""
 
     def wanted_manner(self, text: str) -> Manner | None:
         """How the user wants to be spoken to, if that is what a text asks for ("Speak up, please.", "Not so fast, I'm

@@ -104,7 +104,8 @@ class BlockTraining:
         embedding: the base model's embeddings.
         head: the model's draft head.
         head_rows: [n, hidden] float32, the rows of the base model's output head for the head's vocabulary.
-        state_file: the state of an interrupted training, which is continued if it had the same settings and text.
+        state_file: the state of an interrupted training, which is continued if it had the same settings, text
+            and head.
     """
 
     def __init__(
@@ -130,8 +131,9 @@ class BlockTraining:
             self._parameters.values(), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
         )
         self._step, self._timer = 0, Timer()
-        text = hashlib.sha256(self._samples.tokens.numpy().tobytes()).hexdigest()
-        self._belongs_to = {"config": asdict(config), "text": text}
+        read = [self._samples.tokens, *head.matrices.values()]
+        data = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in read)).hexdigest()
+        self._belongs_to = {"config": asdict(config), "data": data}
         self._resume()
 
     def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import importlib.util
 import json
-import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -265,9 +264,21 @@ def verified_checksum(path: Path) -> str | None:
 
 def _read_all(paths: list[Path]) -> Iterator[bytes]:
     for path in paths:
-        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as source:
+        if path.suffix == ".xz":
+            yield _decompressed(path)
+            continue
+        with path.open("rb") as source:
             while block := source.read(_CHUNK_BYTES):
                 yield block
+
+
+def _decompressed(path: Path) -> bytes:
+    import lzma  # late: only some voices need it
+
+    try:
+        return lzma.decompress(path.read_bytes())
+    except (lzma.LZMAError, EOFError) as error:
+        raise ModelUnavailable(f"{path} is damaged ({error}): install its package again") from None
 
 
 def _part_paths(file: ModelFile) -> list[Path] | None:

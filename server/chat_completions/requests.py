@@ -78,7 +78,7 @@ def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
 
 
 def reply_options(body: ChatCompletionRequest) -> dict[str, Any]:
-    """The arguments of `Conversation.reply` for tools, the form of the answer and log probabilities."""
+    """The fields of `Ask` for tools, the form of the answer and log probabilities."""
     options: dict[str, Any] = {"grammar": body.response_format.as_grammar if body.response_format else None}
     if body.logprobs:
         options["top_log_probabilities"] = body.top_logprobs or 0

@@ -167,7 +167,7 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
 
 
 def _reply_options(body: ResponseRequest) -> dict[str, Any]:
-    """The arguments of `Conversation.reply` for tools, the form of the text and log probabilities."""
+    """The fields of `Ask` for tools, the form of the text and log probabilities."""
     options: dict[str, Any] = {"grammar": body.text.format.as_grammar}
     if body.wants_logprobs:
         options["top_log_probabilities"] = body.top_logprobs or 0

@@ -47,8 +47,7 @@ _SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
-_WHOLE = rf"(?:(?<![\d,])(?P<whole>[\d,]{{1,15}}|{_SMALL})(?:\.| point )|\bpoint )"
-_DECIMAL = rf"{_WHOLE}(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT})*)"
+_DECIMAL = rf"(?<![\w,.])(?P<whole>\d[\d,]{{0,14}}|{_HUNDREDS})(?:\.| point )(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT})*)"
 _NUMBER = re.compile(
     rf"{_DECIMAL} (?P<scale>{'|'.join(_SCALES)})\b|"
     rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}",
@@ -165,7 +164,7 @@ def digits_for_words(text: str) -> str:
 
 def _in_digits(match: re.Match[str]) -> str:
     if match["scale"]:  # "2.5 million"
-        whole = cardinal(tokens((match["whole"] or "").replace("-", " ")))
+        whole = cardinal(tokens(match["whole"].replace("-", " ")))
         exact = Decimal(f"{whole[0] if whole else 0}.{spoken_digits(match['part'])}")
         return f"{(exact * _SCALES[match['scale'].lower()]).normalize():f}"
     found = tokens(match[0].replace("-", " "))

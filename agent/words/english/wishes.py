@@ -3,6 +3,8 @@ length ("Tell me a story.")."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent.words.language import Manner
 
 _DISMISSALS = frozenset(
@@ -27,36 +29,63 @@ _REPETITIONS = frozenset(
         "run that by me again",
     }
 )  # fmt: skip
-_AFTER_OTHERS = _REPETITIONS - {"what was that", "what was that again", "repeat", "once more", "one more time"}
-"""The last sentence after others: "I was at the door. Can you say that again?" """
+_REQUESTS_TO_REPEAT = frozenset(
+    {
+        "say that again", "say it again", "repeat that", "repeat it", "what did you say", "what did you just say",
+        "say that one more time", "say that once more", "i didn't catch that", "i didn't hear that",
+        "i didn't hear you",
+    }
+)  # fmt: skip
+"""Those that mean the assistant also after another sentence: "I was at the door. Can you say that again?" """
 _REPETITIONS_ALONE = frozenset({"what", "huh", "again"})
 _EXCLAMATIONS = frozenset("oh um uh sorry please".split())
 _REQUEST = frozenset("can could would will you".split())
 _MAX_WORDS = 8
-_MAX_OTHER_WORDS = 12
-"""Of what users say before or after such a sentence, usually why they say it."""
+_MAX_REASON = 12
+"""Words with which users say why they wish something."""
 
-_MANNERS: dict[str, Manner] = {
-    "slower": "slower", "slowly": "slower", "slow down": "slower", "not so fast": "slower", "not so quick": "slower",
-    "not so quickly": "slower",
-    "faster": "faster", "quicker": "faster", "more quickly": "faster", "speed up": "faster", "not so slow": "faster",
-    "not so slowly": "faster", "louder": "louder", "more loudly": "louder", "speak up": "louder",
-    "not so quietly": "louder", "not so quiet": "louder", "quieter": "quieter", "quietly": "quieter",
-    "more quietly": "quieter", "softer": "quieter", "more softly": "quieter", "not so loud": "quieter",
-    "not so loudly": "quieter", "lower your voice": "quieter", "raise your voice": "louder",
-    "keep your voice down": "quieter", "normally": "normal", "normal": "normal", "at normal speed": "normal",
-    "in your normal voice": "normal",
+_REASONS = frozenset(
+    "i i'm i'll i've i'd my we we're there the someone somebody hold hang wait whoa hey yes ouch".split()
+)
+"""First words of reasons, which are neither questions nor tasks."""
+
+_COMPARATIVES: dict[str, Manner] = {
+    "slower": "slower", "more slowly": "slower", "faster": "faster", "more quickly": "faster", "louder": "louder",
+    "more loudly": "louder", "quieter": "quieter", "more quietly": "quieter", "more softly": "quieter",
+}  # fmt: skip
+_ADVERBS: dict[str, Manner] = {
+    "slowly": "slower", "quicker": "faster", "quietly": "quieter", "softly": "quieter", "softer": "quieter",
+    "loudly": "louder", "normally": "normal", "at normal speed": "normal", "in your normal voice": "normal",
+}  # fmt: skip
+_COMMANDS: dict[str, Manner] = {
+    "slow down": "slower", "slow it down": "slower", "not so fast": "slower", "not so quick": "slower",
+    "not so quickly": "slower", "don't speak so fast": "slower", "don't talk so fast": "slower",
+    "speed up": "faster", "not so slow": "faster", "not so slowly": "faster", "speak up": "louder",
+    "raise your voice": "louder", "not so quiet": "louder", "not so quietly": "louder", "lower your voice": "quieter",
+    "keep your voice down": "quieter", "not so loud": "quieter", "not so loudly": "quieter",
 }  # fmt: skip
 _TOO: dict[str, Manner] = {
     "fast": "slower", "quickly": "slower", "quick": "slower", "slow": "faster", "slowly": "faster", "loud": "quieter",
-    "loudly": "quieter", "quiet": "louder", "quietly": "louder", "soft": "louder", "softly": "louder",
+    "loudly": "quieter", "quiet": "louder", "quietly": "louder", "softly": "louder",
 }  # fmt: skip
-_DEGREES = frozenset("a bit little lot much even more slightly tiny somewhat way far".split())
-_SPEAKING = ("speak", "talk", "say it", "say that", "repeat that", "repeat it", "go", "be", "say that again",
-             "say it again", "again", "once more", "say that once more", "repeat", "speak again")  # fmt: skip
+_SPEAK = ("speak", "talk", "say it", "say that", "repeat that", "repeat it", "say that again", "say it again",
+          "repeat", "again", "once more", "say that once more", "speak again")  # fmt: skip
+_YOU_ARE = ("you're", "you are", "you were", "you're speaking", "you're talking", "you are speaking", "you speak",
+            "you are talking", "you talk", "you're going", "that was")  # fmt: skip
+_MANNERS: dict[str, Manner] = {
+    **_COMMANDS,
+    **{
+        f"{before} {how}".strip(): manner
+        for how, manner in _COMPARATIVES.items()
+        for before in ("", "go", "be", *_SPEAK)
+    },
+    **{f"{speak} {how}": manner for how, manner in _ADVERBS.items() for speak in _SPEAK},
+    **{f"{who} too {how}".strip(): manner for how, manner in _TOO.items() for who in ("", *_YOU_ARE)},
+}
+"""All sentences that only wish for another manner of speaking, without degrees and courtesies."""
+
+_DEGREES = frozenset("a bit little lot much even slightly tiny somewhat way far still".split())
 _REPEATING = frozenset("say repeat again once".split())
-_YOU_ARE = ("you're", "you are", "you're speaking", "you're talking", "you are speaking", "you are talking",
-            "you speak", "you talk", "that's", "that is", "that was", "it's", "")  # fmt: skip
 
 _LONG = frozenset(
     "story stories tale tales poem poems song songs rap lyrics limerick limericks speech essay recite alphabet detail "
@@ -77,14 +106,15 @@ def is_dismissal(text: str) -> bool:
 
 def asks_to_repeat(text: str) -> bool:
     """See `agent.words.language.Language`."""
-    manner = wanted_manner(text)
-    if manner is not None:
-        return manner in ("slower", "louder") or not _REPEATING.isdisjoint(_words(text))
-    *others, last = _parts(text, ".!?")
-    if 0 < len(_words(" ".join(others))) <= _MAX_OTHER_WORDS:
-        return _is_one_of(_AFTER_OTHERS, last, _COURTESY, before=_COURTESY | _REQUEST)
-    alone = _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS)
-    return alone or _is_one_of(_REPETITIONS, text, _COURTESY, before=_COURTESY | _REQUEST)
+    if wanted_manner(text) is not None:
+        return not _REPEATING.isdisjoint(_words(text))
+    if _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS):
+        return True
+    if _is_one_of(_REPETITIONS, text, _COURTESY, before=_COURTESY | _REQUEST):
+        return True
+    *others, (last, _) = _parts(text)
+    wish = _is_one_of(_REQUESTS_TO_REPEAT, last, _COURTESY, before=_COURTESY | _REQUEST)
+    return wish and _are_reasons(others)
 
 
 def _is_one_of(
@@ -105,27 +135,18 @@ def _is_one_of(
 
 def wanted_manner(text: str) -> Manner | None:
     """See `agent.words.language.Language`."""
-    manner = _manner(text)
-    first, *others = _parts(text, ".,;!?")
-    if manner is None and len(_words(first)) > 1 and len(_words(" ".join(others))) <= _MAX_OTHER_WORDS:
-        manner = _manner(first) if " too " not in f" {first.lower()}" else None
-    return manner
+    parts = _parts(text)
+    (first, _), *after = parts
+    *before, (last, _) = parts
+    wishes = (_manner(first) if _are_reasons(after) else None, _manner(last) if _are_reasons(before) else None)
+    return _manner(text) or wishes[0] or wishes[1]
 
 
 def _manner(text: str) -> Manner | None:
     words = [word for word in _words(text) if word == "you" or word not in _COURTESY | {"and", "but"}]
     if words[1:2] == ["you"] and words[0] in _REQUEST:
         del words[:2]
-    if len(words) > _MAX_WORDS:
-        return None
-    for begin in range(len(words)):
-        how = " ".join(words[begin:])
-        before = " ".join(word for word in words[:begin] if word not in _DEGREES)
-        if how in _MANNERS and before in ("", *_SPEAKING):
-            return _MANNERS[how]
-        if words[begin] == "too" and " ".join(words[begin + 1 :]) in _TOO and before in _YOU_ARE:
-            return _TOO[" ".join(words[begin + 1 :])]
-    return None
+    return _MANNERS.get(" ".join(word for word in words if word not in _DEGREES))
 
 
 def wants_length(text: str) -> bool:
@@ -134,11 +155,23 @@ def wants_length(text: str) -> bool:
     return not _LONG.isdisjoint(words) or any(f" {phrase} " in f" {' '.join(words)} " for phrase in _AT_LENGTH)
 
 
-def _parts(text: str, ends: str) -> list[str]:
-    """The parts of a text between these marks, at least one."""
-    for end in ends:
-        text = text.replace(end, "\n")
-    return [part for part in text.split("\n") if part.strip()] or [""]
+def _parts(text: str) -> list[tuple[str, str]]:
+    """The parts of a text, each with the mark that ends it; at least one."""
+    parts, start = list[tuple[str, str]](), 0
+    for at, character in enumerate(text):
+        if character in ".,;!?":
+            parts.append((text[start:at], character))
+            start = at + 1
+    parts.append((text[start:], ""))
+    return [part for part in parts if _words(part[0])] or [("", "")]
+
+
+def _are_reasons(parts: Sequence[tuple[str, str]]) -> bool:
+    """Whether these parts only say why the user wishes something, in statements."""
+    words = [word for word in _words(" ".join(part for part, _ in parts)) if word not in _COURTESY | {"pardon"}]
+    if not words:
+        return bool(parts)
+    return len(words) <= _MAX_REASON and words[0] in _REASONS and all(mark != "?" for _, mark in parts)
 
 
 def _words(text: str) -> list[str]:

@@ -72,7 +72,10 @@ def test_tens_become_digits_and_single_digits_stay() -> None:
         ("three forty-five", "3 45"), ("hundred", "100"), ("two million five hundred thousand", "2500000"),
         ("for the first one of you", "for the first 1 of you"), ("no number", "no number"),
         ("2.5 million", "2500000"), ("$1.25 thousand, or two", "$1250, or 2"), ("version 2.5", "version 2.5"),
-        ("twenty-one point oh five million", "21050000"), ("0.5 hundred", "50"), ("point five million", "500000"),
+        ("twenty-one point oh five million", "21050000"), ("0.5 hundred", "50"),
+        ("Good point one thousand people came", "Good point 1000 people came"), ("Well, 5.5 million", "Well, 5500000"),
+        ("the boiling point one hundred degrees", "the boiling point 100 degrees"),
+        ("one hundred point five million", "100500000"),
     ],
 )  # fmt: skip
 def test_quantities_become_digits(text: str, digits: str) -> None:
