@@ -47,7 +47,8 @@ _SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
-_DECIMAL = rf"(?<![\w,.])(?P<whole>\d[\d,]{{0,14}}|{_HUNDREDS})(?:\.| point )(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT})*)"
+_WHOLE = rf"(?<![\w,.])(?P<whole>\d[\d,]{{0,14}}|{_SMALL})"
+_DECIMAL = rf"{_WHOLE}(?:\.| point )(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT}){{0,8}})"
 _NUMBER = re.compile(
     rf"{_DECIMAL} (?P<scale>{'|'.join(_SCALES)})\b|"
     rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}",
