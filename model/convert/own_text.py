@@ -1,12 +1,14 @@
 """What a model has written, as token ids in one compressed file, so that a drafter can be trained again without writing
 it anew: the states are computed from the ids in a tenth of the time.
 
-The file is a NumPy archive with the arrays of `StateShard` without features, as differences where they ascend, and the
-checksum of the weights.
+The file is a NumPy archive, compressed by xz as a whole, with the arrays of `StateShard` without features, as
+differences where they ascend, and the checksum of the weights.
 """
 
 from __future__ import annotations
 
+import io
+import lzma
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -40,8 +42,8 @@ def save_text(path: Path, shards: Sequence[StateShard], base: str) -> None:
     }
     joined = {name: torch.cat([getattr(shard, name) for shard in shards]) for name in ("tokens", "prompts", "kinds")}
     arrays = {name: part.numpy().astype(np.uint32) for name, part in {**lengths, **joined}.items()}
-    with path.open("wb") as file:
-        np.savez_compressed(file, base=np.array(base), **arrays)  # type: ignore[arg-type]
+    with lzma.open(path, "wb", preset=9) as file:
+        np.savez(file, base=np.array(base), **arrays)  # type: ignore[arg-type]
 
 
 def load_text(path: Path, base: str) -> StateShard:
@@ -51,13 +53,13 @@ def load_text(path: Path, base: str) -> StateShard:
         BadModelFile: missing or damaged, or other weights wrote it.
     """
     try:
-        with np.load(path) as stored:
+        with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
             found = str(stored["base"])
             parts = {
                 name: torch.from_numpy(stored[name].astype(np.int64))
                 for name in ("tokens", "ends", "kinds", "prompts", "prompt_ends")
             }
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise BadModelFile(f"the text {path} cannot be read ({error})") from None
     if found != base:
         raise BadModelFile(f"the text {path} was written by other weights: generate some with these")

@@ -34,7 +34,7 @@ def test_a_text_is_kept_and_its_states_are_computed_again(tmp_path: Path, tiny_t
         generate_shard(model, "base", tmp_path / str(n), "You are a test.", n, tokens=300, programs=programs)
         for n in (1, 2)
     ]
-    file = tmp_path / "text.npz"
+    file = tmp_path / "text.npz.xz"
     save_text(file, shards, "base")
     whole, again = joined(shards), joined([*with_states(model, load_text(file, "base"))])
     for name in ("tokens", "ends", "kinds", "prompts", "prompt_ends"):
