@@ -40,7 +40,7 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
                 space = "" if said[-1].isspace() else " "
                 yield progress.with_text(f"{released}{space}{OFFER}", finished="stop")
                 return
-            yield progress if released == progress.committed and not held else _holding(progress, released, held)
+            yield _holding(progress, released, held)
 
 
 def _sentence_ends(text: str) -> list[int]:

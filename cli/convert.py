@@ -17,8 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from agent.program.prompt import program_messages
-from cli.convert_programs import programs_command
+from cli.convert_programs import conversation_of, programs_command
 from cli.convert_tune import tune_command
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
@@ -300,10 +299,7 @@ def _write_responses(
 
 def _program_prompts() -> list[SpokenPrompt]:
     """What users want done, as the model is asked for programs."""
-    return [
-        SpokenPrompt("program", tuple(program_messages((), earlier, said)))
-        for *earlier, (said, _) in (example.turns for example in read_examples())
-    ]
+    return [SpokenPrompt("program", tuple(conversation_of(example)[:-1])) for example in read_examples()]
 
 
 def _words(text: str) -> str:

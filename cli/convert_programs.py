@@ -57,7 +57,7 @@ def programs_command(
         base = weights_checksum(path)
         begun = None if start is None else load_trained_prefix(start, loaded.decoder.config, base)
         start_sha256 = "" if start is None else hashlib.sha256(start.read_bytes()).hexdigest()
-        texts = [encode_responses(_messages(one), loaded.template, loaded.stop_tokens) for one in read]
+        texts = [encode_responses(conversation_of(one), loaded.template, loaded.stop_tokens) for one in read]
         training = PrefixTraining(
             loaded.decoder,
             program_prefix_tokens(loaded.template),
@@ -84,7 +84,7 @@ def programs_command(
     _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
 
 
-def _messages(example: ProgramExample) -> list[Message]:
+def conversation_of(example: ProgramExample) -> list[Message]:
     """An example as a conversation: the prompt for its last program, and that program."""
     *earlier, (said, program) = example.turns
     return [*program_messages((), earlier, said), Message("assistant", program)]

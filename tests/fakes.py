@@ -13,7 +13,7 @@ import numpy as np
 
 from agent.language_model import Grammar
 from chat.progress import Progress
-from chat.types import Ask, Effort, Lark, Message, Opening, Tool, ToolChoice, Truncation
+from chat.types import Ask, Effort, Lark, Message, Opening, Tool, ToolCallDelta, ToolChoice, Truncation
 from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
@@ -140,14 +140,6 @@ class FakeProgress(Progress):
     cached_tokens: int = 20
 
 
-@dataclass(frozen=True)
-class FakeToolCallDelta:
-    index: int
-    name: str
-    arguments: str
-    done: bool
-
-
 @dataclass
 class FakeLanguageModel:
     """Generates `words`, one every `seconds_per_word`; or, if `calls` are given and the user spoke last or the choice
@@ -214,7 +206,7 @@ class FakeLanguageModel:
                 await asyncio.sleep(self.seconds_per_word)
                 done = start + 3 >= len(arguments)
                 last = done and index == len(calls) - 1
-                delta = FakeToolCallDelta(index, name, arguments[start : start + 3], done)
+                delta = ToolCallDelta(index, name, arguments[start : start + 3], done)
                 yield FakeProgress("", finished="tool_calls" if last else None, tool_calls=(delta,))
 
     def prepare(self, ask: Ask) -> None:

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import statistics
 import time
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from agent.instructions import INSTRUCTIONS
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
 from chat.types import Ask, Message, Tool
+from lab.benchmarks.planner.__main__ import load
 from model.convert.corpus import is_looping
 from model.convert.evaluate import EvaluationPrompt, evaluation_prompts
 from model.decode import constraint
@@ -43,7 +43,6 @@ from server.serving.runtime import load_engine
 MAX_TOKENS = 64
 KINDS = {"chat": "chat", "list": "list", "numbers": "numbers", "passage": "passage", "JSON": "json",
          "JSON with a schema": "json", "tool calls": "tool", "programs": "program"}  # fmt: skip
-PLANNER = Path(__file__).parent / "planner" / "development"
 WAYS = ("one token", "forced", "drafts")
 MAX_FORCED = constraint._MAX_FORCED
 
@@ -76,8 +75,7 @@ class Response:
 def prompts_of(name: str, count: int) -> list[EvaluationPrompt]:
     """Up to `count` prompts of a kind (a value of `KINDS`). Programs are written for the planner's development half."""
     if name == "program":
-        requests = tomllib.loads((PLANNER / "requests.toml").read_text(encoding="utf-8"))["request"]
-        prompts = [EvaluationPrompt(name, request["say"]) for request in requests]
+        prompts = [EvaluationPrompt(name, request["say"]) for request in load("development", "requests")]
     else:
         prompts = [prompt for prompt in evaluation_prompts() if prompt.kind == name]
     return prompts[:: max(1, len(prompts) // count)][:count]

@@ -72,17 +72,10 @@ def load_text(path: Path, base: str) -> StateShard:
 
 def with_states(model: LoadedModel, text: StateShard) -> Iterator[StateShard]:
     """The responses of `text` one after the other, each with the states of the rows that predicted its tokens."""
-    cache, kinds = model.decoder.new_cache(), [KINDS[kind] for kind in text.kinds.tolist()]
-    programs = beginning(model, "program")
-    num_trained = len(programs.tokens)
-    for number, kind in enumerate(kinds):
-        one = text.part(number, number + 1)
-        prompt, response = one.prompts.tolist(), one.tokens.tolist()
-        if kind == "program":
-            programs.truncate(num_trained)
-            yield replace(one, features=_features(model, programs, prompt, response))
-        else:
-            yield replace(one, features=_features(model, cache, prompt, response))
+    caches = {is_program: beginning(model, "program" if is_program else "") for is_program in (False, True)}
+    for number, kind in enumerate(text.kinds.tolist()):
+        one, cache = text.part(number, number + 1), caches[KINDS[kind] == "program"]
+        yield replace(one, features=_features(model, cache, one.prompts.tolist(), one.tokens.tolist()))
 
 
 def _features(model: LoadedModel, cache: KeyValueCache, prompt: list[int], response: list[int]) -> Tensor:

@@ -135,11 +135,12 @@ def _is_one_of(
 
 def wanted_manner(text: str) -> Manner | None:
     """See `agent.words.language.Language`."""
+    if manner := _manner(text):
+        return manner
     parts = _parts(text)
-    (first, _), *after = parts
-    *before, (last, _) = parts
-    wishes = (_manner(first) if _are_reasons(after) else None, _manner(last) if _are_reasons(before) else None)
-    return _manner(text) or wishes[0] or wishes[1]
+    if _are_reasons(parts[1:]) and (manner := _manner(parts[0][0])):
+        return manner
+    return _manner(parts[-1][0]) if _are_reasons(parts[:-1]) else None
 
 
 def _manner(text: str) -> Manner | None:
