@@ -23,7 +23,7 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from model.hub.reference import HubReference
-from model.hub.selection import HubFile, select_files
+from model.hub.selection import HubFile, is_recognizer, select_files
 from model.hub.store import ModelUnavailable, ProgressCallback, cache_folder, write_atomically
 
 _SPARE_BYTES = 256 << 20
@@ -65,6 +65,11 @@ class HubModel:
     def size(self) -> int:
         """Total size in bytes."""
         return sum(file.size for file in self.files)
+
+    @property
+    def is_recognizer(self) -> bool:
+        """Whether it is a Whisper model of CTranslate2."""
+        return not self.main_file and is_recognizer(file.path for file in self.files)
 
 
 class HubModels:
