@@ -119,7 +119,7 @@ def models_remove(
     """Delete a model's files from the cache, with what was computed from them. Installed packages stay."""
     with user_errors():
         store, hub = ModelStore(), hub_models()
-        (downloaded,) = [one for one in hub.recorded() if one.name == name] or [None]
+        downloaded = next((one for one in hub.recorded() if one.name == name), None)
         path = hub.path(downloaded) if downloaded else store.folder / _find(name).name / _find(name).main_file
         packed = packed_path(path) if path.exists() else None
         freed = hub.remove(downloaded) if downloaded else store.remove(_find(name))
