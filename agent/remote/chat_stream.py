@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from chat.types import Effort, Message, Tool, ToolChoice
 
@@ -71,37 +71,33 @@ def _message(message: Message) -> dict[str, Any]:
     return fields
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _FunctionPart(_Part):
+class _FunctionPart(BaseModel):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _CallPart(_Part):
+class _CallPart(BaseModel):
     index: int | None = None
     id: str | None = None
     function: _FunctionPart = _FunctionPart()
 
 
-class _Delta(_Part):
+class _Delta(BaseModel):
     content: str | None = None
     tool_calls: list[_CallPart] | None = None
 
 
-class _Choice(_Part):
+class _Choice(BaseModel):
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
-class _Usage(_Part):
+class _Usage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-class _Chunk(_Part):
+class _Chunk(BaseModel):
     choices: list[_Choice] = []
     usage: _Usage | None = None
     error: Any = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
 from agent.tools.web_service import ServiceFailed, WebService, saying_failures
@@ -54,27 +54,23 @@ class WeatherSettings:
         return self.places_url or (_OPEN_METEO_PLACES if self.url.rstrip("/") == _OPEN_METEO else self.url)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Place(_Answer):
+class _Place(BaseModel):
     name: str
     latitude: float
     longitude: float
     country: str = ""
 
 
-class _Places(_Answer):
+class _Places(BaseModel):
     results: list[_Place] = []
 
 
-class _Current(_Answer):
+class _Current(BaseModel):
     temperature_2m: float
     weather_code: int
 
 
-class _Daily(_Answer):
+class _Daily(BaseModel):
     time: list[date]
     weather_code: list[int | None]
     temperature_2m_max: list[float | None]
@@ -82,7 +78,7 @@ class _Daily(_Answer):
     precipitation_probability_max: list[float | None] = []
 
 
-class _Forecast(_Answer):
+class _Forecast(BaseModel):
     current: _Current
     daily: _Daily
 
