@@ -117,10 +117,6 @@ class FoundPassage:
     passage: Passage
 
 
-class UnknownFolder(ValueError):
-    """The library has no folder of this name or path."""
-
-
 class Library:
     """The file. Its methods may be called on any thread; those that read documents take as long as that takes.
 
@@ -154,14 +150,14 @@ class Library:
             return [self._folder(*row) for row in self._file.execute(query).fetchall()]
 
     def find(self, name: str) -> Folder:
-        """The folder of this name or path. Raises UnknownFolder."""
+        """The folder of this name or path. Raises ValueError if there is none."""
         path = Path(name).expanduser()
         for folder in self.folders():
             if folder.name == name or (path.exists() and folder.path == path.resolve()):
                 return folder
         known = ", ".join(folder.name for folder in self.folders())
         have = f"it has {known}" if known else "it is empty"
-        raise UnknownFolder(f"the library has no documents named {name!r} ({have}): run `rejoinder docs add FOLDER`")
+        raise ValueError(f"the library has no documents named {name!r} ({have}): run `rejoinder docs add FOLDER`")
 
     def add(self, path: Path, name: str = "") -> str:
         """Add a folder, or a single file, that is read at the next `update`. Returns its name, which it keeps if it is
@@ -189,7 +185,7 @@ class Library:
         return name
 
     def remove(self, name: str) -> Folder:
-        """Forget a folder and its passages; the files themselves stay. Raises UnknownFolder."""
+        """Forget a folder and its passages; the files themselves stay. Raises ValueError if there is none."""
         folder = self.find(name)
         with self._lock:
             self._file.execute("delete from folders where name = ?", (folder.name,))
@@ -210,7 +206,7 @@ class Library:
             report: called before each file with its path, its number and how many there are.
 
         Raises:
-            UnknownFolder: there is none of this name.
+            ValueError: there is none of this name.
             OSError: the folder cannot be read; nothing is changed.
         """
         folder = self.find(name)

@@ -24,7 +24,7 @@ class SharedDocuments:
         model: folder of the embedding model.
 
     Raises:
-        UnknownFolder: the library has no such folder.
+        ValueError: the library has no such folder.
         OSError: the library cannot be used.
     """
 
