@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.language_model import LanguageModel
-from agent.tools.protocol import Tools
+from agent.tools.conversation_tools import ConversationTools
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import Resampler
@@ -151,7 +151,7 @@ class LocalConversation:
         full_duplex: bool,
         show_line: Callable[[str], None],
         settings: SessionSettings | None = None,
-        tools: Tools | None = None,
+        tools: ConversationTools | None = None,
         documents: DocumentEvidence | None = None,
         remote: RemoteLLM | None = None,
         on_start: Callable[[VoiceSession], None] = lambda session: None,

@@ -14,7 +14,8 @@ from agent.capture.form_runner import FormRunner
 from agent.language_model import LanguageModel
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
-from agent.tools.protocol import Announcement, Tools
+from agent.tools.conversation_tools import ConversationTools
+from agent.tools.protocol import Announcement
 from chat.types import Message
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
@@ -70,7 +71,7 @@ class VoiceSession:
         settings: SessionSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         history: History | None = None,
-        tools: Tools | None = None,
+        tools: ConversationTools | None = None,
         documents: DocumentEvidence | None = None,
         remote: RemoteLLM | None = None,
     ) -> None:
