@@ -15,7 +15,6 @@ from agent.language_model import LanguageModel
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
 from agent.tools.conversation_tools import ConversationTools
-from agent.tools.protocol import Announcement
 from chat.types import Message
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
@@ -86,9 +85,12 @@ class VoiceSession:
             speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
         )
         self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
+        self.check_capacity = self._transcripts.check_capacity
+        self.wait_for_capacity = self._transcripts.wait_for_capacity
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
+        self.announce = self._unprompted.announce
         self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
         runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result, self._forms)
@@ -157,18 +159,13 @@ class VoiceSession:
         if isinstance(event, events.ResponseDone):
             self._unprompted.done(event)
 
-    async def wait_for_capacity(self) -> None:
-        """Wait until more audio can be taken. This slows down clients that send much faster than real time, so that
-        their transcription does not delay other conversations."""
-        await self._transcripts.wait_for_capacity()
-
     def commit(self) -> None:
         """End the user's turn (push-to-talk).
 
         Raises:
             RequestError: there is too little audio, or too many earlier turns still wait for transcription.
         """
-        self._transcripts.check_capacity()
+        self.check_capacity()
         min_ms = self.settings.rules.timing.min_commit_ms
         audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
         if audio_ms < min_ms:
@@ -211,10 +208,6 @@ class VoiceSession:
         if self._planner.runs is not None:
             self._planner.runs.open_with(tool)
 
-    def announce(self, announcement: Announcement) -> None:
-        """Say a text as soon as both sides are silent."""
-        self._unprompted.announce(announcement)
-
     def cancel(self, response_id: str | None = None) -> None:
         """Stop the active response, or the out-of-band response with this id.
 
@@ -238,10 +231,6 @@ class VoiceSession:
         if self.state.assistant is Assistant.RESPONDING and self._playback.finished_sending(item_id):
             self._echo.stop_playback(self._clock())
             self._apply(turn_machine.PlaybackDone())  # the client plays no more of it
-
-    def check_capacity(self) -> None:
-        """Raises RequestError if too many turns wait for their transcripts."""
-        self._transcripts.check_capacity()
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""

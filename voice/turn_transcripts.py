@@ -46,7 +46,8 @@ class TurnTranscripts:
         self._failure = ""
 
     async def wait_for_capacity(self) -> None:
-        """Wait until another turn may end."""
+        """Wait until another turn may end. This slows down clients that send much faster than real time, so that their
+        transcription does not delay other conversations."""
         while len(self._pending) >= _MAX_PENDING:
             await asyncio.wait(set(self._pending), return_when=asyncio.FIRST_COMPLETED)
 
