@@ -14,7 +14,6 @@ from agent.planner import Planner
 from chat.types import Message, Truncation
 from voice import events
 from voice.clause_pace import ClausePace
-from voice.function_calls import AddItem
 from voice.history import History, new_id
 from voice.manner import SpeakingManner
 from voice.response import Response
@@ -144,11 +143,11 @@ class Playback:
         return response.done and response.played_until > self._clock()
 
     def _release(
-        self, speak: bool, tag: object, release: Callable[[str, AddItem], asyncio.Task[None]]
+        self, speak: bool, tag: object, release: Callable[[str, History], asyncio.Task[None]]
     ) -> asyncio.Task[None]:
         response_id = new_id("resp")
         self._emit(events.ResponseStarted(response_id, speak, tag=tag))
-        return release(response_id, self._history.add)
+        return release(response_id, self._history)
 
     def pause(self) -> None:
         """Fall silent; the response may resume."""

@@ -28,8 +28,8 @@ from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
-from voice.function_calls import AddItem, FunctionCalls
-from voice.history import FunctionCall, Item, Span, new_id
+from voice.function_calls import FunctionCalls
+from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
 from voice.speech_models import SpeechModels
@@ -123,7 +123,7 @@ class Response:
         self._error: str | None = None
         self._unreported_text = ""
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
-        self._add_item: AddItem | None = None
+        self._history: History | None = None
         self._sources: tuple[Source, ...] = ()
         self._text, self.manner = text, manner
         self._calls = FunctionCalls(emit, self._start_item, tool_runs, clock)
@@ -142,16 +142,16 @@ class Response:
         self.ready.set()
         self._changed.set()
 
-    def release(self, response_id: str, add_item: AddItem | None, not_before: float) -> asyncio.Task[None]:
+    def release(self, response_id: str, history: History | None, not_before: float) -> asyncio.Task[None]:
         """Send what is buffered, then the rest as it is generated. The task ends when all of it was sent, or the
         response was stopped.
 
         Args:
-            add_item: adds the response's items to the conversation; None if they are not part of one.
+            history: the conversation that the response's items join; None if they are not part of one.
             not_before: when the audio of earlier responses will have been played.
         """
         self.response_id, self.item, self.items = response_id, self._new_message(self.options), []
-        self.played_until, self._add_item = not_before, add_item
+        self.played_until, self._history = not_before, history
         self.done, self._message_started = False, False
         self._released.set()
         if self._unreported_text:
@@ -198,12 +198,12 @@ class Response:
         cut_off_ms = 0.0 if heard_ms is None else max(0.0, self.item.audio_ms - heard_ms)
         return cut_off_ms + sum(chunk.ms for chunk in self._chunks)
 
-    def resume(self, response_id: str, add_item: AddItem, metrics: TurnMetrics) -> asyncio.Task[None]:
+    def resume(self, response_id: str, history: History, metrics: TurnMetrics) -> asyncio.Task[None]:
         """Continue where `pause` interrupted, as another response: the first one was closed on the wire."""
         self._chunks.extendleft(reversed(unheard_chunks(self._sent, self.item)))
         self._sent = []
         self.metrics, self._resumed = metrics, True  # it answers no turn of its own, so nothing is stamped
-        return self.release(response_id, add_item, self._clock())
+        return self.release(response_id, history, self._clock())
 
     @staticmethod
     def _new_message(options: ResponseOptions) -> Item:
@@ -221,9 +221,9 @@ class Response:
         self.metrics.tools = self._calls.steps
         items = tuple(self.items)
         self._emit(events.ResponseDone(self.response_id, self.item, items, status, reason, self.metrics))
-        if self._add_item is not None:
+        if self._history is not None:
             for output in outputs:
-                self._emit(events.ItemAdded(output, self._add_item(output)))
+                self._emit(events.ItemAdded(output, self._history.add(output)))
 
     async def _run(self, planner: Planner, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""
@@ -333,7 +333,7 @@ class Response:
     def _send_calls(self) -> None:
         if self._text_first and self._calls.has_unsent:
             self._start_message()
-        self._calls.send(self.response_id, self._add_item)
+        self._calls.send(self.response_id, self._history)
 
     async def _generate_clauses(
         self,
@@ -432,7 +432,7 @@ class Response:
 
     def _start_item(self, item: Item | FunctionCall) -> None:
         self.items.append(item)
-        previous = self._add_item(item) if self._add_item is not None else None
+        previous = self._history.add(item) if self._history is not None else None
         self._emit(events.ResponseItemStarted(self.response_id, item, previous))
 
     async def _wait_for_change(self) -> None:
@@ -463,7 +463,7 @@ class Response:
     def _apologize(self) -> None:
         """Tell the user that the response failed, with a recording: the voice may be what failed."""
         apology = self._speech_models.apology
-        if apology is not None and self.options.speak and self._add_item is not None:
+        if apology is not None and self.options.speak and self._history is not None:
             self._send_chunk(Chunk(*apology))
 
     def _send_chunk(self, chunk: Chunk) -> None:

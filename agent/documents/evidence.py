@@ -5,28 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from agent.documents.grounding import Grounding, ground, search_text
 from agent.documents.index import Match
 from chat.types import Message
 
+if TYPE_CHECKING:
+    from agent.documents.search import SharedDocuments
+
 _log = logging.getLogger("rejoinder.server")
-
-
-class Documents(Protocol):
-    """Searches the documents."""
-
-    def search(self, question: str) -> list[Match]:
-        """The best matches, the best first. Takes some milliseconds; runs on `executor`."""
-        ...
-
-    @property
-    def executor(self) -> Executor:
-        """Where searches run."""
-        ...
 
 
 @dataclass
@@ -45,7 +34,7 @@ class DocumentEvidence:
         enabled: whether responses use the documents; asked before each one.
     """
 
-    def __init__(self, documents: Documents, enabled: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, documents: SharedDocuments, enabled: Callable[[], bool] = lambda: True) -> None:
         self._documents, self._enabled = documents, enabled
         self._last_search, self._grounding = _Search(), Grounding()
 
