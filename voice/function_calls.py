@@ -16,6 +16,7 @@ from agent.tool_runs import ToolRuns
 from agent.tools.protocol import HOLDING_PHRASE, ToolOutput
 from chat.types import Message, Tool, ToolCall, ToolCallDelta
 from voice import events
+from voice.context import SessionContext
 from voice.history import FunctionCall, FunctionCallOutput, History, UnknownItem, new_id
 from voice.response_options import ResponseOptions
 from voice.turn_metrics import ToolStep
@@ -65,20 +66,14 @@ class FunctionCalls:
     """The function calls of one response, in the order in which the language model makes them.
 
     Args:
-        emit: called with every event.
         start_item: starts an item of the response.
         runs: runs the conversation's own tools; None if there are none.
-        clock: seconds, monotonic.
     """
 
     def __init__(
-        self,
-        emit: Callable[[events.SessionEvent], None],
-        start_item: Callable[[FunctionCall], None],
-        runs: ToolRuns | None,
-        clock: Callable[[], float],
+        self, context: SessionContext, start_item: Callable[[FunctionCall], None], runs: ToolRuns | None
     ) -> None:
-        self._emit, self._start_item, self._runs, self._clock = emit, start_item, runs, clock
+        self._emit, self._clock, self._start_item, self._runs = context.emit, context.clock, start_item, runs
         self._calls: list[_Call] = []
         self._step: dict[int, _Call] = {}
         self._prompt: Sequence[Message] = ()

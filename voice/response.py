@@ -10,10 +10,10 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,11 +28,11 @@ from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
+from voice.context import SessionContext
 from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
-from voice.speech_models import SpeechModels
 from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 
@@ -67,11 +67,8 @@ class Response:
 
     Args:
         metrics: stamped as each step begins.
-        emit: called with every event of a released response.
-        on_first_audio: called when the first audio has been sent.
-        spawn: starts the response's tasks.
-        clock: seconds, monotonic.
         pace: of the conversation's clauses; updated.
+        on_first_audio: called when the first audio has been sent.
         tool_runs: runs the conversation's tools; None if there are none.
         text: what the response says; empty if the language model decides.
         manner: how it speaks.
@@ -90,14 +87,11 @@ class Response:
 
     def __init__(
         self,
+        context: SessionContext,
         options: ResponseOptions,
         metrics: TurnMetrics,
-        speech_models: SpeechModels,
-        emit: Callable[[events.SessionEvent], None],
-        on_first_audio: Callable[[], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        clock: Callable[[], float],
         pace: ClausePace,
+        on_first_audio: Callable[[], None] = lambda: None,
         tool_runs: ToolRuns | None = None,
         text: str = "",
         manner: SpeakingManner = _OWN_MANNER,
@@ -107,8 +101,9 @@ class Response:
         self.metrics = metrics
         self.done = False
         self.played_until = 0.0
-        self.options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
-        self._on_first_audio, self._spawn, self._pace = on_first_audio, spawn, pace
+        self.options, self._pace, self._on_first_audio = options, pace, on_first_audio
+        self._speech_models, self._emit = context.speech_models, context.emit
+        self._spawn, self._clock = context.spawn, context.clock
         self._paused_s = 0.0
         self.requested, self.ready = asyncio.Event(), asyncio.Event()
         self._released = asyncio.Event()
@@ -126,7 +121,7 @@ class Response:
         self._history: History | None = None
         self._sources: tuple[Source, ...] = ()
         self._text, self.manner = text, manner
-        self._calls = FunctionCalls(emit, self._start_item, tool_runs, clock)
+        self._calls = FunctionCalls(context, self._start_item, tool_runs)
 
     def generate(self, planner: Planner, messages: Sequence[Message], deadline: float | None = None) -> None:
         """Start to generate the response to `messages`.

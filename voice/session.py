@@ -24,6 +24,7 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
+from voice.context import SessionContext
 from voice.endpoint_evidence import EndpointEvidence
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
@@ -81,10 +82,9 @@ class VoiceSession:
         self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
         self._echo, self._utterance_start_ms, self._item_id = EchoDetector(), 0, ""
-        self._interim = InterimTranscriber(
-            speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
-        )
-        self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
+        context = SessionContext(speech_models, self._emit, self._spawn, clock)
+        self._interim = InterimTranscriber(context, self._on_interim_transcript, lambda: self._utterance)
+        self._transcripts = TurnTranscripts(context)
         self.check_capacity = self._transcripts.check_capacity
         self.wait_for_capacity = self._transcripts.wait_for_capacity
         self._speculation: Speculation | None = None
@@ -95,11 +95,9 @@ class VoiceSession:
         self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
         runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result, self._forms)
         self._planner = Planner(language_model, runs, documents, remote)
-        self._playback = Playback(
-            self._planner, speech_models, self.history, self._emit, self._apply, self._spawn, clock
-        )
+        self._playback = Playback(context, self._planner, self.history, self._apply)
         self.heard_ms = self._playback.heard_ms
-        self._out_of_band = OutOfBandResponses(self._planner, speech_models, self._emit, self._spawn, clock)
+        self._out_of_band = OutOfBandResponses(context, self._planner)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
