@@ -210,20 +210,20 @@ class Library:
             OSError: the folder cannot be read; nothing is changed.
         """
         folder = self.find(name)
-        found, update = _walk(folder.path), Update()
-        update.ignored = found.ignored
+        files, ignored = _walk(folder.path)
+        update = Update(ignored=ignored)
         version = f"{_READER_VERSION} {model}"
         with self._lock:
             (number,) = self._file.execute("select id from folders where name = ?", (folder.name,)).fetchone()
             query = "select path, id, size, modified_ns, sha256, version, error from files where folder = ?"
             known = {row[0]: row[1:] for row in self._file.execute(query, (number,))}
-        for path in known.keys() - found.files.keys():
+        for path in known.keys() - files.keys():
             with self._lock:
                 self._file.execute("delete from files where id = ?", (known[path][0],))
             if known[path][4]:  # it had been read
                 update.removed.append(path)
-        for count, (path, file) in enumerate(sorted(found.files.items())):
-            report(path, count, len(found.files))
+        for count, (path, file) in enumerate(sorted(files.items())):
+            report(path, count, len(files))
             self._update_file(number, path, file, known.get(path), version, embed, update)
         with self._lock:
             self._file.execute("update folders set updated_at = ? where id = ?", (time.time(), number))
@@ -363,19 +363,13 @@ class Library:
             self._file.execute("commit")
 
 
-@dataclass(frozen=True)
-class _Found:
-    files: dict[str, Path]
-    ignored: int
-
-
-def _walk(root: Path) -> _Found:
-    """The files below a folder that can be read, by their path inside it. Hidden ones and links are left out. Raises
-    OSError."""
+def _walk(root: Path) -> tuple[dict[str, Path], int]:
+    """The files below a folder that can be read, by their path inside it, and how many others there are. Hidden ones
+    and links are left out. Raises OSError."""
     if root.is_file():
         if root.suffix.lower() not in READERS:
             raise OSError(f"{root} is of a kind that is not read: use {', '.join(READERS)}")
-        return _Found({root.name: root}, 0)
+        return {root.name: root}, 0
     if not root.is_dir():
         raise OSError(f"the folder {root} is not there: nothing was changed")
 
@@ -393,4 +387,4 @@ def _walk(root: Path) -> _Found:
                 files[path.relative_to(root).as_posix()] = path
             else:
                 ignored += 1
-    return _Found(files, ignored)
+    return files, ignored
