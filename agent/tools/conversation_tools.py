@@ -82,9 +82,10 @@ class ConversationTools:
     def question(self, name: str, arguments: str) -> str:
         """Asks the user whether a consequential call is to be made. Ends with a question mark."""
         tool, given = self._registry.get(name), json.loads(arguments)
-        if tool is not None and tool.question:
+        if tool is not None and tool.traits.question:
             try:
-                return tool.question.format(**{key: value for key, value in given.items() if value not in ("", None)})
+                stated = {key: value for key, value in given.items() if value not in ("", None)}
+                return tool.traits.question.format(**stated)
             except (KeyError, IndexError, ValueError):
                 pass  # it names an argument that was left out
         action = name.replace("_", " ")
@@ -94,12 +95,12 @@ class ConversationTools:
     @property
     def functions(self) -> tuple[Tool, ...]:
         """Those that may be called, also by programs."""
-        return tuple(tool.declaration for tool in self._enabled if tool.in_programs == "called")
+        return tuple(tool.declaration for tool in self._enabled if tool.traits.in_programs == "called")
 
     @property
     def replaced(self) -> frozenset[str]:
         """Names of those, and of the tools that do what programs compute by themselves."""
-        return frozenset(tool.name for tool in self._enabled if tool.in_programs)
+        return frozenset(tool.name for tool in self._enabled if tool.traits.in_programs)
 
     async def call(self, name: str, arguments: str, dialogue: Dialogue | None = None) -> ToolOutput:
         """Make a call. Raises whatever the tool raises; cancelling the task cancels the call.
@@ -116,7 +117,7 @@ class ConversationTools:
     @property
     def opening(self) -> str:
         """The tool that phone calls begin with, of those that may be called; empty if none does."""
-        return next((tool.name for tool in self._enabled if tool.opens_calls), "")
+        return next((tool.name for tool in self._enabled if tool.traits.opens_calls), "")
 
     def disconnect(self) -> None:
         """Nobody listens: announce nothing until `connect`."""

@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 PENDING_OUTPUT = "The function is still running. Its result will follow."
 """What the language model reads as the output of a call whose function has not returned yet."""
 
 HOLDING_PHRASE = "One moment, please."
 """Spoken while a tool runs that has no phrase of its own."""
+
+InPrograms = Literal["", "called", "computed"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,19 @@ class ToolTraits:
         consequential: it is only called once the user has agreed.
         holding_phrase: spoken when a call takes longer than a moment.
         timeout_s: how long a call may take.
+        question: asked before a consequential call; may name arguments in braces.
+        opens_calls: whether phone calls begin with it.
+        in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
+            what it does; otherwise it is no part of them.
     """
 
     read_only: bool = False
     consequential: bool = False
     holding_phrase: str = HOLDING_PHRASE
     timeout_s: float = 20.0
+    question: str = ""
+    opens_calls: bool = False
+    in_programs: InPrograms = ""
 
 
 @dataclass(frozen=True)

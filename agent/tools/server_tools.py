@@ -108,7 +108,7 @@ class ServerTools:
     @property
     def functions(self) -> tuple[Tool, ...]:
         """Those that programs may call."""
-        return tuple(tool.declaration for tool in self.registry.values() if tool.in_programs == "called")
+        return tuple(tool.declaration for tool in self.registry.values() if tool.traits.in_programs == "called")
 
     def conversation(self, owner: str = "") -> ConversationTools:
         """The tools for one conversation, as `ConversationTools` describes."""
