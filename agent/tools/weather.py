@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
 from agent.tools.web_service import ServiceFailed, WebService, saying_failures
@@ -106,11 +106,11 @@ class Weather:
         """The weather of a place, today or on another day, as a sentence. Raises ServiceFailed."""
         if not name:
             return "For which place?"
-        places = await self._get(self._places, "/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
+        places = await self._places.get("/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
         if not places.results:
             return f"I don't know where {name} is."
         place = places.results[0]
-        forecast = await self._get(self._forecasts, "/v1/forecast", self._question(place), _Forecast)
+        forecast = await self._forecasts.get("/v1/forecast", self._question(place), _Forecast)
         day = _day(day_text, forecast.daily.time)
         if day is None:
             return f"I only know the weather of the next {_FORECAST_DAYS} days."
@@ -127,12 +127,6 @@ class Weather:
             "forecast_days": _FORECAST_DAYS,
             **units,
         }
-
-    async def _get(self, service: WebService, path: str, parameters: dict[str, Any], answer: type[Any]) -> Any:
-        try:
-            return answer.model_validate(await service.get(path, parameters))
-        except ValidationError:
-            raise service.misunderstood() from None
 
     async def close(self) -> None:
         """Close the connections."""
