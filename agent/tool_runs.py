@@ -13,8 +13,9 @@ from agent.capture.form_runner import FormRunner
 from agent.confirmation import reply_to_question
 from agent.matched_text import for_patterns
 from agent.plan import MakeCall, Say
+from agent.tools.conversation_tools import ConversationTools
 from agent.tools.invented_arguments import invented_argument
-from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, Tools, ToolTraits, canonical
+from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits, canonical
 from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
@@ -46,7 +47,7 @@ class ToolRuns:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: ConversationTools,
         spawn: Callable[[Coroutine[Any, Any, ToolOutput]], asyncio.Task[ToolOutput]],
         on_late_output: Callable[[], None],
         forms: FormRunner | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -19,8 +20,10 @@ from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
 from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.speech import load_speech_models
+from voice.events import SessionEvent
 from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
+from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
 app = typer.Typer(add_completion=False)
@@ -77,18 +80,16 @@ async def _talk(
 ) -> None:
     async with server_tools.running():
         tools = server_tools.local_conversation()
-        await LocalConversation(
-            language_model,
-            speech_models,
-            devices,
-            full_duplex=full_duplex,
-            show_line=_print_line,
-            settings=SessionSettings(tools=tools.declarations),
-            tools=tools,
-            documents=documents,
-            remote=remote,
-            on_start=lambda session: tools.connect(session.announce),
-        ).run()
+
+        def new_session(on_event: Callable[[SessionEvent], None]) -> VoiceSession:
+            settings = SessionSettings(tools=tools.declarations)
+            session = VoiceSession(
+                language_model, speech_models, on_event, settings, tools=tools, documents=documents, remote=remote
+            )
+            tools.connect(session.announce)
+            return session
+
+        await LocalConversation(new_session, devices, full_duplex=full_duplex, show_line=_print_line).run()
 
 
 def _print_line(line: str) -> None:

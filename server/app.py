@@ -123,7 +123,7 @@ async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:
     newest = Message("user", "Hello.")
     asks = [Ask([Message("system", INSTRUCTIONS), newest], max_tokens=1)]
     if tools is not None and (functions := tools.functions):
-        declared = tuple(tool.declaration for tool in tools.registry)
+        declared = tuple(tool.declaration for tool in tools.registry.values())
         programs = Ask(program_messages(functions, (), newest.content), max_tokens=1)
         asks.append(programs if Conversation(engine).recognizes_tasks else replace(asks[0], tools=declared))
     for ask in asks:

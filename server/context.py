@@ -20,7 +20,7 @@ from server.shared_store.store import RecordStore
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:  # features that are off are not imported
-    from agent.documents.evidence import Documents
+    from agent.documents.search import SharedDocuments
     from agent.remote.remote_llm import RemoteLLM
 
 
@@ -91,7 +91,7 @@ class ServerContext:
     remote_llm: RemoteLLM | None = None
     peers: Peers | None = None
     records: RecordStore | None = None
-    documents: Documents | None = None
+    documents: SharedDocuments | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

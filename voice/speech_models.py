@@ -56,7 +56,7 @@ class SpeechModels:
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
         try:
-            return self.turn_detector.turn_completion(audio)
+            return self.turn_detector(audio)
         except Exception:
             _log.exception("the audio turn detector failed; the words decide")
             return None
@@ -109,7 +109,7 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
     turn_detection_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection")
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
     recognition_executor.submit(whisper.transcribe, noise).result()
-    turn_detection_executor.submit(turn_detector.turn_completion, noise).result()
+    turn_detection_executor.submit(turn_detector, noise).result()
     loaded_voices, apology = synthesis.result()
     return SpeechModels(
         whisper,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from voice.audio.resampling import resample
 from voice.clauses import Clause
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
+
+if TYPE_CHECKING:
+    from voice.kokoro_voice import KokoroSynthesizer
+    from voice.piper_voice import PiperSynthesizer
 
 _LEAD_MS = 4.0
 """Silence kept before a clause. Piper adds 20 to 150 ms and Kokoro about 300, which would delay the response."""
@@ -33,18 +37,6 @@ class UnknownVoice(ValueError):
     """There is no voice of this name."""
 
 
-class _Synthesizer(Protocol):
-    """A model that pronounces text as [T] float32 at `sample_rate`."""
-
-    @property
-    def sample_rate(self) -> int: ...
-
-    @property
-    def speaks_english(self) -> bool: ...
-
-    def pronounce(self, text: str, speed: float) -> Samples: ...
-
-
 class Voice:
     """A loaded voice. Blocking, and used by one thread at a time.
 
@@ -59,7 +51,7 @@ class Voice:
     """
 
     def __init__(self, path: Path, *, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
-        self._synthesizer: _Synthesizer
+        self._synthesizer: KokoroSynthesizer | PiperSynthesizer
         if path.suffix == ".bin":
             from voice.kokoro_voice import KokoroSynthesizer  # most servers have no such voice
 

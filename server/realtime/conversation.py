@@ -55,7 +55,8 @@ from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:
-    from agent.documents.evidence import DocumentEvidence, Documents
+    from agent.documents.evidence import DocumentEvidence
+    from agent.documents.search import SharedDocuments
     from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.server")
@@ -109,7 +110,7 @@ class RealtimeConversation:
         *,
         allowed_mcp_servers: Collection[str] = (),
         tools: ServerTools | None = None,
-        documents: Documents | None = None,
+        documents: SharedDocuments | None = None,
         remote: RemoteLLM | None = None,
         owner: str = "",
         resume_token: str = "",
@@ -145,7 +146,7 @@ class RealtimeConversation:
             send(server_event("session.created", session=self._session_object()))
         self._connect_mcp_servers(self._config)
 
-    def _evidence(self, documents: Documents) -> DocumentEvidence:
+    def _evidence(self, documents: SharedDocuments) -> DocumentEvidence:
         """The documents, for clients that take their sources."""
         from agent.documents.evidence import DocumentEvidence  # takes memory that nobody needs without documents
 

@@ -49,7 +49,7 @@ from server.serving.speech import load_speech_models
 
 
 class IndexedDocuments:
-    """A `grounded_model.Documents`."""
+    """What evidence needs of `SharedDocuments`."""
 
     def __init__(self, index: DocumentIndex) -> None:
         self._index = index

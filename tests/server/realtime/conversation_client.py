@@ -12,7 +12,7 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from agent.documents.evidence import Documents
+from agent.documents.search import SharedDocuments
 from agent.tools.server_tools import ServerTools
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
@@ -25,7 +25,9 @@ OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 class Client:
     """Sends client events and records the server events. `options` are those of the `RealtimeConversation`."""
 
-    def __init__(self, tools: ServerTools | None = None, documents: Documents | None = None, **options: Any) -> None:
+    def __init__(
+        self, tools: ServerTools | None = None, documents: SharedDocuments | None = None, **options: Any
+    ) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
@@ -66,7 +68,7 @@ class Client:
 def hold_conversation(
     scenario: Callable[[Client], Coroutine[Any, Any, None]],
     tools: ServerTools | None = None,
-    documents: Documents | None = None,
+    documents: SharedDocuments | None = None,
     **options: Any,
 ) -> Client:
     async def run() -> Client:
