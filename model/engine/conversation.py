@@ -17,7 +17,7 @@ from chat.progress import Progress
 from chat.types import Ask, Message, Tool, ToolChoice, Truncation
 from model.checkpoint.chat_template import with_noted_outputs
 from model.decode.constraint import Constraint
-from model.decode.decoding import DecodingStrategy, generate
+from model.decode.decoding import generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
@@ -328,7 +328,7 @@ class Conversation:
             start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // chunk * chunk
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
-        decoding: DecodingStrategy
+        decoding: SpeculativeDecoder | DiffusionDecoder
         if diffusion is None:
             decoding = SpeculativeDecoder(
                 self._cache,
