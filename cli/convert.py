@@ -37,7 +37,7 @@ from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
 from model.engine.binary_classifier import BinaryClassifier
-from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
+from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.engine.request_classifier import RequestClassifier
@@ -218,9 +218,9 @@ def drafter_command(
         base, config = weights_checksum(path), loaded.decoder.config
         own = head or folder / "draft-head.safetensors"
         reader = (
-            load_draft_head(own, config, loaded.decoder.num_features, base)
+            load_draft_head(own, config, base)
             if head is not None or own.exists()
-            else bundled_draft_head(path, loaded.decoder)
+            else bundled(path, config, BUNDLED_DRAFT_HEADS, load_draft_head)
         )
         if reader is None:
             raise ValueError("a block drafter extends a draft head: run `rejoinder convert head` first")

@@ -18,7 +18,7 @@ from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.checkpoint.long_context import RopeScaling
 from model.nn.adapter import Adapter
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
-from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, text_input
+from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
 from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
@@ -191,18 +191,6 @@ class Decoder:
         return None if self._block_layers is None else self._block_layers.team.name
 
     @property
-    def num_features(self) -> int:
-        """Features of a row (`ForwardInput.on_features`)."""
-        return (len(self._feature_layers) + 1) * self.config.hidden
-
-    @property
-    def _feature_layers(self) -> tuple[int, ...]:
-        """The layers whose states are features, besides the last one: a third and two thirds of all (EAGLE-3, arXiv
-        2503.01840: the last state is specialized in the very next token)."""
-        layers = self.config.layers
-        return tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3)}))
-
-    @property
     def head_weight(self) -> Tensor:
         """The output head's float weight [vocabulary, hidden], for training, which uses slices of it.
 
@@ -270,7 +258,7 @@ class Decoder:
         rotary = self.rotary.at(positions)
         for inputs in batch:
             inputs.cache.reserve(len(inputs.tokens))
-        taps = self._feature_layers if any(inputs.on_features for inputs in batch) else ()
+        taps = feature_layers(self.config) if any(inputs.on_features for inputs in batch) else ()
         if self._block_layers is None:
             last, tapped = self._run_layers(x, batch, rotary, adapter, taps)
         else:

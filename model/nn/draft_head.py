@@ -31,6 +31,7 @@ from torch import Tensor
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
+from model.nn.forward_batch import num_features
 from model.nn.linear import quantize_rows
 
 MATRICES = ("features", "input", "gate_up", "down", "output")
@@ -76,12 +77,11 @@ def drafts_of(path: Path) -> Literal["diffusion", "recurrent", "masked"]:
     return "masked" if "vocabulary" not in names else "diffusion" if "places" in names else "recurrent"
 
 
-def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: str) -> DraftHeadWeights:
+def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWeights:
     """Load a draft head for a model.
 
     Args:
         config: the model's shape.
-        num_features: how many features it delivers for a row.
         base: sha256 of the model's weights.
 
     Raises:
@@ -95,7 +95,7 @@ def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: 
         raise BadModelFile(f"the draft head {path.name} is incomplete or damaged ({error})") from None
     size, inner = matrices["down"].shape
     expected = {
-        "features": (size, num_features),
+        "features": (size, num_features(config)),
         "input": (size, config.hidden + size),
         "gate_up": (2 * inner, size),
         "down": (size, inner),

@@ -16,7 +16,6 @@ from model.checkpoint.tuned import write_tuned
 from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
     bundled,
-    bundled_draft_head,
     is_made_for,
     weights_checksum,
     weights_size,
@@ -24,6 +23,8 @@ from model.engine.bundled import (
 from model.engine.loader import load_model
 from model.hub.store import verified_checksum
 from model.nn.decoder import Decoder
+from model.nn.draft_head import load_draft_head
+from model.nn.forward_batch import num_features
 from tests.model.random_draft_head import random_draft_head
 
 
@@ -43,13 +44,13 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
 def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
     decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
     config, checksum = decoder.config, weights_checksum(tiny_qwen2)
-    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, checksum)
+    head = random_draft_head(num_features(config), config.hidden, config.vocab_size, 1, checksum)
     head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
     head.save(tmp_path / "head.safetensors")
-    found = bundled_draft_head(tiny_qwen2, decoder, tmp_path)
+    found = bundled(tiny_qwen2, config, tmp_path, load_draft_head)
     assert found is not None and found.vocabulary.tolist() == head.vocabulary.tolist()
     replace(head, base="0" * 64).save(tmp_path / "head.safetensors")
-    assert bundled_draft_head(tiny_qwen2, decoder, tmp_path) is None
+    assert bundled(tiny_qwen2, config, tmp_path, load_draft_head) is None
 
 
 def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> None:
@@ -73,18 +74,18 @@ def test_a_tuned_model_takes_what_was_made_for_its_base_or_for_itself(tiny_qwen2
         open_checkpoint(tiny_qwen2), {name: (torch.ones(rows, 1), torch.ones(1, columns))}, base, tmp_path / "out"
     )
     decoder = Decoder(open_checkpoint(tuned), torch.device("cpu"), "int8")
-    config, bundled = decoder.config, tmp_path / "bundled"
-    bundled.mkdir()
+    config, folder = decoder.config, tmp_path / "bundled"
+    folder.mkdir()
     size = {"base_bytes": str(weights_size(tiny_qwen2))}
-    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, base)
-    replace(head, metadata=size).save(bundled / "head.safetensors")
-    assert bundled_draft_head(tuned, decoder, bundled) is not None
-    assert bundled_draft_head(tiny_qwen2, decoder, bundled) is not None
+    head = random_draft_head(num_features(config), config.hidden, config.vocab_size, 1, base)
+    replace(head, metadata=size).save(folder / "head.safetensors")
+    assert bundled(tuned, config, folder, load_draft_head) is not None
+    assert bundled(tiny_qwen2, config, folder, load_draft_head) is not None
 
     def load(file: Path) -> None:
         assert load_model(tuned, device="cpu", adapter=file).draft_head is not None
 
-    load(bundled / "head.safetensors")
+    load(folder / "head.safetensors")
     again = tmp_path / "again.safetensors"
     replace(head, base=weights_checksum(tuned)).save(again)
     load(again)

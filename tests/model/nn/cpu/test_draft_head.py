@@ -14,7 +14,7 @@ from model.decode.verify import VerificationStep
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.decoder import Decoder
 from model.nn.draft_head import advance, normalize
-from model.nn.forward_batch import text_input
+from model.nn.forward_batch import num_features, text_input
 from model.nn.linear import FloatEmbedding
 from tests.model.random_draft_head import random_draft_head
 
@@ -64,6 +64,6 @@ def test_features_are_those_of_the_rows_with_outputs_whatever_shares_the_forward
         rows = replace(text_input(cache, [9, 11, 12][:count], 1), on_features=received.append)
         decoder.run([rows])
         assert torch.equal(received[-1][0], received[0][count - 1])
-    assert received[0].shape == (3, decoder.num_features)
+    assert received[0].shape == (3, num_features(decoder.config))
     hidden = decoder.run([text_input(cache, [9, 11, 12], 3, return_hidden_states=True)])[0]
     assert torch.equal(received[0][:, -decoder.config.hidden :], hidden)
