@@ -36,7 +36,6 @@ from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
 from model.convert.train_turn_completion import train_classifier
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel, load_model, output_rows
@@ -387,7 +386,7 @@ def call_gate_command(
 
 
 def _train_and_save(
-    training: Callable[..., tuple[RequestClassifier | BinaryClassifier | CallGate, M]],
+    training: Callable[..., tuple[RequestClassifier | CallGate, M]],
     model: str,
     device: str,
     file: Path,

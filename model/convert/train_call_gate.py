@@ -23,7 +23,6 @@ from model.convert.tool_prompts import as_read, notes_outputs
 from model.convert.train_request_classifier import last_states
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
@@ -212,8 +211,7 @@ def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -
     odds = torch.zeros(len(states))
     for fold in range(_FOLDS):
         out = groups % _FOLDS == fold
-        gate = BinaryClassifier(*fit_logistic_regression(states[~out], known[~out], l2_weight), "", {})
-        odds[out] = gate.log_odds(states[out])
-    one = BinaryClassifier(torch.ones(1), 0.0, "", {})
-    measured = measure(one, odds[:, None], known)
+        weight, bias = fit_logistic_regression(states[~out], known[~out], l2_weight)
+        odds[out] = states[out] @ weight + bias
+    measured = measure(odds.sigmoid(), known)
     return measured.auc, measured.accuracy

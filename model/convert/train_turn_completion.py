@@ -19,9 +19,8 @@ from torch import Tensor
 
 from model.convert.corpus import Corpus
 from model.convert.spoken_templates import LabelledWords, spoken_sentences
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
-from model.engine.turn_completion import normalize_text, user_turn_prefix
+from model.engine.turn_completion import TurnCompletionClassifier, normalize_text, user_turn_prefix
 from model.nn.forward_batch import ForwardInput, text_input
 
 
@@ -257,9 +256,8 @@ def _class_weights(complete: Tensor) -> Tensor:
     return positive * (0.5 / positive.sum()) + (1 - positive) * (0.5 / (1 - positive).sum())
 
 
-def measure(classifier: BinaryClassifier, states: Tensor, complete: Tensor) -> ClassifierMetrics:
-    """The quality of a classifier on positions that it was not trained on."""
-    scores = classifier(states)
+def measure(scores: Tensor, complete: Tensor) -> ClassifierMetrics:
+    """The quality of a classifier, from its probabilities [n] for positions that it was not trained on."""
     positive, negative = scores[complete], scores[~complete].sort().values
     rank_sum = torch.searchsorted(negative, positive, right=False) + torch.searchsorted(negative, positive, right=True)
     threshold = float(negative[min(len(negative) - 1, int(len(negative) * (1 - _FALSE_POSITIVE_RATE)))])
@@ -280,7 +278,7 @@ def train_classifier(
     *,
     seed: int = 1,
     on_progress: Callable[[str, float], None] = lambda phase, done: None,
-) -> tuple[BinaryClassifier, ClassifierMetrics]:
+) -> tuple[TurnCompletionClassifier, ClassifierMetrics]:
     """Train a classifier for a model, and measure it on held-out sentences of templates and users.
 
     Args:
@@ -305,8 +303,8 @@ def train_classifier(
     best: tuple[float, float] | None = None
     for number, l2_weight in enumerate(_L2_WEIGHTS):
         on_progress("fitting", number / len(_L2_WEIGHTS))
-        candidate = BinaryClassifier(*fit_logistic_regression(states, complete, l2_weight), base, {})
-        auc = measure(candidate, validation_states, validation_complete).auc
+        candidate = TurnCompletionClassifier(*fit_logistic_regression(states, complete, l2_weight), base, {})
+        auc = measure(candidate(validation_states), validation_complete).auc
         best = max(best or (auc, l2_weight), (auc, l2_weight))
     assert best is not None
     all_states = torch.cat((states, validation_states))
@@ -316,6 +314,6 @@ def train_classifier(
         "trained_on": f"{len(training)} sentences, seed {seed}",
         "decay": str(best[1]),
     }
-    classifier = BinaryClassifier(*fit_logistic_regression(all_states, all_complete, best[1]), base, metadata)
-    metrics = measure(classifier, test_states, test_complete)
+    classifier = TurnCompletionClassifier(*fit_logistic_regression(all_states, all_complete, best[1]), base, metadata)
+    metrics = measure(classifier(test_states), test_complete)
     return replace(classifier, metadata={**metadata, "held_out": json.dumps(asdict(metrics))}), metrics

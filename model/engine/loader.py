@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -21,7 +21,6 @@ from model.decode.call_margins import CallMargins
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
-from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
     BUNDLED_ADAPTERS,
     BUNDLED_CALL_GATES,
@@ -37,6 +36,7 @@ from model.engine.bundled import (
 from model.engine.call_gate import CallGate, load_call_gate
 from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.computed_files import ComputedFiles
 from model.nn.adapter import Adapter, load_adapter
 from model.nn.block_drafter import BlockDrafterWeights, load_drafter
@@ -86,7 +86,7 @@ class LoadedModel:
     template: ChatTemplate
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
-    turn_completion: BinaryClassifier | None = None
+    turn_completion: TurnCompletionClassifier | None = None
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
     request_classifier: RequestClassifier | None = None
@@ -175,14 +175,13 @@ def load_model(
         drafts = drafts_of(adapter)
     draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
     masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
-    turn_completions = partial(load_binary_classifier, kind="turn-completion classifier")
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
         _adapter(path, decoder, adapter) if masked else None,
-        _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, turn_completions),
+        _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, load_turn_completion_classifier),
         draft_head,
         call_thresholds(path),
         _of_weights(path, decoder, request_classifier, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import write_tuned
-from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
     bundled,
     is_made_for,
@@ -21,6 +19,7 @@ from model.engine.bundled import (
     weights_size,
 )
 from model.engine.loader import load_model
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
 from model.nn.decoder import Decoder
 from model.nn.draft_head import load_draft_head
@@ -32,13 +31,12 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
     config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "ending.safetensors"
     weight = torch.randn(config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
     metadata = {"base_bytes": str(weights_size(tiny_qwen2)), "seed": "1"}
-    classifier = BinaryClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
+    classifier = TurnCompletionClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
     classifier.save(path)
-    load = partial(load_binary_classifier, kind="classifier")
-    found = bundled(tiny_qwen2, config, tmp_path, load)
+    found = bundled(tiny_qwen2, config, tmp_path, load_turn_completion_classifier)
     assert found is not None and torch.equal(found.weight, classifier.weight)
     replace(classifier, base="0" * 64).save(path)
-    assert bundled(tiny_qwen2, config, tmp_path, load) is None
+    assert bundled(tiny_qwen2, config, tmp_path, load_turn_completion_classifier) is None
 
 
 def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
