@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,7 +21,7 @@ from cli.convert_programs import conversation_of, programs_command
 from cli.convert_tune import tune_command
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
-from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
@@ -35,15 +35,16 @@ from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
-from model.convert.train_turn_completion import train_classifier
+from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
-from model.engine.loader import LoadedModel, load_model, output_rows
+from model.engine.loader import LoadedModel, output_rows
 from model.engine.request_classifier import RequestClassifier
+from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.catalog import QWEN_05B
 from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine, locate_model
+from server.serving.runtime import load_engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -82,7 +83,7 @@ def data(
     """Generate training text with the model itself. If interrupted, run the command again to resume."""
     with user_errors():
         is_over = over_after(stop_after)
-        loaded, path = _load(model, device)
+        loaded, path = load_base(model, device, "bfloat16")
         batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
         config = CorpusConfig(
             tokens, seed, batch_size, instructions=(INSTRUCTIONS,), own_conversations=extra_conversations
@@ -133,7 +134,7 @@ def train_command(
         raise typer.BadParameter("give either --minutes or --steps")
     with user_errors():
         is_over = over_after(stop_after)
-        loaded, path = _load(model, device)
+        loaded, path = load_base(model, device, "bfloat16")
         corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
         budget = None if steps else minutes or 90.0
         config = TrainingConfig(budget, steps, seed, rank, batch_size, positions_per_text)
@@ -255,8 +256,7 @@ def drafter_command(
 
 def _load_int8(model: str) -> tuple[LoadedModel, Path]:
     """A base model with int8 weights, whose states a draft head reads, and its path."""
-    path = locate_model(model, _err)
-    loaded = load_model(path, device="cpu", adapter="none", turn_completion="none", request_classifier="none")
+    loaded, path = load_base(model, "cpu")
     if loaded.decoder.precision != "int8":
         raise ValueError("a draft head needs int8 weights: install llvmlite (`pip install rejoinder`)")
     return loaded, path
@@ -314,28 +314,17 @@ def turn_completion_command(
     device: DeviceOption = "auto",
 ) -> None:
     """Train a classifier of the model's hidden state that predicts whether the user has finished; takes minutes."""
+    corpus_file = folder / "text.safetensors"
+
+    def training(loaded: LoadedModel, base: str, **rest: Any) -> tuple[TurnCompletionClassifier, ClassifierMetrics]:
+        corpus = load_corpus(corpus_file, base) if corpus_file.exists() else None
+        return train_classifier(loaded, corpus, base, seed=seed, **rest)
+
     with user_errors():
-        path = locate_model(model, _err)
-        loaded = load_model(
-            path, device=device, adapter="none", turn_completion="none"
-        )  # default precision, as in the server
-        corpus_file = folder / "text.safetensors"
-        corpus = load_corpus(corpus_file, weights_checksum(path)) if corpus_file.exists() else None
-        with Progress(console=_err, transient=True) as progress:
-            task = progress.add_task("reading", total=1.0)
-            classifier, metrics = train_classifier(
-                loaded,
-                corpus,
-                weights_checksum(path),
-                weights_size(path),
-                seed=seed,
-                on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        classifier.save(folder / "ending.safetensors")
+        file, metrics = _train_and_save(training, model, device, folder / "ending.safetensors")
     _out.print(
-        f"{folder / 'ending.safetensors'}: detects {metrics.recall:.0%} of complete held-out turns at a false positive "
-        f"rate of 5 % (AUC {metrics.auc:.3f}); use it with `--turn-completion {folder / 'ending.safetensors'}`",
+        f"{file}: detects {metrics.recall:.0%} of complete held-out turns at a false positive rate of 5 % "
+        f"(AUC {metrics.auc:.3f}); use it with `--turn-completion {file}`",
         soft_wrap=True,
     )
 
@@ -386,23 +375,20 @@ def call_gate_command(
 
 
 def _train_and_save(
-    training: Callable[..., tuple[RequestClassifier | CallGate, M]],
+    training: Callable[..., tuple[TurnCompletionClassifier | RequestClassifier | CallGate, M]],
     model: str,
     device: str,
     file: Path,
 ) -> tuple[Path, M]:
     """Train a classifier on a model's states, and write it to a file; returns the file and the figures."""
-    path = locate_model(model, _err)
-    loaded = load_model(
-        path, device=device, adapter="none", turn_completion="none", request_classifier="none", call_gate="none"
-    )
+    loaded, path = load_base(model, device)
     with Progress(console=_err, transient=True) as progress:
         task = progress.add_task("reading", total=1.0)
         classifier, metrics = training(
             loaded,
             base=weights_checksum(path),
             base_bytes=weights_size(path),
-            on_progress=lambda done: progress.update(task, completed=done),
+            on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     classifier.save(file)
@@ -472,9 +458,3 @@ def _results_table(results: dict[str, KindMetrics]) -> Table:
             f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
         )  # fmt: skip
     return table
-
-
-def _load(model: str, device: str) -> tuple[LoadedModel, Path]:
-    """A base model with float weights, and its path."""
-    path = locate_model(model, _err)
-    return load_model(path, device=device, precision="bfloat16", adapter="none"), path
