@@ -71,17 +71,16 @@ class HubModels:
     """The hub models on this machine.
 
     Args:
-        online: whether the hub may be contacted. By default only if `$HF_HUB_OFFLINE` is not set.
         check_config: rejects models that cannot be run, before their weights are downloaded.
     """
 
-    def __init__(self, online: bool | None = None, check_config: ConfigCheck = lambda config: None) -> None:
+    def __init__(self, check_config: ConfigCheck = lambda config: None) -> None:
         from huggingface_hub import constants  # only needed for hub models
 
         self._records = cache_folder() / "hub"
         self._cache = Path(constants.HF_HUB_CACHE).expanduser()
         self._endpoint = constants.ENDPOINT
-        self._online = not constants.HF_HUB_OFFLINE if online is None else online
+        self._online = not constants.HF_HUB_OFFLINE
         self._check_config = check_config
 
     def locate(self, reference: HubReference, report: ProgressCallback) -> Path:
