@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +24,7 @@ from cli.training import StopAfterOption, load_base, over_after, print_stopped, 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.programs import read_examples
@@ -266,7 +265,7 @@ def _write_responses(
     loaded: LoadedModel, base: str, folder: Path, tokens: int, seed: int, progress: Progress
 ) -> list[StateShard]:
     """Let the model write its own text, in files of which finished ones are kept."""
-    asked, states = {_words(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
+    asked, states = {normalized(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
     states.mkdir(parents=True, exist_ok=True)
     questions_file = states / f"questions-{seed}.json"
     files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
@@ -289,8 +288,8 @@ def _write_responses(
         if not file.exists():
             generate_shard(
                 loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                questions=questions, programs=programs[number :: len(files)], skip=lambda text: _words(text) in asked,
-                on_progress=partial(show, before),
+                questions=questions, programs=programs[number :: len(files)],
+                skip=lambda text: normalized(text) in asked, on_progress=partial(show, before),
             )  # fmt: skip
         show(before, _SHARD_TOKENS)
     return [load_shard(file, base) for file in files]
@@ -299,11 +298,6 @@ def _write_responses(
 def _program_prompts() -> list[SpokenPrompt]:
     """What users want done, as the model is asked for programs."""
     return [SpokenPrompt("program", tuple(conversation_of(example)[:-1])) for example in read_examples()]
-
-
-def _words(text: str) -> str:
-    """A message without punctuation, for comparing."""
-    return re.sub(r"\W+", " ", text.lower()).strip()
 
 
 @app.command("turn-completion")

@@ -120,7 +120,7 @@ class _CorpusGenerator:
     ) -> None:
         self._model, self._base, self._config, self._on_progress = model, base, config, on_progress
         self._state = CorpusState(random.Random(config.seed))
-        self._state.used_messages = {_normalized(message) for message in forbidden}
+        self._state.used_messages = {normalized(message) for message in forbidden}
 
     def run(self, state_file: Path | None, is_over: Callable[[], bool]) -> Corpus:
         config = self._config
@@ -250,10 +250,10 @@ class _CorpusGenerator:
         return [line for line in lines if 8 <= len(line) <= 200 and self._is_new(line)]
 
     def _is_new(self, message: str) -> bool:
-        normalized = _normalized(message)
-        if normalized in self._state.used_messages:
+        text = normalized(message)
+        if text in self._state.used_messages:
             return False
-        self._state.used_messages.add(normalized)
+        self._state.used_messages.add(text)
         return True
 
     def _respond(self, conversations: Sequence[_Conversation], activity: str) -> list[_Conversation]:
@@ -348,7 +348,8 @@ class _CorpusGenerator:
         )
 
 
-def _normalized(message: str) -> str:
+def normalized(message: str) -> str:
+    """A message without punctuation, for comparing."""
     return re.sub(r"\W+", " ", message.lower()).strip()
 
 

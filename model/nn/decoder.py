@@ -21,7 +21,7 @@ from model.nn.attention import additive_mask, attend, attend_split, supports_att
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
-from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
+from model.nn.linear import Embedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
 from model.nn.rotary import RotaryEmbedding, rotate
 
 Precision = Literal["int8", "float32", "bfloat16"]
@@ -384,7 +384,7 @@ class Decoder:
         assert self._checkpoint is not None
         if self._packed is not None:
             return self._packed.embedding(name)
-        return FloatEmbedding(self._checkpoint.tensor(name).to(self.device, self.dtype))
+        return self._vector(name).__getitem__
 
     def _vector(self, name: str) -> Tensor:
         assert self._checkpoint is not None

@@ -15,7 +15,6 @@ from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.decoder import Decoder
 from model.nn.draft_head import advance, normalize
 from model.nn.forward_batch import num_features, text_input
-from model.nn.linear import FloatEmbedding
 from tests.model.random_draft_head import random_draft_head
 
 FEATURES, HIDDEN, VOCABULARY = 192, 64, 300
@@ -27,7 +26,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
     m, vocabulary = weights.matrices, weights.vocabulary
     table = torch.randn(VOCABULARY, HIDDEN, generator=draw)
     rows = torch.randn(len(vocabulary), HIDDEN, generator=draw)
-    head = BlockQuantizedDraftHead(weights, rows @ m["output"], FloatEmbedding(table))
+    head = BlockQuantizedDraftHead(weights, rows @ m["output"], table.__getitem__)
     agreed = 0
     for _ in range(20):
         features = torch.randn(FEATURES, generator=draw)
@@ -49,7 +48,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
 def test_nothing_is_computed_when_no_draft_is_wanted() -> None:
     weights = random_draft_head(FEATURES, HIDDEN, VOCABULARY, seed=1)
     rows = torch.randn(len(weights.vocabulary), HIDDEN) @ weights.matrices["output"]
-    head = BlockQuantizedDraftHead(weights, rows, FloatEmbedding(torch.randn(VOCABULARY, HIDDEN)))
+    head = BlockQuantizedDraftHead(weights, rows, torch.randn(VOCABULARY, HIDDEN).__getitem__)
     assert head.draft(torch.randn(FEATURES), [1], lambda confidence: False) == ((), ())
 
 
