@@ -24,12 +24,12 @@ from cli.training import StopAfterOption, load_base, over_after, print_stopped, 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus, normalized
+from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
@@ -92,17 +92,13 @@ def data(
         try:
             with Progress(*columns, console=_err) as progress:
                 task = progress.add_task("starting", total=tokens)
-                corpus = generate_corpus(
+                corpus = CorpusGenerator(
                     loaded,
                     weights_checksum(path),
                     config,
-                    forbidden=[prompt.text for prompt in evaluation_prompts()],
-                    on_progress=lambda phase, done, total: progress.update(
-                        task, description=phase, completed=min(done, total)
-                    ),
-                    state_file=folder / _PARTIAL_TEXT,
-                    is_over=is_over,
-                )
+                    [prompt.text for prompt in evaluation_prompts()],
+                    lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
+                ).run(folder / _PARTIAL_TEXT, is_over=is_over)
         except GenerationStopped:
             print_stopped(stop_after)
             return
@@ -152,9 +148,7 @@ def train_command(
                 )
                 progress.update(task, description=description, completed=state.done)
 
-            train(
-                loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report, is_over=is_over
-            )  # fmt: skip
+            AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over=is_over)
     if is_over() and done < 1:
         print_stopped(stop_after)
         return

@@ -71,8 +71,8 @@ def load_turn_completion_classifier(path: Path, config: DecoderConfig, base: str
     Raises:
         BadModelFile: the file is missing, damaged, or was made for other weights.
     """
-    kind, advice = "turn-completion classifier", "train one for these weights, or run without"
-    tensors, metadata = load_bound_file(path, kind, advice, base=base, names=("weight", "bias"))
+    kind = "turn-completion classifier"
+    tensors, metadata = load_bound_file(path, kind, base=base, names=("weight", "bias"))
     weight, bias = tensors["weight"].float(), tensors["bias"]
     if weight.shape != (config.hidden,) or bias.numel() != 1:
         raise BadModelFile(f"the {kind} {path.name} has another shape than the model")

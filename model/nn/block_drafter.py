@@ -96,7 +96,7 @@ def load_block_drafter(path: Path, config: DecoderConfig, base: str) -> BlockDra
         BadModelFile: missing, damaged, made for other weights, or a draft head only.
     """
     head = load_draft_head(path, config, base)
-    stored, _ = load_bound_file(path, "drafter", "train one for these weights, or run without", base=base)
+    stored, _ = load_bound_file(path, "drafter", base=base)
     size = len(head.matrices["down"])
     try:
         rows, layers = len(stored["places"]), sum(f"heads{n}" in stored for n in range(len(stored)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -70,21 +71,10 @@ class AttentionMask:
         return attend(query, key, value, self.mask)
 
 
-@dataclass(frozen=True)
-class GatedAdapter:
-    """Applies the adapter to noise rows only."""
-
-    adapter: Adapter
-    noise: Tensor | slice
-
-    def hook(self, layer: int) -> AdapterHook:
-        """The hook for `Decoder.run_layer`."""
-
-        def add_delta(out: Tensor, names: str, x: Tensor) -> Tensor:
-            out[self.noise] += self.adapter.delta(layer, names, x[self.noise])
-            return out
-
-        return add_delta
+def add_delta(adapter: Adapter, rows: Tensor | slice, layer: int, out: Tensor, names: str, x: Tensor) -> Tensor:
+    """Apply an adapter to the noise rows only: what precedes an `AdapterHook`'s arguments is bound to it."""
+    out[rows] += adapter.delta(layer, names, x[rows])
+    return out
 
 
 def _no_adapter(out: Tensor, names: str, x: Tensor) -> Tensor:
@@ -282,7 +272,6 @@ class Decoder:
         (`BlockQuantizedLayers.run`)."""
         tapped: list[Tensor] = []
         noise = _noise_rows(batch, self.device)
-        gated = GatedAdapter(adapter, noise) if adapter is not None and noise is not None else None
         sizes = [len(inputs.tokens) for inputs in batch]
         masks = [AttentionMask.of(inputs, self.config, self.device, self.dtype) for inputs in batch]
         for number, layer in enumerate(self.layers):
@@ -299,7 +288,8 @@ class Decoder:
                 ]
                 return out[0] if len(out) == 1 else torch.cat(out)
 
-            x = self.run_layer(layer, x, rotary, attention, None if gated is None else gated.hook(number))
+            gated = None if adapter is None or noise is None else partial(add_delta, adapter, noise, number)
+            x = self.run_layer(layer, x, rotary, attention, gated)
         return self.normalize(x, self.norm), tapped
 
     def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:

@@ -87,7 +87,7 @@ def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWe
     Raises:
         BadModelFile: missing, damaged, or made for other weights.
     """
-    tensors, metadata = load_bound_file(path, "draft head", "train one for these weights, or run without", base=base)
+    tensors, metadata = load_bound_file(path, "draft head", base=base)
     try:
         matrices = {name: tensors[name].float() * tensors[f"{name}.scale"][:, None] for name in MATRICES}
         vocabulary = tensors["vocabulary"].long()
