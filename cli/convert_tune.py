@@ -15,7 +15,7 @@ from rich.table import Table
 from agent.instructions import INSTRUCTIONS
 from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
-from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tuned import tuned_from, write_tuned
 from model.convert.conversations import Conversation, encode_conversations, read_conversations, split_held_out
@@ -24,7 +24,6 @@ from model.convert.tuning_evaluation import HeldOutMetrics, measure_held_out
 from model.engine.bundled import weights_checksum
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import locate_model
 
 _FEWEST = 10
 """Conversations below which no tenth can be held out."""
@@ -58,10 +57,7 @@ def tune_command(
         if len(read) < _FEWEST:
             raise ValueError(f"{conversations} has {len(read)} conversations, and at least {_FEWEST} are needed")
         training, held_out = split_held_out(read)
-        path = locate_model(model, _err)
-        loaded = load_model(
-            path, device=device, precision="bfloat16", adapter="none", turn_completion="none", request_classifier="none"
-        )
+        loaded, path = load_base(model, device, "bfloat16")
         base = weights_checksum(path)
         texts = encode_conversations(training, INSTRUCTIONS, loaded)
         folder.mkdir(parents=True, exist_ok=True)

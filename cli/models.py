@@ -151,7 +151,7 @@ def models_verify(
     checks: list[tuple[str, str]] = []
     for model in chosen:
         with ProgressBars(_err) as report_progress:
-            checks += [(f"{model.name}/{c.file.name}", c.state) for c in store.check(model, report_progress)]
+            checks += [(f"{model.name}/{file}", state) for file, state in store.check(model, report_progress)]
     for hub_model in downloaded:
         with ProgressBars(_err) as report_progress:
             checks += [(f"{hub_model.name}/{path}", state) for path, state in hub.check(hub_model, report_progress)]

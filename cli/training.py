@@ -1,10 +1,11 @@
-"""What the commands that train share: `--stop-after`, and how they show their progress."""
+"""What the commands that train share: the model, `--stop-after`, and how they show their progress."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,11 +13,26 @@ from rich.console import Console
 from rich.progress import Progress
 
 from model.convert.train_draft_head import HeadTrainingProgress
+from model.engine.loader import LoadedModel, load_model
+from model.nn.decoder import Precision
+from server.serving.runtime import locate_model
+
+_err = Console(stderr=True)
 
 StopAfterOption = Annotated[
     float | None,
     typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
 ]
+
+
+def load_base(model: str, device: str, precision: Precision | None = None) -> tuple[LoadedModel, Path]:
+    """A model to train something for, without what was trained for it before, and its path."""
+    path = locate_model(model, _err)
+    loaded = load_model(
+        path, device=device, precision=precision, adapter="none", turn_completion="none", request_classifier="none",
+        call_gate="none",
+    )  # fmt: skip
+    return loaded, path
 
 
 def over_after(minutes: float | None) -> Callable[[], bool]:

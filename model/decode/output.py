@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -18,6 +18,19 @@ _CHARACTER_TOKENS = 4
 
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The result of one step of decoding.
+
+    Attributes:
+        committed: tokens that are now final.
+        log_probabilities: of each committed token, if they were asked for.
+    """
+
+    committed: Sequence[int]
+    log_probabilities: Sequence[TokenLogProbability] = ()
 
 
 class GenerationOutput:

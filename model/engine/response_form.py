@@ -15,7 +15,7 @@ from chat.progress import Progress
 from chat.types import Ask, HandedOver, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
-from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
+from model.decode.constraint import Constraint, OpeningConstraint
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
@@ -82,7 +82,7 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
     if not tools:
         if tool_choice not in ("auto", "none"):
             raise ValueError("tool_choice asks for a call, and there are no tools")
-        return ResponseForm(None if text is None else GrammarConstraint(text))
+        return ResponseForm(None if text is None else Constraint(text))
     named = None if isinstance(tool_choice, str) else tool_choice.name
     callable_tools = [tool for tool in tools if named in (None, tool.name)]
     if not callable_tools:

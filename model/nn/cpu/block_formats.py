@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-Signed = NDArray[np.int8]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
@@ -119,10 +118,10 @@ FORMATS = {
 }
 
 
-def aligned(size: int, alignment: int = 64) -> NDArray[np.uint8]:
-    """`size` zero bytes at an aligned address."""
-    room = np.zeros(size + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
+def aligned(size: int) -> Bytes:
+    """`size` zero bytes at an address that is a multiple of 64."""
+    room = np.zeros(size + LINE, np.uint8)
+    start = -room.ctypes.data % LINE
     return room[start : start + size]
 
 

@@ -23,7 +23,7 @@ def store_kernel(team: Team, size: int) -> int:
 
 def store_text(size: int, target: Target) -> str:
     """The IR of `store_kernel`."""
-    b, group, record = RowBody(f"store_{size}", STORE, target), group_size(size), record_bytes(size)
+    b, group, record = RowBody(f"store_{size}", target, STORE), group_size(size), record_bytes(size)
     f = b.f
 
     def row(number: str) -> None:
@@ -39,7 +39,8 @@ def store_text(size: int, target: Target) -> str:
 
         b.loop_or_skip("head", f["kv_heads"], head)
 
-    return b.text(row)
+    b.each_item(row)
+    return b.text()
 
 
 def _store_group(b: RowBody, new: str, to: str, start: int, group: int, size: int) -> None:

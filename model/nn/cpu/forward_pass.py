@@ -18,7 +18,7 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.cache_codegen import STORE, store_kernel
-from model.nn.cpu.jobs import JOB, RowJob, Table, addresses, call_table
+from model.nn.cpu.jobs import JOB, RowJob, Table, call_table
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.team import Team
@@ -278,7 +278,7 @@ class ForwardPass:
         """
         job = RowJob(kernel, items, size, self._team.threads)
         self._operands += [job.segments, calls]
-        return np.array([(job.segments.ctypes.data, call, job.chunks) for call in addresses(calls)])
+        return job.table(calls)
 
 
 def _addresses(arrays: Sequence[Floats]) -> list[int]:

@@ -25,7 +25,7 @@ from server.serving.model_choice import (
 from server.serving.model_record import ENOUGH_TURNS, ModelHistory, Trial
 from server.serving.options import ModelOptions
 
-BIG = ModelEntry("big", "language", "", "", "", QWEN_15B.files * 3, "", "", "", rating=95)
+BIG = ModelEntry("big", "language", "", "", "", QWEN_15B.files * 3, "", rating=95)
 BOTH, THREE = [QWEN_15B, QWEN_05B], [BIG, QWEN_15B, QWEN_05B]
 
 
