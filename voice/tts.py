@@ -12,6 +12,7 @@ import numpy as np
 from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
 from voice.audio.resampling import resample
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
 
@@ -44,13 +45,21 @@ class Voice:
         path: a Piper voice's `.onnx` file or a Kokoro voice's `.bin` file.
         device: where it runs.
         loaded: models that other voices have loaded. Kokoro voices in one folder share theirs.
+        lexicon: how some words are said.
 
     Raises:
         BadAudio: the voice's files are missing or damaged.
         SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, path: Path, *, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        device: SpeechDevice = CPU,
+        loaded: Sessions | None = None,
+        lexicon: Lexicon = NO_LEXICON,
+    ) -> None:
         self._synthesizer: KokoroSynthesizer | PiperSynthesizer
         if path.suffix == ".bin":
             from voice.kokoro_voice import KokoroSynthesizer  # most servers have no such voice
@@ -60,7 +69,7 @@ class Voice:
             from voice.piper_voice import PiperSynthesizer  # late: it imports onnxruntime
 
             self._synthesizer = PiperSynthesizer(path, device)
-        self.name = path.stem
+        self.name, self._lexicon = path.stem, lexicon
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
         """Synthesize one clause: [T] float32 at 24 kHz, empty if the clause has nothing to pronounce.
@@ -68,7 +77,7 @@ class Voice:
         Args:
             speed: 1 is the voice's own speed, 2 twice as fast.
         """
-        text = clause.spoken(english=self._synthesizer.speaks_english)
+        text = self._lexicon.apply(clause.spoken(english=self._synthesizer.speaks_english))
         if not text:
             return np.zeros(0, np.float32)
         samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate
@@ -110,11 +119,11 @@ class Voices:
         raise UnknownVoice(f"the voice {name!r} does not exist here: this server has {', '.join(self.names)}")
 
 
-def load_voices(paths: Sequence[Path], device: SpeechDevice = CPU) -> Voices:
+def load_voices(paths: Sequence[Path], device: SpeechDevice = CPU, lexicon: Lexicon = NO_LEXICON) -> Voices:
     """Load voices; those of one Kokoro model share it.
 
     Raises:
         BadAudio, SpeechDeviceUnavailable, ValueError: see `Voice` and `Voices`.
     """
     loaded: Sessions = {}
-    return Voices([Voice(path, device=device, loaded=loaded) for path in dict.fromkeys(paths)])
+    return Voices([Voice(path, device=device, loaded=loaded, lexicon=lexicon) for path in dict.fromkeys(paths)])

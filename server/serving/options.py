@@ -120,6 +120,7 @@ class ModelOptions(DiffusionOptions, title="Models"):
         "Speech recognition: auto (the largest installed model that is quick enough), a name from `rejoinder models "
         "list`, a folder with a Whisper model of CTranslate2, or one on the hub, like Systran/faster-whisper-small.",
     )
+    lexicon: Path | None = option(None, 'How words are said: a TOML file of lines like: Siobhan = "/ʃɪˈvɔːn/".')
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     speech_device: str = option(
         "cpu", "Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible)."

@@ -27,6 +27,7 @@ from server.serving.runtime import hub_models, locate_model
 from voice import speech_models
 from voice.asr import Recognizer
 from voice.audio.codec import BadAudio
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 from voice.trial import recorded_questions
 
@@ -64,16 +65,18 @@ def load_speech_models(
 
     Raises:
         ModelUnavailable, BadModelFile: there is no such model, or it cannot be obtained or read.
-        ValueError: two voices have the same name.
+        ValueError: two voices have the same name, or the lexicon is none.
+        OSError: the lexicon cannot be read.
         SpeechDeviceUnavailable: the models cannot run on that device.
     """
     device = SpeechDevice.of(model_options.speech_device)
     device.recognition_options()  # what cannot run is reported before anything is downloaded
     device.synthesis_providers()
     recognizer = locate_model(resolve_recognizer(model_options, console, data), console, kind="transcription")
+    lexicon = Lexicon.read(model_options.lexicon) if model_options.lexicon else NO_LEXICON
     voices = [locate_model(name, console, kind="voice") for name in model_options.voice]
     try:
-        return speech_models.load_speech_models(recognizer, voices, device)
+        return speech_models.load_speech_models(recognizer, voices, device, lexicon)
     except (SpeechDeviceUnavailable, BadAudio):
         raise
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
