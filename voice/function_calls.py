@@ -103,7 +103,7 @@ class FunctionCalls:
     def holding_phrase(self) -> str:
         """What to say while the calls of this step run."""
         running = [call for call in self._step.values() if call.output is None or not call.output.done()]
-        traits = self._runs.traits(running[0].name) if self._runs is not None and running else None
+        traits = self._runs.tools.traits(running[0].name) if self._runs is not None and running else None
         return traits.holding_phrase if traits is not None else HOLDING_PHRASE
 
     @property
@@ -148,7 +148,7 @@ class FunctionCalls:
             self._run(call)
 
     def _new_call(self, name: str) -> _Call:
-        call = _Call(name, self._runs is not None and self._runs.traits(name) is not None)
+        call = _Call(name, self._runs is not None and self._runs.tools.traits(name) is not None)
         self._calls.append(call)
         return call
 

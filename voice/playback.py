@@ -59,7 +59,6 @@ class Playback:
         self, context: SessionContext, planner: Planner, history: History, on_event: Callable[[Event], None]
     ) -> None:
         self._context, self._planner, self._history, self._on_event = context, planner, history, on_event
-        self._spawn, self._clock = context.spawn, context.clock
         self._response: Response | None = None
         self._playing: list[Response] = []
         self._pace = ClausePace()
@@ -82,7 +81,7 @@ class Playback:
     def heard_ms(self) -> dict[str, float]:
         """How much the user has heard by now of each message that is being sent or played, by item id. Those that are
         missing were heard as their items say."""
-        now, heard = self._clock(), dict[str, float]()
+        now, heard = self._context.clock(), dict[str, float]()
         for response in (*self._playing, *([self._response] if self._response is not None else [])):
             item, unheard_ms = response.item, max(0.0, response.played_until - now) * 1000
             if item.spoken and item.heard_ms is None and (unheard_ms or not response.done):
@@ -122,10 +121,10 @@ class Playback:
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
         sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
-        self._spawn(self._run(response, settings, sending, messages))
+        self._context.spawn(self._run(response, settings, sending, messages))
 
     def _is_playing(self, response: Response) -> bool:
-        return response.done and response.played_until > self._clock()
+        return response.done and response.played_until > self._context.clock()
 
     def _release(
         self, speak: bool, tag: object, release: Callable[[str, History], asyncio.Task[None]]
@@ -146,7 +145,7 @@ class Playback:
         response = self._response
         assert response is not None
         sending = self._release(settings.speak, None, partial(response.resume, metrics=TurnMetrics(new_id("turn"))))
-        self._spawn(self._run(response, settings, sending))
+        self._context.spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:
         """Stop the response for good, a paused one included."""
@@ -187,7 +186,7 @@ class Playback:
         if sending.cancelled() or not response.done or response is not self._response:
             return
         slack = settings.rules.timing.playback_slack_ms / 1000 if response.item.audio_ms else 0
-        wait = max(0.0, response.played_until + slack - self._clock())
+        wait = max(0.0, response.played_until + slack - self._context.clock())
         self._stop_done_timer()
         self._done_timer = asyncio.get_running_loop().call_later(wait, self._on_event, PlaybackDone())
 

@@ -57,11 +57,6 @@ class Field(ABC, Generic[Entry, Value]):
     def hint(self) -> str:
         """Says how to answer, after something that was not understood."""
 
-    @property
-    @abstractmethod
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the value in JSON."""
-
     @abstractmethod
     def hear(self, text: str, entry: Entry) -> Entry | None:
         """The entry after the caller has said more; None if nothing in the text belongs to it."""
@@ -96,7 +91,7 @@ class Field(ABC, Generic[Entry, Value]):
         """
 
     def to_json(self, value: Value) -> Any:
-        """The value as its schema describes it."""
+        """The value in JSON."""
         return str(value)
 
     def problem(self, entry: Entry) -> str:
