@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
@@ -37,6 +37,10 @@ class Amount(Field[Decimal | None, Decimal]):
     @property
     def hint(self) -> str:
         return f"Please say the amount in {self.unit}, for example: twenty five fifty. Or type it in cents."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": r"^[0-9]+\.[0-9]{2}$"}
 
     def hear(self, text: str, entry: Decimal | None) -> Decimal | None:
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.field import Field, Progress
 from agent.words.language import language
@@ -32,6 +32,10 @@ class Choice(Field[str, str]):
         names = list(self.options)
         listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
         return f"Please say {listed}."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.options)}
 
     def hear(self, text: str, entry: str) -> str | None:
         plain = f" {' '.join(_ENGLISH.tokens(text))} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from agent.capture.field import Field, Progress
 from agent.words.language import DateParts, language
@@ -34,6 +34,10 @@ class Date(Field[DateParts, date]):
     kind: ClassVar[str] = "date"
     empty: ClassVar[DateParts] = DateParts()
     hint: ClassVar[str] = "Please say the day and the month, for example: the fifteenth of March."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "format": "date"}
 
     def hear(self, text: str, entry: DateParts) -> DateParts | None:
         heard = _ENGLISH.date_parts(text, self.today(), day_first=self.day_first)

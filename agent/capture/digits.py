@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
@@ -40,6 +40,10 @@ class Digits(Field[str, str]):
     @property
     def hint(self) -> str:
         return f"Please say the {self.name} digit by digit, or type it and press the hash key."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^[0-9]{{{self.length},{self.longest}}}$"}
 
     def hear(self, text: str, entry: str) -> str | None:
         digits = _ENGLISH.spoken_digits(text).lstrip("+")
@@ -118,6 +122,10 @@ class PhoneNumber(Digits):
     country_code: str = "1"
 
     kind: ClassVar[str] = "phone number"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^([0-9]{{{self.length},{self.longest}}}|\\+[0-9]{{8,15}})$"}
 
     def hear(self, text: str, entry: str) -> str | None:
         digits = _ENGLISH.spoken_digits(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
@@ -45,6 +45,10 @@ class Email(Field[str, str]):
 
     kind: ClassVar[str] = "e-mail address"
     hint: ClassVar[str] = "Please say it slowly, with at and dot, and spell what is hard to understand."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "format": "email"}
 
     def hear(self, text: str, entry: str) -> str | None:
         said = _fragment(text)

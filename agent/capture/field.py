@@ -57,6 +57,11 @@ class Field(ABC, Generic[Entry, Value]):
     def hint(self) -> str:
         """Says how to answer, after something that was not understood."""
 
+    @property
+    @abstractmethod
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the value in JSON."""
+
     @abstractmethod
     def hear(self, text: str, entry: Entry) -> Entry | None:
         """The entry after the caller has said more; None if nothing in the text belongs to it."""
@@ -91,7 +96,7 @@ class Field(ABC, Generic[Entry, Value]):
         """
 
     def to_json(self, value: Value) -> Any:
-        """The value in JSON."""
+        """The value as its schema describes it."""
         return str(value)
 
     def problem(self, entry: Entry) -> str:

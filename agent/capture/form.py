@@ -126,8 +126,20 @@ class Form:
         self.fields: Mapping[str, Field[Any, Any]] = MappingProxyType(dict(fields))
         self._names = tuple(fields)
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the values in JSON."""
+        return {
+            "type": "object",
+            "properties": {
+                name: {"anyOf": [field.schema, {"type": "null"}]} if field.optional else field.schema
+                for name, field in self.fields.items()
+            },
+            "required": list(self.fields),
+        }
+
     def to_json(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values in JSON."""
+        """Values as the schema describes them."""
         return {name: None if value is None else self.fields[name].to_json(value) for name, value in values.items()}
 
     def start(self) -> FormState:

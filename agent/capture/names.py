@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
@@ -43,6 +43,10 @@ class SpelledName(Field[SpelledEntry, str]):
     kind: ClassVar[str] = "name"
     empty: ClassVar[SpelledEntry] = SpelledEntry()
     hint: ClassVar[str] = "Please spell it letter by letter, for example: S as in Sierra, M as in Mike."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
 
     def hear(self, text: str, entry: SpelledEntry) -> SpelledEntry | None:
         carrier = _CARRIER.match(text)

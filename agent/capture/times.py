@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.capture.field import Field, Progress
 from agent.words.language import TimeParts, language
@@ -27,6 +27,10 @@ class Time(Field[TimeParts, time]):
     kind: ClassVar[str] = "time"
     empty: ClassVar[TimeParts] = TimeParts()
     hint: ClassVar[str] = "Please say the time, for example: half past two."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}
 
     def hear(self, text: str, entry: TimeParts) -> TimeParts | None:
         heard = _ENGLISH.time_parts(text)

@@ -59,6 +59,7 @@ def test_a_number_of_several_lengths_may_go_on() -> None:
     assert account.progress("123456") is Progress.POSSIBLE
     assert account.hear("seven eight", "123456") == "12345678"
     assert account.progress("12345678") is Progress.COMPLETE
+    assert account.schema == {"type": "string", "pattern": "^[0-9]{6,8}$"}
 
 
 def test_keys_add_digits() -> None:

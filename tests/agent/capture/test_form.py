@@ -130,6 +130,7 @@ def test_fields_follow_each_other() -> None:
         "amount": "25.50",
         "sure": "yes",
     }
+    assert form.schema["required"] == ["name", "email", "day", "at", "amount", "sure"]
 
 
 def test_it_gives_up_after_several_misunderstandings() -> None:
@@ -155,6 +156,7 @@ def test_an_optional_field_is_skipped() -> None:
     form = Form(email=Email(optional=True), phone=PhoneNumber())
     state = say(form, "I don't have one")
     assert state.values == {"email": None}
+    assert form.schema["properties"]["email"] == {"anyOf": [{"type": "string", "format": "email"}, {"type": "null"}]}
     assert say(PHONE, "skip").failures == 1
 
 
