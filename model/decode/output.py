@@ -90,7 +90,7 @@ class GenerationOutput:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
             self.finished = "length"
-        pieces = [self._detokenizer.push(token) for token in new_tokens]
+        pieces = [self._detokenizer(token) for token in new_tokens]
         text = "".join(pieces)
         scores = tuple(self._scored(entry, len(piece)) for entry, piece in zip(log_probabilities, pieces, strict=False))
         self.has_clause = self.has_clause or any(mark in text for mark in _CLAUSE_ENDS)

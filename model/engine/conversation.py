@@ -129,9 +129,7 @@ class Conversation:
             )
         form = ResponseForm()
         if tools or ask.grammar is not None or ask.tool_choice not in ("auto", "none"):
-            form = await asyncio.to_thread(
-                response_form, self._engine.model, ask, answers_question=_answers_question(messages)
-            )
+            form = await asyncio.to_thread(response_form, self._engine.model, ask)
         if ask.tool_choice in ("auto", "none") and self._engine.diffusion is None:
             form = with_opening(self._engine.model, form, ask)
         declarations = self._declarations(messages, tools, ask.tool_choice)
@@ -462,10 +460,3 @@ class Conversation:
         if tool_choice == "none" and not (follows_call and self._engine.model.notes_outputs):
             return []
         return [declaration(tool) for tool in tools]
-
-
-def _answers_question(messages: Sequence[Message]) -> bool:
-    """Whether the newest message answers a question of the assistant."""
-    if [message.role for message in messages[-2:]] != ["assistant", "user"]:
-        return False
-    return messages[-2].content.rstrip().endswith("?")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from chat.progress import Progress
-from chat.types import Ask, HandedOver, Opening, Tool
+from chat.types import Ask, HandedOver, Message, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
 from model.decode.constraint import Constraint, OpeningConstraint
@@ -64,11 +64,8 @@ class ResponseForm:
         )
 
 
-def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = False) -> ResponseForm:
+def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
     """The form of a response. Takes about a millisecond, the first time in a process about a second.
-
-    Args:
-        answers_question: whether the user's newest message answers a question.
 
     Raises:
         InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
@@ -96,7 +93,7 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
             model.call_thresholds,
             [tool.name for tool in callable_tools],
             matcher,
-            expected=answers_question,
+            expected=_answers_question(ask.messages),
             after_output=after_output,
             gate=None if model.call_gate is None else model.call_gate.odds,
         )
@@ -114,6 +111,13 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
         habit=model.call_habit,
     )
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
+
+
+def _answers_question(messages: Sequence[Message]) -> bool:
+    """Whether the newest message answers a question of the assistant."""
+    if [message.role for message in messages[-2:]] != ["assistant", "user"]:
+        return False
+    return messages[-2].content.rstrip().endswith("?")
 
 
 def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:
