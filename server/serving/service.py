@@ -40,7 +40,7 @@ from server.serving.runtime import load_engine, load_speech_models, open_documen
 from server.serving.settings import ServeSettings
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
 from server.serving.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
-from server.shared_store.opening import open_store
+from server.shared_store import open_store
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
 
