@@ -21,7 +21,7 @@ from agent.storage import data_folder
 from cli.errors import UserError, user_errors
 from cli.options import DataOption
 from model.hub.store import ModelStore
-from server.serving.progress import ProgressBars
+from server.serving.runtime import progress_bars
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -102,7 +102,7 @@ def search(
 
 
 def _embedder() -> Embedder:
-    with ProgressBars(_err) as report:
+    with progress_bars(_err) as report:
         return Embedder(ModelStore().locate(EMBEDDING_MODEL, report))
 
 

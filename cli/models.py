@@ -15,8 +15,7 @@ from model.hub import catalog
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from server.serving.model_choice import verdicts
-from server.serving.progress import ProgressBars
-from server.serving.runtime import hub_models
+from server.serving.runtime import hub_models, progress_bars
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -71,7 +70,7 @@ def models_pull(
     ],
 ) -> None:
     """Install a model into the cache and verify it. A hub model is updated to its revision's current commit."""
-    with user_errors(), ProgressBars(_err) as report_progress:
+    with user_errors(), progress_bars(_err) as report_progress:
         if reference := parse_reference(name):
             hub = hub_models()
             model = hub.pull(reference, report_progress)
@@ -98,10 +97,10 @@ def models_verify(
         _out.print("no model is installed yet: run `rejoinder models pull NAME`")
     checks: list[tuple[str, str]] = []
     for model in chosen:
-        with ProgressBars(_err) as report_progress:
+        with progress_bars(_err) as report_progress:
             checks += [(f"{model.name}/{c.file.name}", c.state) for c in store.check(model, report_progress)]
     for hub_model in downloaded:
-        with ProgressBars(_err) as report_progress:
+        with progress_bars(_err) as report_progress:
             checks += [(f"{hub_model.name}/{path}", state) for path, state in hub.check(hub_model, report_progress)]
     for path, state in checks:
         failed = failed or state != "ok"
