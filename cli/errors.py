@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console
 
+from cli.console import stderr
 from model.checkpoint.gguf import BadModelFile
 from model.hub.store import ModelUnavailable
 
@@ -23,7 +23,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
-        Console(stderr=True).print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+        stderr.print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
         if os.environ.get("REJOINDER_TRACEBACK"):
             raise
         raise typer.Exit(1) from None

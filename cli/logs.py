@@ -7,11 +7,12 @@ import logging
 from rich.console import Console
 from rich.logging import RichHandler
 
+from cli.console import stderr
 from server.observability.logs import JSONFormatter, RedactingFormatter, Redactor
 
 
-def configure_logging(console: Console, *, as_json: bool = False, secrets: tuple[str, ...] = ()) -> None:
-    """Write log records to a console, without secrets, telephone numbers and e-mail addresses. Does nothing in a
+def configure_logging(*, as_json: bool = False, secrets: tuple[str, ...] = ()) -> None:
+    """Write log records to standard error, without secrets, telephone numbers and e-mail addresses. Does nothing in a
     program that has set up logging itself.
 
     Args:
@@ -21,15 +22,10 @@ def configure_logging(console: Console, *, as_json: bool = False, secrets: tuple
     own = [handler for handler in root.handlers if isinstance(handler.formatter, RedactingFormatter)]
     if len(own) < len(root.handlers):
         return
-    handler = log_handler(console, as_json=as_json)
+    handler = log_handler(stderr, as_json=as_json)
     assert handler.formatter is not None  # set above
     handler.setFormatter(RedactingFormatter(handler.formatter, Redactor(secrets)))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)  # replaces an earlier one of ours
-
-
-def log_to_stderr(*, as_json: bool, secrets: tuple[str, ...]) -> None:
-    """`configure_logging` with this process's standard error. Can be pickled, for replicas in other processes."""
-    configure_logging(Console(stderr=True), as_json=as_json, secrets=secrets)
 
 
 def log_handler(console: Console, *, as_json: bool = False) -> logging.Handler:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from cli.console import stderr, stdout
 from cli.errors import UserError, user_errors
 from cli.options import DataOption
 from model.hub import catalog
@@ -18,13 +18,9 @@ from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.cpu.packed_file import packed_path
 from server.serving.model_choice import verdicts
-from server.serving.progress import ProgressBars
-from server.serving.runtime import hub_models
+from server.serving.runtime import hub_models, progress_bars
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 @app.command("list")
@@ -36,7 +32,7 @@ def models_list(
     store = ModelStore()
     remarks = verdicts(store, data)
     if as_json:
-        _out.print_json(json.dumps(_described(store, remarks)))
+        stdout.print_json(json.dumps(_described(store, remarks)))
         return
     rows = [
         (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, store.availability(model))
@@ -48,13 +44,13 @@ def models_list(
     def line(row: tuple[str, str, str, str], style: str) -> Text:
         return Text(f"{row[0]:<{name}}  {row[1]:>{size}}  {row[2]:<{licence}}  {row[3]}", style)
 
-    _out.print(line(header, "dim"))
+    stdout.print(line(header, "dim"))
     for model, row in zip(catalog.MODELS, rows, strict=True):
-        _out.print(line(row, "bold"))
+        stdout.print(line(row, "bold"))
         voices = f"voices: {', '.join(model.variants)}, as in {model.names[0]}" if model.variants else None
         for detail in (f"{model.title} · {model.authors}", remarks.get(model), voices):
             if detail is not None:
-                _out.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
+                stdout.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
     _list_hub_models()
 
 
@@ -85,10 +81,10 @@ def _list_hub_models() -> None:
     for model in hub.recorded():
         status = "ready" if hub.is_complete(model) else "incomplete"
         row = (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, status)
-        _out.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
+        stdout.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
         kind = "speech recognition" if model.is_recognizer else model.main_file or "safetensors"
         title = f"{kind} · {model.repository} at commit {model.commit[:12]}"
-        _out.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
+        stdout.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
 
 
 @app.command("pull")
@@ -102,14 +98,14 @@ def models_pull(
     ],
 ) -> None:
     """Install a model into the cache and verify it. A hub model is updated to its revision's current commit."""
-    with user_errors(), ProgressBars(_err) as report_progress:
+    with user_errors(), progress_bars(stderr) as report_progress:
         if reference := parse_reference(name):
             hub = hub_models()
             model = hub.pull(reference, report_progress)
             folder = hub.path(model)
         else:
             folder = ModelStore().pull(_find(name), report_progress)
-    _out.print(f"{name} is in {folder}", soft_wrap=True)
+    stdout.print(f"{name} is in {folder}", soft_wrap=True)
 
 
 @app.command("remove")
@@ -128,9 +124,9 @@ def models_remove(
             packed.unlink()
         if downloaded is None and not freed:
             raise UserError(f"{name} has no files in the cache")
-    _out.print(f"{name} is deleted; {freed / 1e6:,.0f} MB are free again", soft_wrap=True)
+    stdout.print(f"{name} is deleted; {freed / 1e6:,.0f} MB are free again", soft_wrap=True)
     if downloaded is None and store.availability(_find(name)) == "installed":
-        _out.print("Its packages are still installed: it is assembled again when it is used.")
+        stdout.print("Its packages are still installed: it is assembled again when it is used.")
 
 
 @app.command("verify")
@@ -147,17 +143,17 @@ def models_verify(
             else [m for m in catalog.MODELS if store.availability(m) == "ready" or (store.folder / m.name).exists()]
         )
     if not chosen and not downloaded:
-        _out.print("no model is installed yet: run `rejoinder models pull NAME`")
+        stdout.print("no model is installed yet: run `rejoinder models pull NAME`")
     checks: list[tuple[str, str]] = []
     for model in chosen:
-        with ProgressBars(_err) as report_progress:
+        with progress_bars(stderr) as report_progress:
             checks += [(f"{model.name}/{file}", state) for file, state in store.check(model, report_progress)]
     for hub_model in downloaded:
-        with ProgressBars(_err) as report_progress:
+        with progress_bars(stderr) as report_progress:
             checks += [(f"{hub_model.name}/{path}", state) for path, state in hub.check(hub_model, report_progress)]
     for path, state in checks:
         failed = failed or state != "ok"
-        _out.print(f"{path}: {state}", soft_wrap=True)
+        stdout.print(f"{path}: {state}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 

@@ -6,17 +6,15 @@ from functools import partial
 from typing import Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
+from cli.console import stderr
 from cli.errors import user_errors
-from cli.logs import log_to_stderr
+from cli.logs import configure_logging
 from cli.options import with_options
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings
 
 app = typer.Typer(add_completion=False)
-
-_err = Console(stderr=True)
 
 
 class ServeCommand(TyperCommand):
@@ -34,14 +32,14 @@ class ServeCommand(TyperCommand):
 @with_options
 def serve(settings: ServeSettings) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
-    set_up_logging = partial(log_to_stderr, as_json=settings.log_format == "json", secrets=settings.secrets)
+    set_up_logging = partial(configure_logging, as_json=settings.log_format == "json", secrets=settings.secrets)
     set_up_logging()
     with user_errors():
         if settings.cluster:
             from server.serving.cluster import run_cluster
 
-            run_cluster(settings, _err, set_up_logging)
+            run_cluster(settings, stderr, set_up_logging)
         else:
             from server.serving.run import run
 
-            run(settings, _err)
+            run(settings, stderr)

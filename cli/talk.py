@@ -7,12 +7,10 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agent.documents.evidence import DocumentEvidence
-from agent.language_model import LanguageModel
-from agent.remote.remote_llm import RemoteLLM
 from agent.tools.server_tools import ServerTools
+from cli.console import say, stderr, stdout
 from cli.errors import user_errors
 from cli.options import with_options
 from model.engine.conversation import Conversation
@@ -24,12 +22,8 @@ from voice.events import SessionEvent
 from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
 from voice.session import VoiceSession
-from voice.speech_models import SpeechModels
 
 app = typer.Typer(add_completion=False)
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 @app.command("talk")
@@ -47,50 +41,32 @@ def talk(
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
         server_tools = ServerTools(options.tool_settings)
-        documents = open_documents(options.docs, options.data, _err)
+        documents = open_documents(options.docs, options.data, stderr)
         model_options = resolve_model(options, options.data)
-        speech_models, engine = load_speech_models(model_options, _err, options.data), load_engine(model_options, _err)
-        remote_llm = open_remote_llm(options.remote_llm, _err)
-        _out.print(
+        speech_models = load_speech_models(model_options, stderr, options.data)
+        engine, remote_llm = load_engine(model_options, stderr), open_remote_llm(options.remote_llm, stderr)
+
+        async def converse() -> None:
+            async with server_tools.running():
+                tools = server_tools.local_conversation()
+
+                def new_session(on_event: Callable[[SessionEvent], None]) -> VoiceSession:
+                    session = VoiceSession(
+                        Conversation(engine),
+                        speech_models,
+                        on_event,
+                        SessionSettings(tools=tools.declarations),
+                        tools=tools,
+                        documents=None if documents is None else DocumentEvidence(documents),
+                        remote=remote_llm,
+                    )
+                    tools.connect(session.announce)
+                    return session
+
+                await LocalConversation(new_session, devices, full_duplex=headphones, show_line=say).run()
+
+        stdout.print(
             "Start speaking; press Ctrl-C to quit."
             + ("" if headphones else " The microphone is off while the assistant speaks.")
         )
-        asyncio.run(
-            _talk(
-                Conversation(engine),
-                speech_models,
-                devices,
-                server_tools,
-                full_duplex=headphones,
-                documents=None if documents is None else DocumentEvidence(documents),
-                remote=remote_llm,
-            )
-        )
-
-
-async def _talk(
-    language_model: LanguageModel,
-    speech_models: SpeechModels,
-    devices: AudioDevices,
-    server_tools: ServerTools,
-    *,
-    full_duplex: bool,
-    documents: DocumentEvidence | None,
-    remote: RemoteLLM | None,
-) -> None:
-    async with server_tools.running():
-        tools = server_tools.local_conversation()
-
-        def new_session(on_event: Callable[[SessionEvent], None]) -> VoiceSession:
-            settings = SessionSettings(tools=tools.declarations)
-            session = VoiceSession(
-                language_model, speech_models, on_event, settings, tools=tools, documents=documents, remote=remote
-            )
-            tools.connect(session.announce)
-            return session
-
-        await LocalConversation(new_session, devices, full_duplex=full_duplex, show_line=_print_line).run()
-
-
-def _print_line(line: str) -> None:
-    _out.print(line, markup=False, highlight=False, soft_wrap=True)
+        asyncio.run(converse())

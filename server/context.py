@@ -16,7 +16,7 @@ from server.access.keys import ApiKey
 from server.auth import LocalAccess, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
-from server.shared_store.store import RecordStore
+from server.shared_store import RecordStore
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:  # features that are off are not imported

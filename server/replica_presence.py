@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from server.access.admission import Admission
 from server.observability.metrics import Reading
-from server.shared_store.store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, StoreUnavailable
 
 _log = logging.getLogger("rejoinder.server")
 

@@ -30,7 +30,7 @@ from server.realtime.configuration import (
 from server.realtime.session_config import SessionConfig, StrictModel
 from server.realtime.validation import first_error
 from server.request_body import limited
-from server.shared_store.store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
 _PREFIX = "ek_"

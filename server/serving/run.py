@@ -12,8 +12,7 @@ from rich.console import Console
 from agent.remote.settings import is_loopback
 from model.hub.store import cache_folder
 from server.access.admission import Admission
-from server.serving.draining import DrainingServer
-from server.serving.http_server import http_config
+from server.serving.http_server import DrainingServer, http_config
 from server.serving.service import Service, checked_access, keys_required, load_service
 from server.serving.settings import ServeSettings
 from server.serving.starting import StartingApp

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from agent.program.prompt import INSTRUCTIONS
 from chat.types import Message
@@ -21,9 +23,8 @@ from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
 from model.hub.selection import is_recognizer
-from model.hub.store import ModelStore
+from model.hub.store import ModelStore, ProgressCallback
 from server.serving.options import ModelOptions
-from server.serving.progress import ProgressBars
 
 if TYPE_CHECKING:  # features that are off are not imported
     from agent.documents.search import SharedDocuments
@@ -39,6 +40,21 @@ _NOT_A_RECOGNIZER = (
     "is not a Whisper model of CTranslate2, which has model.bin, config.json, tokenizer.json and a vocabulary: choose "
     "one like Systran/faster-whisper-small"
 )
+
+
+@contextmanager
+def progress_bars(console: Console) -> Iterator[ProgressCallback]:
+    """Shows one progress bar per file while models are assembled or read, and nothing when they are ready."""
+    tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total)
+            progress.update(tasks[name], completed=done)
+
+        yield report
 
 
 def locate_model(
@@ -60,7 +76,7 @@ def locate_model(
         BadModelFile: the architecture of a hub model is not supported, or the model is of another kind.
     """
     reference = None if Path(name).expanduser().exists() else parse_reference(name)
-    with ProgressBars(console) as report:
+    with progress_bars(console) as report:
         if reference is not None:
             path = hub_models(family, kind).locate(reference, report)
         else:
@@ -177,7 +193,7 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     from agent.documents.embedding import EMBEDDING_MODEL
     from agent.documents.search import SharedDocuments
 
-    with ProgressBars(console) as report:
+    with progress_bars(console) as report:
         documents = SharedDocuments(names, data, ModelStore().locate(EMBEDDING_MODEL, report))
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
     return documents

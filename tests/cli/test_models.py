@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli import models as models_module
+from cli import console
 from cli.main import app
 from model.hub import catalog
 from model.hub.store import ModelStore
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_list_shows_every_name_licence_and_title_unbroken(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setattr(models_module._out, "width", columns)
+    monkeypatch.setattr(console.stdout, "width", columns)
     output = CliRunner().invoke(app, ["models", "list"]).output
     lines = output.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= columns
@@ -39,7 +39,7 @@ def test_the_list_shows_every_name_licence_and_title_unbroken(monkeypatch: pytes
 
 
 def test_the_list_fits_three_lines_per_model_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models_module._out, "width", 80)
+    monkeypatch.setattr(console.stdout, "width", 80)
     lines = CliRunner().invoke(app, ["models", "list"]).output.splitlines()
     assert len(lines) <= 1 + 3 * len(catalog.MODELS)
 

@@ -11,7 +11,7 @@ import pytest
 from server.access.admission import Admission
 from server.observability.metrics import Metrics
 from server.replica_presence import Presence
-from server.shared_store.store import SQLiteStore
+from server.shared_store import SQLiteStore
 from tests.real_time import wait_until
 
 

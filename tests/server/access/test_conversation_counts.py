@@ -11,7 +11,7 @@ import pytest
 from server.access.admission import Admission, Refused
 from server.access.conversation_counts import ConversationCounts
 from server.access.keys import ApiKey, KeyLimits
-from server.shared_store.store import SQLiteStore, StoreUnavailable
+from server.shared_store import SQLiteStore, StoreUnavailable
 from tests.real_time import wait_until
 
 ALICE = ApiKey("alice", KeyLimits(conversations=2))
