@@ -20,7 +20,8 @@ from cli.options import with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
+from server.serving.speech import load_speech_models
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
 from voice.audio.wav import read_wav, write_wav
@@ -64,7 +65,7 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
 
         evidence = DocumentEvidence(documents)
     model_options = resolve_model(options, options.data)
-    load = partial(load_speech_models, model_options, err)
+    load = partial(load_speech_models, model_options, err, options.data)
     spoken = recording is not None or question.out is not None
     speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, err)
     remote_llm = open_remote_llm(options.remote_llm, err)

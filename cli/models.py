@@ -1,7 +1,9 @@
-"""`rejoinder models`: lists, installs and verifies models."""
+"""`rejoinder models`: lists, installs, verifies and deletes models."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -14,6 +16,7 @@ from cli.options import DataOption
 from model.hub import catalog
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
+from model.nn.cpu.packed_file import packed_path
 from server.serving.model_choice import verdicts
 from server.serving.progress import ProgressBars
 from server.serving.runtime import hub_models
@@ -25,10 +28,16 @@ _err = Console(stderr=True)
 
 
 @app.command("list")
-def models_list(data: DataOption = None) -> None:
+def models_list(
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with an object for each model.")] = False,
+) -> None:
     """List the models with size, licence, authors, whether they are installed, and how they have done here."""
     store = ModelStore()
     remarks = verdicts(store, data)
+    if as_json:
+        _out.print_json(json.dumps(_described(store, remarks)))
+        return
     rows = [
         (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, store.availability(model))
         for model in catalog.MODELS
@@ -49,6 +58,27 @@ def models_list(data: DataOption = None) -> None:
     _list_hub_models()
 
 
+def _described(store: ModelStore, remarks: Mapping[catalog.ModelEntry, str]) -> list[dict[str, object]]:
+    """The models of the catalog, and those that were downloaded from the hub."""
+    described: list[dict[str, object]] = [
+        {
+            "name": one.name, "kind": one.kind, "title": one.title, "authors": one.authors, "licence": one.licence,
+            "bytes": one.size, "status": store.availability(one), "remark": remarks.get(one, ""),
+            "variants": list(one.names) if one.variants else [],
+        }
+        for one in catalog.MODELS
+    ]  # fmt: skip
+    hub = hub_models()
+    return described + [
+        {
+            "name": one.name, "kind": "transcription" if one.is_recognizer else "language", "licence": one.licence,
+            "bytes": one.size, "status": "ready" if hub.is_complete(one) else "incomplete",
+            "repository": one.repository, "commit": one.commit, "file": one.main_file,
+        }
+        for one in hub.recorded()
+    ]  # fmt: skip
+
+
 def _list_hub_models() -> None:
     """Print the models that were downloaded from the hub: name, size, licence and status, then file and commit."""
     hub = hub_models()
@@ -56,7 +86,8 @@ def _list_hub_models() -> None:
         status = "ready" if hub.is_complete(model) else "incomplete"
         row = (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, status)
         _out.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
-        title = f"{model.main_file or 'safetensors'} · {model.repository} at commit {model.commit[:12]}"
+        kind = "speech recognition" if model.is_recognizer else model.main_file or "safetensors"
+        title = f"{kind} · {model.repository} at commit {model.commit[:12]}"
         _out.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
 
 
@@ -79,6 +110,27 @@ def models_pull(
         else:
             folder = ModelStore().pull(_find(name), report_progress)
     _out.print(f"{name} is in {folder}", soft_wrap=True)
+
+
+@app.command("remove")
+def models_remove(
+    name: Annotated[str, typer.Argument(help="A name from `rejoinder models list`.")],
+) -> None:
+    """Delete a model's files from the cache, with what was computed from them. Installed packages stay."""
+    with user_errors():
+        store, hub = ModelStore(), hub_models()
+        downloaded = next((one for one in hub.recorded() if one.name == name), None)
+        path = hub.path(downloaded) if downloaded else store.folder / _find(name).name / _find(name).main_file
+        packed = packed_path(path) if path.exists() else None
+        freed = hub.remove(downloaded) if downloaded else store.remove(_find(name))
+        if packed is not None and packed.exists():
+            freed += packed.stat().st_size
+            packed.unlink()
+        if downloaded is None and not freed:
+            raise UserError(f"{name} has no files in the cache")
+    _out.print(f"{name} is deleted; {freed / 1e6:,.0f} MB are free again", soft_wrap=True)
+    if downloaded is None and store.availability(_find(name)) == "installed":
+        _out.print("Its packages are still installed: it is assembled again when it is used.")
 
 
 @app.command("verify")

@@ -37,7 +37,8 @@ from lab.simulator.errors import ServerUnavailable
 from model.hub.store import ModelStore, cache_folder
 from server.serving.model_choice import resolve_model
 from server.serving.options import ModelOptions
-from server.serving.runtime import TRANSCRIPTION_MODEL, locate_model
+from server.serving.runtime import locate_model
+from server.serving.speech import resolve_recognizer
 from voice.tts import Voice
 
 app = typer.Typer(add_completion=False)
@@ -227,8 +228,8 @@ def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
         raise UserError(str(error)) from None
     models = {}
     if settings.url is None:
-        voice = model_options.voice[0]
-        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
+        voice, recognizer = model_options.voice[0], resolve_recognizer(model_options, _err)
+        models = {"language": model_options.model, "transcription": recognizer, "voice": voice}
     names = " and ".join(map(_corpus_name, settings.corpora))
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
     server += f" over {settings.phone}" if settings.phone else ""

@@ -17,7 +17,8 @@ from cli.options import with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
+from server.serving.speech import load_speech_models
 from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
@@ -45,7 +46,7 @@ def talk(
         server_tools = ServerTools(options.tool_settings)
         documents = open_documents(options.docs, options.data, _err)
         model_options = resolve_model(options, options.data)
-        speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
+        speech_models, engine = load_speech_models(model_options, _err, options.data), load_engine(model_options, _err)
         remote_llm = open_remote_llm(options.remote_llm, _err)
         _out.print(
             "Start speaking; press Ctrl-C to quit."

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from model.hub.reference import HubReference
-from model.hub.selection import HubFile, select_files
+from model.hub.selection import HubFile, is_recognizer, select_files
 from model.hub.store import ModelUnavailable, ProgressCallback, cache_folder, file_size, write_atomically
 
 _SPARE_BYTES = 256 << 20
@@ -66,6 +66,11 @@ class HubModel:
         """Total size in bytes."""
         return sum(file.size for file in self.files)
 
+    @property
+    def is_recognizer(self) -> bool:
+        """Whether it is a Whisper model of CTranslate2."""
+        return not self.main_file and is_recognizer(file.path for file in self.files)
+
 
 class HubModels:
     """The hub models on this machine.
@@ -105,6 +110,23 @@ class HubModels:
                 _blob(path).unlink()
         return self._download(model, reference, report, newest=True)
 
+    def remove(self, model: HubModel) -> int:
+        """Delete a model that was recorded: its files, but those that another model or another commit has, and what an
+        interrupted download has left. Returns the bytes that were freed."""
+        folder, freed = self._repository_folder(model.repository), 0
+        others = [one for one in self.recorded() if one.commit == model.commit and one.name != model.name]
+        kept = {file.path for one in others if one.repository == model.repository for file in one.files}
+        for file in (file for file in model.files if file.path not in kept):
+            path = self._file(model, file)
+            blob = path.resolve()
+            path.unlink(missing_ok=True)
+            linked = {one.resolve() for one in folder.glob("snapshots/*/**/*") if one.is_symlink()}
+            for unused in {blob, folder / "blobs" / f"{file.digest}.rejoinder.incomplete"} - linked:
+                freed += max(0, file_size(unused))
+                unused.unlink(missing_ok=True)
+        self._recorded_file(model.name).unlink(missing_ok=True)
+        return freed
+
     def recorded(self) -> list[HubModel]:
         """Every model that was downloaded or whose download has begun."""
         models = (_read_record(path) for path in sorted(self._records.glob("*.json")))
@@ -128,15 +150,16 @@ class HubModels:
         return checks
 
     def _recorded(self, reference: HubReference) -> HubModel | None:
-        return _read_record(self._record_path(reference))
+        return _read_record(self._recorded_file(str(reference)))
 
-    def _record_path(self, reference: HubReference) -> Path:
-        return self._records / f"{quote(str(reference), safe='')}.json"
+    def _recorded_file(self, name: str) -> Path:
+        return self._records / f"{quote(name, safe='')}.json"
 
     def _record(self, reference: HubReference, model: HubModel) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(model), indent=1)
-        write_atomically(self._record_path(reference), lambda partial: partial.write_text(text, encoding="utf-8"))
+        path = self._recorded_file(str(reference))
+        write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
     def _repository_folder(self, repository: str) -> Path:
         return self._cache / f"models--{repository.replace('/', '--')}"

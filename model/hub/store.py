@@ -114,6 +114,19 @@ class ModelStore:
             checks.append((file.name, state))
         return checks
 
+    def remove(self, model: ModelEntry) -> int:
+        """Delete a model's files from the store; those of a local folder and installed packages stay. Returns the bytes
+        that were freed."""
+        folder, freed = self.folder / model.name, 0
+        if folder.is_dir():
+            with FileLock(folder / ".lock"):
+                for path in folder.iterdir():
+                    if path.is_file():
+                        freed += path.stat().st_size
+                        path.unlink()
+            folder.rmdir()
+        return freed
+
     def availability(self, model: ModelEntry) -> str:
         """`ready` (assembled), `installed` (its packages are installed), or `not installed`."""
         folder = self._folder_of(model)

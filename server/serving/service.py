@@ -36,8 +36,9 @@ from server.serving.failures import Failures, with_accounts
 from server.serving.model_choice import choose, find_candidates, open_record, warn_of_wrong_answers, with_model
 from server.serving.model_record import ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.settings import ServeSettings
+from server.serving.speech import load_speech_models
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
 from server.serving.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
 from server.shared_store.opening import open_store
@@ -132,7 +133,7 @@ def load_service(
     grammars = threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True)
     grammars.start()
     failures = Failures()
-    speech_models, stages = with_accounts(load_speech_models(model_options, console), failures.report)
+    speech_models, stages = with_accounts(load_speech_models(model_options, console, data), failures.report)
     grammars.join()
     target_ms, adaptive = 1000 * settings.target_p95, settings.max_conversations == "auto"
     loaded = Candidate(model_options, engine)

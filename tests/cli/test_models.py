@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from cli import models as models_module
 from cli.main import app
 from model.hub import catalog
 from model.hub.store import ModelStore
+from model.nn.cpu.packed_file import packed_path
 from server.serving.model_choice import open_record
 from server.serving.model_record import Trial
 from tests.model.hub.hub_server import Repository, running_hub
@@ -86,3 +88,48 @@ def test_hub_models_are_pulled_listed_and_verified(tmp_path: Path) -> None:
     assert "is a gemma3 model; known families are llama, qwen2, qwen3" in done.stderr
     assert "org/absent has not been downloaded: run `rejoinder models pull org/absent`" in done.stderr
     assert len(hub.downloads()) == 1
+
+
+def test_a_model_of_the_hub_is_removed_but_for_the_files_that_another_one_has(tmp_path: Path) -> None:
+    with running_hub() as hub:
+        hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
+        files = {"m-Q4_K_M.gguf": b"four" * 500_000, "m-Q8_0.gguf": b"eight" * 500_000}
+        hub.repositories["org/model"].commit(files)
+        both = "pull org/model:Q4_K_M\npull org/model:Q8_0\npull org/model\n"
+        done = subprocess.run(
+            [sys.executable, "-c", COMMANDS],
+            input=f"{both}remove org/model\nremove org/model:Q8_0\nlist --json\nverify\nremove org/model:Q8_0",
+            env=environment(hub, tmp_path, COLUMNS="300"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    *_, shared, removed, listed, verified, absent, _ = re.split(r"exit \d\n", done.stdout)
+    assert re.findall(r"exit (\d)\n", done.stdout) == list("00000001")
+    assert shared == "org/model is deleted; 0 MB are free again\n"  # `org/model:Q4_K_M` has the same file
+    assert removed == "org/model:Q8_0 is deleted; 2 MB are free again\n"
+    models = {one["name"]: one for one in json.loads(listed)}
+    assert models["org/model:Q4_K_M"]["status"] == "ready" and "org/model:Q8_0" not in models
+    assert models["whisper-base"]["kind"] == "transcription" and models["kokoro"]["variants"]
+    assert verified == "org/model:Q4_K_M/m-Q4_K_M.gguf: ok\n" and absent == ""
+    left = [path.name for path in (tmp_path / "hf").rglob("*") if path.is_file() and path.stat().st_size > 1000]
+    assert len(left) == 2  # the file, and the link to it
+
+
+def test_a_model_of_the_catalog_is_removed_with_its_packed_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    folder = tmp_path / "models" / catalog.SMOLLM2.name
+    folder.mkdir(parents=True)
+    weights = folder / catalog.SMOLLM2.main_file
+    weights.write_bytes(b"0" * 3_000_000)
+    packed = packed_path(weights)
+    packed.parent.mkdir()
+    packed.write_bytes(b"0" * 4_000_000)
+    output = CliRunner().invoke(app, ["models", "remove", catalog.SMOLLM2.name]).output
+    assert output.startswith("smollm2-135m is deleted; 7 MB are free again")
+    assert not folder.exists() and not packed.exists()
+    assert CliRunner().invoke(app, ["models", "remove", "nothing"]).exit_code == 1
