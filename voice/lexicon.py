@@ -11,6 +11,9 @@ from pathlib import Path
 PHONEMES = re.compile(r"\[\[(.*?)\]\]")
 """Phonemes in place of a word, in IPA, in a text that a synthesizer gets."""
 
+_WORD = re.compile(r"\w+(?:['’](?!s\b)\w+)*")
+_POSSESSIVE = re.compile(r"['’]s\b")
+
 _MAX_ENTRIES = 10_000
 _IPA_SIGNS = frozenset(" .|‖‿ˈˌːˑʰʲʷˠˤ˞")
 _SIBILANTS, _VOICELESS = "szʃʒ", "ptkfθ"
@@ -31,9 +34,7 @@ class Lexicon:
         if len(entries) > _MAX_ENTRIES:
             raise ValueError(f"a lexicon has at most {_MAX_ENTRIES:,} words, and this one has {len(entries):,}")
         self._said = {word: _spelling(word, said) for word, said in entries.items()}
-        words = sorted(self._said, key=len, reverse=True)
-        each = (re.escape(word) if word != word.lower() else f"(?i:{re.escape(word)})" for word in words)
-        self._words = re.compile(rf"(?<![\w'’])({'|'.join(each)})(?!\w)((?:['’]s\b)?)") if words else None
+        self._most_words = max((len(_WORD.findall(word)) for word in entries), default=0)
 
     @staticmethod
     def read(path: Path) -> Lexicon:
@@ -52,16 +53,21 @@ class Lexicon:
     def apply(self, text: str) -> str:
         """What a synthesizer gets for a text: words replaced by their other spelling, or by phonemes (`PHONEMES`)."""
         text = text.replace("[[", "[")  # only the lexicon writes phonemes
-        return text if self._words is None else self._words.sub(self._replace, text)
-
-    def _replace(self, match: re.Match[str]) -> str:
-        word, possessive = match.groups()
-        said = self._said.get(word) or self._said[word.lower()]
-        if not possessive or not said.startswith("[["):
-            return said + possessive
-        last = said[-3]
-        ending = "ɪz" if last in _SIBILANTS else "s" if last in _VOICELESS else "z"
-        return f"{said[:-2]}{ending}]]"
+        if not self._said:
+            return text
+        words, parts, done = [word.span() for word in _WORD.finditer(text)], list[str](), 0
+        for number, (start, _) in enumerate(words):
+            ends = [end for _, end in words[number : number + self._most_words]] if start >= done else []
+            for end in reversed(ends):  # the longest entry first
+                said = self._said.get(text[start:end]) or self._said.get(text[start:end].lower())
+                if said is not None:
+                    parts += (text[done:start], said)
+                    done = end
+                    if said.endswith("]]") and (possessive := _POSSESSIVE.match(text, end)):
+                        parts[-1] = f"{said[:-2]}{_ending(said[-3])}]]"
+                        done = possessive.end()
+                    break
+        return "".join(parts) + text[done:]
 
 
 NO_LEXICON = Lexicon({})
@@ -77,3 +83,8 @@ def _spelling(word: str, said: object) -> str:
         if unicodedata.category(sign)[0] not in "LM" and sign not in _IPA_SIGNS:
             raise ValueError(f"{sign!r} in the phonemes of {word!r} is no sign of the International Phonetic Alphabet")
     return f"[[{phonemes}]]"
+
+
+def _ending(sound: str) -> str:
+    """The English possessive after a sound."""
+    return "ɪz" if sound in _SIBILANTS else "s" if sound in _VOICELESS else "z"
