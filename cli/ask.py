@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
 from cli.console import say, stderr, stdout
@@ -56,11 +57,7 @@ async def run(question: Question, options: AssistantOptions) -> None:
     """
     recording = read_wav(question.wav) if question.wav else None
     server_tools = ServerTools(options.tool_settings)
-    evidence, documents = None, open_documents(options.docs, options.data, stderr)
-    if documents is not None:
-        from agent.documents.evidence import DocumentEvidence
-
-        evidence = DocumentEvidence(documents)
+    documents = open_documents(options.docs, options.data, stderr)
     model_options = resolve_model(options, options.data)
     load = partial(load_speech_models, model_options, stderr, options.data)
     spoken = recording is not None or question.out is not None
@@ -76,7 +73,7 @@ async def run(question: Question, options: AssistantOptions) -> None:
             session_events.put_nowait,
             settings,
             tools=tools,
-            documents=evidence,
+            documents=None if documents is None else DocumentEvidence(documents),
             remote=remote_llm,
         )
         try:

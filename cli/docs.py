@@ -20,8 +20,7 @@ from agent.storage import data_folder
 from cli.console import say, stderr, stdout
 from cli.errors import UserError, user_errors
 from cli.options import DataOption
-from model.hub.store import ModelStore
-from server.serving.runtime import progress_bars
+from server.serving.runtime import locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -100,8 +99,7 @@ def search(
 
 
 def _embedder() -> Embedder:
-    with progress_bars(stderr) as report:
-        return Embedder(ModelStore().locate(EMBEDDING_MODEL, report))
+    return Embedder(locate_model(EMBEDDING_MODEL, stderr))
 
 
 def _update(library: Library, names: list[str]) -> None:

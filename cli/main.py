@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from cli.logs import configure_logging
+from server.observability.logs import configure_logging
 
 COMMANDS = {
     "serve": "Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone.",

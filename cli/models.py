@@ -134,7 +134,7 @@ def models_verify(
     name: Annotated[str | None, typer.Argument(help="Verify only this model; default: all installed ones.")] = None,
 ) -> None:
     """Verify the checksums of installed models."""
-    store, hub, failed = ModelStore(), hub_models(), False
+    store, hub = ModelStore(), hub_models()
     with user_errors():
         downloaded = [model for model in hub.recorded() if name in (None, model.name)]
         chosen = (
@@ -152,9 +152,8 @@ def models_verify(
         with progress_bars(stderr) as report_progress:
             checks += [(f"{hub_model.name}/{path}", state) for path, state in hub.check(hub_model, report_progress)]
     for path, state in checks:
-        failed = failed or state != "ok"
         stdout.print(f"{path}: {state}", soft_wrap=True)
-    if failed:
+    if any(state != "ok" for _, state in checks):
         raise typer.Exit(1)
 
 

@@ -10,8 +10,8 @@ from typer.core import TyperCommand
 
 from cli.console import stderr
 from cli.errors import user_errors
-from cli.logs import configure_logging
 from cli.options import with_options
+from server.observability.logs import configure_logging
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings
 
 app = typer.Typer(add_completion=False)

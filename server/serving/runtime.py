@@ -193,8 +193,7 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     from agent.documents.embedding import EMBEDDING_MODEL
     from agent.documents.search import SharedDocuments
 
-    with progress_bars(console) as report:
-        documents = SharedDocuments(names, data, ModelStore().locate(EMBEDDING_MODEL, report))
+    documents = SharedDocuments(names, data, locate_model(EMBEDDING_MODEL, console))
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
     return documents
 
