@@ -15,8 +15,7 @@ import typer
 from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
-from cli.console import say, stderr, stdout
-from cli.errors import user_errors
+from cli.console import say, stderr, stdout, user_errors
 from cli.options import with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model

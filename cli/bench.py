@@ -11,8 +11,7 @@ import typer
 from rich.progress import Progress
 
 from agent.instructions import INSTRUCTIONS
-from cli.console import say, stderr, stdout
-from cli.errors import user_errors
+from cli.console import say, stderr, stdout, user_errors
 from cli.options import with_options
 from server.serving.options import ModelOptions
 

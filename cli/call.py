@@ -14,8 +14,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from cli.console import say, stdout
-from cli.errors import UserError, user_errors
+from cli.console import UserError, say, stdout, user_errors
 from lab.report.corpus import bounds_ms
 from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
 from lab.simulator.errors import ServerUnavailable

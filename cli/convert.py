@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from cli.console import stderr, stdout, user_errors
 from cli.convert_programs import conversation_of, programs_command
 from cli.convert_tune import tune_command
-from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
@@ -49,8 +48,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 M = TypeVar("M")
 
-_out = Console()
-_err = Console(stderr=True)
 
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
@@ -90,7 +87,7 @@ def data(
         folder.mkdir(parents=True, exist_ok=True)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
         try:
-            with Progress(*columns, console=_err) as progress:
+            with Progress(*columns, console=stderr) as progress:
                 task = progress.add_task("starting", total=tokens)
                 corpus = CorpusGenerator(
                     loaded,
@@ -104,7 +101,7 @@ def data(
             return
         corpus.save(folder / "text.safetensors")
         (folder / _PARTIAL_TEXT).unlink(missing_ok=True)
-    _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
+    stdout.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
 
 
 @app.command("train")
@@ -134,7 +131,7 @@ def train_command(
         budget = None if steps else minutes or 90.0
         config = TrainingConfig(budget, steps, seed, rank, batch_size, positions_per_text)
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-        with Progress(*columns, console=_err) as progress:
+        with Progress(*columns, console=stderr) as progress:
             task = progress.add_task("starting", total=1.0)
             acceptance, done = "", 0.0
 
@@ -152,7 +149,7 @@ def train_command(
     if is_over() and done < 1:
         print_stopped(stop_after)
         return
-    _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+    stdout.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
 app.command("tune")(tune_command)
@@ -169,7 +166,7 @@ def head_command(
     model: ModelOption = _MODEL,
 ) -> None:
     """Train a draft head, which drafts on a CPU. If interrupted, run it again: finished responses are kept."""
-    with user_errors(), Progress(console=_err) as progress:
+    with user_errors(), Progress(console=stderr) as progress:
         loaded, path = _load_int8(model)
         base = weights_checksum(path)
         training = HeadTraining(
@@ -183,7 +180,7 @@ def head_command(
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
-    _out.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
+    stdout.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
 
 
 @app.command("drafter")
@@ -206,7 +203,7 @@ def drafter_command(
     model: ModelOption = _MODEL,
 ) -> None:
     """Train a block drafter, which denoises several drafts together. If interrupted, run it again: it goes on."""
-    with user_errors(), Progress(console=_err) as progress:
+    with user_errors(), Progress(console=stderr) as progress:
         loaded, path = _load_int8(model)
         base, config = weights_checksum(path), loaded.decoder.config
         own = head or folder / "draft-head.safetensors"
@@ -244,7 +241,7 @@ def drafter_command(
         f"after {count} steps {' '.join(f'{rate:.2f}' for rate in rates)}"
         for count, rates in enumerate(trained.acceptance, 1)
     )
-    _out.print(f"the drafter is {folder / 'drafter.safetensors'}; accepted {accepted}; use it with --adapter")
+    stdout.print(f"the drafter is {folder / 'drafter.safetensors'}; accepted {accepted}; use it with --adapter")
 
 
 def _load_int8(model: str) -> tuple[LoadedModel, Path]:
@@ -310,7 +307,7 @@ def turn_completion_command(
 
     with user_errors():
         file, metrics = _train_and_save(training, model, device, folder / "ending.safetensors")
-    _out.print(
+    stdout.print(
         f"{file}: detects {metrics.recall:.0%} of complete held-out turns at a false positive rate of 5 % "
         f"(AUC {metrics.auc:.3f}); use it with `--turn-completion {file}`",
         soft_wrap=True,
@@ -329,7 +326,7 @@ def request_classifier_command(
         training = partial(train_request_classifier, instructions=INSTRUCTIONS, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "requests.safetensors")
     recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
-    _out.print(
+    stdout.print(
         f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
         f"{metrics.false_positive_rate:.1%} of the answerable ones for one that cannot be fulfilled and "
         f"{metrics.false_task_rate:.1%} for a task; use it with `--request-classifier {file}`",
@@ -356,7 +353,7 @@ def call_gate_command(
         training = partial(train_call_gate, instructions=instructions, examples=examples, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
     shares = ", ".join(f"{question} {share:.0%}" for question, share in metrics.accuracy.items())
-    _out.print(
+    stdout.print(
         f"{file}: right for held-out sets of functions, by question: {shares}; use it with `--call-gate {file}`",
         soft_wrap=True,
     )
@@ -370,7 +367,7 @@ def _train_and_save(
 ) -> tuple[Path, M]:
     """Train a classifier on a model's states, and write it to a file; returns the file and the figures."""
     loaded, path = load_base(model, device)
-    with Progress(console=_err, transient=True) as progress:
+    with Progress(console=stderr, transient=True) as progress:
         task = progress.add_task("reading", total=1.0)
         classifier, metrics = training(
             loaded,
@@ -405,11 +402,11 @@ def eval_command(
         adapter_option: Path | Literal["auto", "none"] = (
             "auto" if bundled else adapter or folder / "adapter.safetensors"
         )
-        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), _err)
+        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)
         try:
             if engine.model.adapter is None and engine.model.draft_head is None:
                 raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
-            with Progress(console=_err, transient=True) as progress:
+            with Progress(console=stderr, transient=True) as progress:
                 task = progress.add_task("generating", total=len(selected))
 
                 def report(done: int, total: int) -> None:
@@ -429,9 +426,9 @@ def eval_command(
             "identical_to_autoregressive": overall.identical == overall.prompts,
             "kinds": {kind: asdict(metrics) for kind, metrics in results.items()},
         }
-        _out.print_json(json.dumps(payload))
+        stdout.print_json(json.dumps(payload))
     else:
-        _out.print(_results_table(results))
+        stdout.print(_results_table(results))
 
 
 def _results_table(results: dict[str, KindMetrics]) -> Table:

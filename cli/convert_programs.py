@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from agent.program.prompt import INSTRUCTIONS, program_messages
 from chat.types import Message
-from cli.errors import user_errors
+from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
 from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.convert.conversations import encode_responses
@@ -26,9 +25,6 @@ from server.serving.runtime import program_prefix_tokens
 
 _HELD_OUT = 20
 """One of so many examples is not trained on."""
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 def programs_command(
@@ -65,7 +61,7 @@ def programs_command(
             begun,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        with Progress(console=_err) as progress:
+        with Progress(console=stderr) as progress:
             if not training.run(training_reporter(progress), is_over):
                 print_stopped(stop_after)
                 return
@@ -77,7 +73,7 @@ def programs_command(
             "start": start_sha256, "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
         }  # fmt: skip
         training.prefix(about).save(file, base)
-    _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
+    stdout.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
 
 
 def conversation_of(example: ProgramExample) -> list[Message]:

@@ -10,8 +10,7 @@ import typer
 
 from agent.storage import data_folder
 from agent.tools.user_data import USER_DATA_FILE, UserData, owner_id
-from cli.console import stdout
-from cli.errors import UserError, user_errors
+from cli.console import UserError, stdout, user_errors
 from cli.options import DataOption
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns

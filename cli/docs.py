@@ -17,8 +17,7 @@ from agent.documents.grounding import fit, location
 from agent.documents.index import DocumentIndex
 from agent.documents.library import DOCUMENTS_FILE, Library, Update
 from agent.storage import data_folder
-from cli.console import say, stderr, stdout
-from cli.errors import UserError, user_errors
+from cli.console import UserError, say, stderr, stdout, user_errors
 from cli.options import DataOption
 from server.serving.runtime import locate_model
 

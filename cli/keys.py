@@ -9,8 +9,7 @@ import typer
 from rich.table import Table
 
 from agent.storage import data_folder
-from cli.console import stderr, stdout
-from cli.errors import user_errors
+from cli.console import stderr, stdout, user_errors
 from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyLimits, KeyStore
 from server.access.usage import USAGE_FILE, UsageLog

@@ -10,8 +10,7 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from cli.console import stderr, stdout
-from cli.errors import UserError, user_errors
+from cli.console import UserError, stderr, stdout, user_errors
 from cli.options import DataOption
 from model.hub import catalog
 from model.hub.reference import parse_reference

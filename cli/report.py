@@ -15,8 +15,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.call import CarrierName
-from cli.console import stderr, stdout
-from cli.errors import UserError, user_errors
+from cli.console import UserError, stderr, stdout, user_errors
 from cli.options import as_arguments, with_options
 from lab.report.chromium import find_browser
 from lab.report.corpus import SpokenTurn, built_in, select_turns

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from cli.console import stderr
-from cli.errors import user_errors
+from cli.console import stderr, user_errors
 from cli.options import with_options
 from server.observability.logs import configure_logging
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings

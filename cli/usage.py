@@ -12,8 +12,7 @@ from rich.table import Table
 
 from agent.storage import data_folder
 from cli.config import ConfigOption
-from cli.console import stdout
-from cli.errors import user_errors
+from cli.console import stdout, user_errors
 from cli.options import DataOption
 from server.access.prices import Prices
 from server.access.usage import USAGE_FILE, Usage, read_usage
