@@ -42,10 +42,8 @@ def operations_routes(context: ServerContext) -> list[Route]:
         draining = request.method != "DELETE"
         if context.peers is not None:
             await context.peers.drain(draining)
-        elif draining:
-            context.admission.drain()
         else:
-            context.admission.readmit()
+            context.admission.drain(draining)
         report = ReplicaReport.together(await _reports(context))
         return JSONResponse({"draining": report.draining, **_occupancy(report)})
 

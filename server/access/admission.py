@@ -379,14 +379,10 @@ class Admission:
         kinds = [slot.kind for slot in tuple(self.slots)]
         return {kind: kinds.count(kind) for kind in ("realtime", "phone")}
 
-    def drain(self) -> None:
-        """Admit nobody from now on. Open conversations continue."""
-        self.draining = True
+    def drain(self, draining: bool = True) -> None:
+        """Admit nobody from now on, or admit again. Open conversations continue."""
+        self.draining = draining
         self.serve_waiting()
-
-    def readmit(self) -> None:
-        """Take `drain` back."""
-        self.draining = False
 
     async def dismiss_all(self, timeout_s: float) -> bool:
         """Admit nobody, and ask every conversation to end after its turn. Returns whether all did in time."""
