@@ -13,6 +13,7 @@ from rich.text import Text
 from cli.console import UserError, stderr, stdout, user_errors
 from cli.options import DataOption
 from model.hub import catalog
+from model.hub.download import HubModel
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.cpu.packed_file import packed_path
@@ -63,22 +64,25 @@ def _described(store: ModelStore, remarks: Mapping[catalog.ModelEntry, str]) -> 
         }
         for one in catalog.MODELS
     ]  # fmt: skip
-    hub = hub_models()
     return described + [
         {
             "name": one.name, "kind": "transcription" if one.is_recognizer else "language", "licence": one.licence,
-            "bytes": one.size, "status": "ready" if hub.is_complete(one) else "incomplete",
-            "repository": one.repository, "commit": one.commit, "file": one.main_file,
+            "bytes": one.size, "status": status, "repository": one.repository, "commit": one.commit,
+            "file": one.main_file,
         }
-        for one in hub.recorded()
+        for one, status in _downloaded()
     ]  # fmt: skip
+
+
+def _downloaded() -> list[tuple[HubModel, str]]:
+    """The models that were downloaded from the hub, and whether each is complete."""
+    hub = hub_models()
+    return [(one, "ready" if hub.is_complete(one) else "incomplete") for one in hub.recorded()]
 
 
 def _list_hub_models() -> None:
     """Print the models that were downloaded from the hub: name, size, licence and status, then file and commit."""
-    hub = hub_models()
-    for model in hub.recorded():
-        status = "ready" if hub.is_complete(model) else "incomplete"
+    for model, status in _downloaded():
         row = (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, status)
         stdout.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
         kind = "speech recognition" if model.is_recognizer else model.main_file or "safetensors"
@@ -118,7 +122,7 @@ def models_remove(
         path = hub.path(downloaded) if downloaded else store.folder / _find(name).name / _find(name).main_file
         packed = packed_path(path) if path.exists() else None
         freed = hub.remove(downloaded) if downloaded else store.remove(_find(name))
-        if packed is not None and packed.exists():
+        if packed is not None and packed.exists() and not path.exists():  # another model may have the file
             freed += packed.stat().st_size
             packed.unlink()
         if downloaded is None and not freed:

@@ -11,7 +11,6 @@ import logging
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -43,18 +42,6 @@ _TRANSCRIPTS = 5
 """Of a trial. The first is discarded."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A recognizer on this machine.
-
-    Attributes:
-        size: of its files, bytes.
-    """
-
-    name: str
-    size: int
-
-
 def load_speech_models(
     model_options: ModelOptions, console: Console, data: Path | None = None
 ) -> speech_models.SpeechModels:
@@ -65,15 +52,14 @@ def load_speech_models(
 
     Raises:
         ModelUnavailable, BadModelFile: there is no such model, or it cannot be obtained or read.
-        ValueError: two voices have the same name, or the lexicon is none.
-        OSError: the lexicon cannot be read.
+        ValueError: the lexicon cannot be used.
         SpeechDeviceUnavailable: the models cannot run on that device.
     """
     device = SpeechDevice.of(model_options.speech_device)
     device.recognition_options()  # what cannot run is reported before anything is downloaded
     device.synthesis_providers()
-    recognizer = locate_model(resolve_recognizer(model_options, console, data), console, kind="transcription")
     lexicon = Lexicon.read(model_options.lexicon) if model_options.lexicon else NO_LEXICON
+    recognizer = locate_model(resolve_recognizer(model_options, console, data), console, kind="transcription")
     voices = [locate_model(name, console, kind="voice") for name in model_options.voice]
     try:
         return speech_models.load_speech_models(recognizer, voices, device, lexicon)
@@ -92,46 +78,45 @@ def resolve_recognizer(model_options: ModelOptions, console: Console, data: Path
     )
 
 
-def find_recognizers(store: ModelStore) -> list[Candidate]:
+def find_recognizers(store: ModelStore) -> list[str]:
     """The recognizers on this machine, the largest first; the default one if there is none."""
     hub = hub_models()
-    found = [Candidate(one.name, one.size) for one in hub.recorded() if one.is_recognizer and hub.is_complete(one)]
-    for entry in catalog.MODELS:
-        if entry.kind == "transcription" and store.availability(entry) != "not installed":
-            found.append(Candidate(entry.name, entry.size))
-    return sorted(found, key=lambda one: -one.size) or [Candidate(DEFAULT_RECOGNIZER, 0)]
+    sizes = {one.name: one.size for one in hub.recorded() if one.is_recognizer and hub.is_complete(one)}
+    sizes |= {
+        one.name: one.size
+        for one in catalog.MODELS
+        if one.kind == "transcription" and store.availability(one) != "not installed"
+    }
+    return sorted(sizes, key=lambda name: -sizes[name]) or [DEFAULT_RECOGNIZER]
 
 
-def choose_recognizer(
-    candidates: Sequence[Candidate], device: SpeechDevice, console: Console, data: Path | None = None
-) -> str:
-    """The name of the largest recognizer that is quick enough, or else of the quickest.
+def choose_recognizer(names: Sequence[str], device: SpeechDevice, console: Console, data: Path | None = None) -> str:
+    """The largest recognizer that is quick enough, or else the quickest.
 
     Args:
-        candidates: at least one, the largest first.
+        names: of the recognizers, at least one, the largest first.
         data: the data folder, which keeps what is measured; None for the default one.
     """
-    if len(candidates) == 1:
-        return candidates[0].name
+    if len(names) == 1:
+        return names[0]
     record = open_record("cpu" if device.gpu is None else f"cuda:{device.gpu}", data)
-    medians: dict[str, int] = {}
-    for candidate in candidates:
-        trial = record.histories().get(candidate.name, ModelHistory()).trial
+    histories, medians = record.histories(), dict[str, int]()
+    for name in names:
+        trial = histories.get(name, ModelHistory()).trial
         if trial is None or trial.disturbed:
-            console.print(f"Trying {candidate.name} for speech recognition …", highlight=False)
+            console.print(f"Trying {name} for speech recognition …", highlight=False)
             try:
-                trial = _try(locate_model(candidate.name, console, kind="transcription"), device)
+                trial = _try(locate_model(name, console, kind="transcription"), device)
             except (ModelUnavailable, ValueError, RuntimeError) as error:  # CTranslate2 raises RuntimeError
-                _log.warning("%s cannot be used for speech recognition: %s", candidate.name, error)
+                _log.warning("%s cannot be used for speech recognition: %s", name, error)
                 continue
-            record.save_trial(candidate.name, trial)
-        medians[candidate.name] = trial.undisturbed_ms
+            record.save_trial(name, trial)
+        medians[name] = trial.undisturbed_ms
         if trial.undisturbed_ms <= QUICK_MS:
+            chosen = name
             break
-    if not medians:
-        return DEFAULT_RECOGNIZER
-    quick = [name for name, median in medians.items() if median <= QUICK_MS]
-    chosen = quick[0] if quick else min(medians, key=lambda name: medians[name])
+    else:
+        chosen = min(medians, key=lambda name: medians[name], default=DEFAULT_RECOGNIZER)
     known = ", ".join(f"{name} {median} ms" for name, median in medians.items())
     _log.info("--asr auto is %s: a transcript takes %s", chosen, known)
     return chosen

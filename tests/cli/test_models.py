@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from model.hub.store import ModelStore
 from model.nn.cpu.packed_file import packed_path
 from server.serving.model_choice import open_record
 from server.serving.model_record import Trial
+from tests.model.hub.hub_client import run_commands
 from tests.model.hub.hub_server import Repository, running_hub
-from tests.model.hub.test_download import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,32 +50,20 @@ def test_the_list_says_which_language_models_suit_this_machine(tmp_path: Path, m
     assert re.search(catalog.QWEN_05B.name + r".*\n.*\n +not tried yet; often wrong", output)
 
 
-COMMANDS = """
-import sys
-from cli.main import app
-for command in sys.stdin.read().splitlines():
-    try:
-        app(["models", *command.split()])
-    except SystemExit as done:
-        print("exit", done.code, flush=True)
-"""
-
-
 def test_hub_models_are_pulled_listed_and_verified(tmp_path: Path) -> None:
     with running_hub() as hub:
         hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
         commit = hub.repositories["org/model"].commit({"m-Q4_K_M.gguf": b"four" * 1000})
         hub.repositories["org/other"] = Repository(info={"gguf": {"architecture": "gemma3"}})
         hub.repositories["org/other"].commit({"m-Q4_K_M.gguf": b"four" * 1000})
-        done = subprocess.run(
-            [sys.executable, "-c", COMMANDS],
-            input="pull org/model:Q4_K_M\npull org/other\nlist\nverify org/model:Q4_K_M\nverify org/absent",
-            env=environment(hub, tmp_path, COLUMNS="300"),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
+        done = run_commands(
+            hub,
+            tmp_path,
+            "models pull org/model:Q4_K_M",
+            "models pull org/other",
+            "models list",
+            "models verify org/model:Q4_K_M",
+            "models verify org/absent",
         )
     pulled, rejected, listed, verified, absent, _ = re.split(r"exit \d\n", done.stdout)
     assert re.findall(r"exit (\d)\n", done.stdout) == list("01001")
@@ -95,16 +81,17 @@ def test_a_model_of_the_hub_is_removed_but_for_the_files_that_another_one_has(tm
         hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
         files = {"m-Q4_K_M.gguf": b"four" * 500_000, "m-Q8_0.gguf": b"eight" * 500_000}
         hub.repositories["org/model"].commit(files)
-        both = "pull org/model:Q4_K_M\npull org/model:Q8_0\npull org/model\n"
-        done = subprocess.run(
-            [sys.executable, "-c", COMMANDS],
-            input=f"{both}remove org/model\nremove org/model:Q8_0\nlist --json\nverify\nremove org/model:Q8_0",
-            env=environment(hub, tmp_path, COLUMNS="300"),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
+        done = run_commands(
+            hub,
+            tmp_path,
+            "models pull org/model:Q4_K_M",
+            "models pull org/model:Q8_0",
+            "models pull org/model",
+            "models remove org/model",
+            "models remove org/model:Q8_0",
+            "models list --json",
+            "models verify",
+            "models remove org/model:Q8_0",
         )
     *_, shared, removed, listed, verified, absent, _ = re.split(r"exit \d\n", done.stdout)
     assert re.findall(r"exit (\d)\n", done.stdout) == list("00000001")
@@ -116,6 +103,21 @@ def test_a_model_of_the_hub_is_removed_but_for_the_files_that_another_one_has(tm
     assert verified == "org/model:Q4_K_M/m-Q4_K_M.gguf: ok\n" and absent == ""
     left = [path.name for path in (tmp_path / "hf").rglob("*") if path.is_file() and path.stat().st_size > 1000]
     assert len(left) == 2  # the file, and the link to it
+
+
+def test_packed_weights_stay_while_another_model_has_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path / "cache"))
+    with running_hub() as hub:
+        hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
+        hub.repositories["org/model"].commit({"m-Q4_K_M.gguf": b"four" * 1000})
+        run_commands(hub, tmp_path, "models pull org/model:Q4_K_M", "models pull org/model")
+        packed = packed_path(next((tmp_path / "hf").rglob("m-Q4_K_M.gguf")))
+        packed.parent.mkdir(parents=True)
+        packed.write_bytes(b"0")
+        run_commands(hub, tmp_path, "models remove org/model")
+        assert packed.exists()
+        run_commands(hub, tmp_path, "models remove org/model:Q4_K_M")
+        assert not packed.exists()
 
 
 def test_a_model_of_the_catalog_is_removed_with_its_packed_weights(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +15,9 @@ from server.serving import speech
 from server.serving.model_choice import open_record
 from server.serving.model_record import Trial
 from server.serving.runtime import locate_model
-from server.serving.speech import Candidate, choose_recognizer
+from server.serving.speech import choose_recognizer
+from tests.model.hub.hub_client import run_commands, run_program
 from tests.model.hub.hub_server import Repository, running_hub
-from tests.model.hub.test_download import environment
 from tests.voice.whisper_models import save_whisper
 from voice.asr import INTERIM_WINDOW, Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE
@@ -62,16 +60,6 @@ for name in sys.argv[1:]:
     print(Recognizer(locate_model(name, Console(stderr=True), kind="transcription")).transcribe(noise))
 """
 
-COMMANDS = """
-import sys
-from cli.main import app
-for command in sys.stdin.read().splitlines():
-    try:
-        app(command.split())
-    except SystemExit as done:
-        print("exit", done.code, flush=True)
-"""
-
 
 def test_a_recognizer_of_the_hub_runs_like_the_local_one_also_offline(tmp_path: Path) -> None:
     folder = save_whisper(tmp_path / "turbo", mels=128, languages=100)
@@ -81,17 +69,7 @@ def test_a_recognizer_of_the_hub_runs_like_the_local_one_also_offline(tmp_path: 
         hub.repositories["org/turbo"].commit({**files, "README.md": b"x", "weights.pt": b"pickled"})
 
         def transcripts(*names: str, **variables: str) -> list[str]:
-            done = subprocess.run(
-                [sys.executable, "-c", TRANSCRIBE, *names],
-                env=environment(hub, tmp_path, **variables),
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout.splitlines()
+            return run_program(hub, tmp_path, TRANSCRIBE, *names, **variables)
 
         online = transcripts("org/turbo", str(folder))
         assert online[0] == online[1] != "[]"
@@ -110,15 +88,13 @@ def test_a_model_of_the_other_kind_is_rejected_before_its_weights_are_downloaded
         ):
             hub.repositories[name] = Repository()
             hub.repositories[name].commit(files)
-        done = subprocess.run(
-            [sys.executable, "-c", COMMANDS],
-            input="ask hi --model org/whisper\nask hi --out x.wav --asr org/llm\nmodels pull org/whisper\nmodels list",
-            env=environment(hub, tmp_path, COLUMNS="300"),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
+        done = run_commands(
+            hub,
+            tmp_path,
+            "ask hi --model org/whisper",
+            "ask hi --out x.wav --asr org/llm",
+            "models pull org/whisper",
+            "models list",
         )
     assert "recognizes speech: choose it with --asr" in done.stderr
     assert "is not a Whisper model of CTranslate2" in done.stderr
@@ -155,23 +131,21 @@ def test_auto_is_the_largest_that_is_quick_enough_or_else_the_quickest(
     tmp_path: Path, tried: dict[str, int], times: dict[str, int], chosen: str
 ) -> None:
     tried |= times
-    candidates = [Candidate(name, 100 - n) for n, name in enumerate(times)]
-    assert choose_recognizer(candidates, CPU, Console(quiet=True), tmp_path) == chosen
+    assert choose_recognizer(list(times), CPU, Console(quiet=True), tmp_path) == chosen
     tried.clear()  # another trial would fail: the second start goes by what is kept
-    assert choose_recognizer(candidates, CPU, Console(quiet=True), tmp_path) == chosen
+    assert choose_recognizer(list(times), CPU, Console(quiet=True), tmp_path) == chosen
 
 
 def test_a_trial_that_was_disturbed_is_repeated(tmp_path: Path, tried: dict[str, int]) -> None:
     open_record("cpu", tmp_path).save_trial("small", Trial(2000, 1, others=0.6))
     tried |= {"small": 200}
-    candidates = [Candidate("small", 2), Candidate("base", 1)]
-    assert choose_recognizer(candidates, CPU, Console(quiet=True), tmp_path) == "small"
+    assert choose_recognizer(["small", "base"], CPU, Console(quiet=True), tmp_path) == "small"
 
 
 def test_a_single_recognizer_needs_no_trial_and_one_that_cannot_be_loaded_is_passed_over(
     tmp_path: Path, tried: dict[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert choose_recognizer([Candidate("base", 1)], CPU, Console(quiet=True), tmp_path) == "base"
+    assert choose_recognizer(["base"], CPU, Console(quiet=True), tmp_path) == "base"
 
     def attempt(folder: Path, device: object) -> Trial:
         if folder.name == "damaged":
@@ -180,8 +154,7 @@ def test_a_single_recognizer_needs_no_trial_and_one_that_cannot_be_loaded_is_pas
 
     monkeypatch.setattr(speech, "_try", attempt)
     with caplog.at_level(logging.INFO, "rejoinder.models"):
-        candidates = [Candidate("damaged", 2), Candidate("base", 1)]
-        assert choose_recognizer(candidates, CPU, Console(quiet=True), tmp_path) == "base"
+        assert choose_recognizer(["damaged", "base"], CPU, Console(quiet=True), tmp_path) == "base"
     assert "damaged cannot be used" in caplog.text and "--asr auto is base" in caplog.text
 
 
