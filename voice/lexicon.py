@@ -41,13 +41,11 @@ class Lexicon:
         """Read a TOML file with a line `word = "how it is said"` for each word.
 
         Raises:
-            OSError: the file cannot be read.
-            ValueError: it is no such file.
+            ValueError: the file cannot be read, or is no such file.
         """
         try:
-            entries = tomllib.loads(path.read_text(encoding="utf-8"))
-            return Lexicon(entries)
-        except ValueError as error:  # of TOML and of UTF-8, too
+            return Lexicon(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:  # a ValueError of TOML and of UTF-8, too
             raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
 
     def apply(self, text: str) -> str:
@@ -58,16 +56,19 @@ class Lexicon:
         words, parts, done = [word.span() for word in _WORD.finditer(text)], list[str](), 0
         for number, (start, _) in enumerate(words):
             ends = [end for _, end in words[number : number + self._most_words]] if start >= done else []
-            for end in reversed(ends):  # the longest entry first
-                said = self._said.get(text[start:end]) or self._said.get(text[start:end].lower())
-                if said is not None:
-                    parts += (text[done:start], said)
-                    done = end
-                    if said.endswith("]]") and (possessive := _POSSESSIVE.match(text, end)):
-                        parts[-1] = f"{said[:-2]}{_ending(said[-3])}]]"
-                        done = possessive.end()
-                    break
+            end = next((end for end in reversed(ends) if self._find(text[start:end])), None)  # the longest entry
+            if end is None:
+                continue
+            said = self._find(text[start:end])
+            if said.endswith("]]") and (possessive := _POSSESSIVE.match(text, end)):
+                said, end = f"{said[:-2]}{_ending(said[-3])}]]", possessive.end()
+            parts += (text[done:start], said)
+            done = end
         return "".join(parts) + text[done:]
+
+    def _find(self, words: str) -> str:
+        """How some words are said; empty if they have no entry."""
+        return self._said.get(words) or self._said.get(words.lower(), "")
 
 
 NO_LEXICON = Lexicon({})

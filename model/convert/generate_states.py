@@ -245,10 +245,8 @@ class ResponseGenerator:
         prompts = iter(new_prompts)
         active = [self._start(prompt) for prompt in islice(prompts, _CONVERSATIONS)]
         while active:
-            logits, following = (
-                self._model.decoder.run([response.next_input() for response in active]),
-                list[_Response](),
-            )
+            logits = self._model.decoder.run([response.next_input() for response in active])
+            following = list[_Response]()
             for response, row in zip(active, logits, strict=True):
                 response.cache.commit(response.unread)
                 token = self._choose(row[0], response.sampling)

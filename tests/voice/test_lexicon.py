@@ -53,6 +53,8 @@ def test_a_file_is_read_and_its_faults_are_named(tmp_path: Path) -> None:
         file.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             Lexicon.read(file)
+    with pytest.raises(ValueError, match=r"the lexicon .*absent\.toml cannot be used"):
+        Lexicon.read(tmp_path / "absent.toml")
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="cannot be used"):
         Lexicon.read(file)
