@@ -17,7 +17,8 @@ from model.hub.download import HubModel
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.cpu.packed_file import packed_path
-from server.serving.model_choice import verdicts
+from server.serving.general_models import expected_ms
+from server.serving.model_choice import PATIENT_MS, fits_into_memory, open_record, verdicts
 from server.serving.runtime import hub_models, progress_bars
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -48,18 +49,18 @@ def models_list(
     for model, row in zip(catalog.MODELS, rows, strict=True):
         stdout.print(line(row, "bold"))
         voices = f"voices: {', '.join(model.variants)}, as in {model.names[0]}" if model.variants else None
-        for detail in (f"{model.title} · {model.authors}", remarks.get(model), voices):
+        for detail in (f"{model.title} · {model.authors}", remarks.get(model.name), voices):
             if detail is not None:
                 stdout.print(Padding(Text(str(detail)), (0, 0, 0, 4), expand=False))
-    _list_hub_models()
+    _list_hub_models(remarks)
 
 
-def _described(store: ModelStore, remarks: Mapping[catalog.ModelEntry, str]) -> list[dict[str, object]]:
+def _described(store: ModelStore, remarks: Mapping[str, str]) -> list[dict[str, object]]:
     """The models of the catalog, and those that were downloaded from the hub."""
     described: list[dict[str, object]] = [
         {
             "name": one.name, "kind": one.kind, "title": one.title, "authors": one.authors, "licence": one.licence,
-            "bytes": one.size, "status": store.availability(one), "remark": remarks.get(one, ""),
+            "bytes": one.size, "status": store.availability(one), "remark": remarks.get(one.name, ""),
             "variants": list(one.names) if one.variants else [],
         }
         for one in catalog.MODELS
@@ -68,7 +69,7 @@ def _described(store: ModelStore, remarks: Mapping[catalog.ModelEntry, str]) -> 
         {
             "name": one.name, "kind": "transcription" if one.is_recognizer else "language", "licence": one.licence,
             "bytes": one.size, "status": status, "repository": one.repository, "commit": one.commit,
-            "file": one.main_file,
+            "file": one.main_file, "remark": remarks.get(one.name, ""),
         }
         for one, status in _downloaded()
     ]  # fmt: skip
@@ -80,14 +81,44 @@ def _downloaded() -> list[tuple[HubModel, str]]:
     return [(one, "ready" if hub.is_complete(one) else "incomplete") for one in hub.recorded()]
 
 
-def _list_hub_models() -> None:
-    """Print the models that were downloaded from the hub: name, size, licence and status, then file and commit."""
+def _list_hub_models(remarks: Mapping[str, str]) -> None:
+    """Print the models that were downloaded from the hub: name, size, licence and status, then file and commit, and how
+    they have done here."""
     for model, status in _downloaded():
         row = (model.name, f"{model.size / 1e6:,.0f} MB", model.licence, status)
         stdout.print(Text("  ".join(field for field in row if field), "bold"), soft_wrap=True)
         kind = "speech recognition" if model.is_recognizer else model.main_file or "safetensors"
         title = f"{kind} · {model.repository} at commit {model.commit[:12]}"
-        stdout.print(Padding(Text(title), (0, 0, 0, 4), expand=False))
+        for detail in filter(None, (title, remarks.get(model.name))):
+            stdout.print(Padding(Text(detail), (0, 0, 0, 4), expand=False))
+
+
+@app.command("recommend")
+def models_recommend(data: DataOption = None) -> None:
+    """List general models on the Hugging Face hub that suit this machine. None of them was run by this project."""
+    histories, pulled = open_record(data=data).histories(), {one.repository for one in hub_models().recorded()}
+    basis = ""
+    for one in catalog.GENERAL_MODELS:
+        expected = expected_ms(one.size, histories)
+        if not fits_into_memory(one):
+            speed = "too large for this machine's memory"
+        elif expected is None:
+            speed = "not tried"
+        else:
+            speed, basis = f"a turn takes about {expected[0] / 1000:.1f} s", expected[1]
+            speed += "" if expected[0] <= PATIENT_MS else ", too long for a conversation"
+        stdout.print(Text(f"{one.name}{'  (pulled)' if one.repository in pulled else ''}", "bold"), soft_wrap=True)
+        details = (f"{one.size / 1e9:.1f} GB", one.licence, one.languages, speed)
+        stdout.print(Padding(Text(" · ".join(details)), (0, 0, 0, 4), expand=False))
+    if basis:
+        stdout.print(f"Estimated from the turns of {basis} on this machine, by size and without drafts.")
+    else:
+        stdout.print(
+            "The first start of `rejoinder serve` shows how quick this machine is, and how long turns may take."
+        )
+    stdout.print(
+        "Fetch one with `rejoinder models pull NAME`; `--model auto` then prefers it to a bundled one of its size."
+    )
 
 
 @app.command("pull")

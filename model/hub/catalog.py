@@ -53,6 +53,8 @@ class ModelEntry:
     """The file to pass to a loader; empty if the loader takes the folder."""
     rating: int = 0
     """Of a language model: of 100 spoken questions, how many it answers well (docs/benchmarks/answers.md)."""
+    is_rated: bool = True
+    """Whether `rating` was measured, and not assumed."""
     variants: tuple[str, ...] = ()
     """Names that may follow the model's after a colon: each loads its file `VARIANT.bin` instead of `main_file`."""
 
@@ -261,6 +263,45 @@ MINILM = ModelEntry(
     ),
     pip_extra="documents",
 )
+
+
+@dataclass(frozen=True)
+class GeneralModel:
+    """A model for conversations on the Hugging Face hub. None of them was run by this project.
+
+    Attributes:
+        repository: `org/repo`.
+        quantization: which of its GGUF files is recommended.
+        size: of that file, about, in bytes.
+        languages: in words.
+    """
+
+    repository: str
+    quantization: str
+    title: str
+    licence: str
+    size: int
+    languages: str
+
+    @property
+    def name(self) -> str:
+        """What to pass to `rejoinder models pull` and `--model`."""
+        return f"{self.repository}:{self.quantization}"
+
+
+def _general(repository: str, title: str, size: int, languages: str) -> GeneralModel:
+    return GeneralModel(repository, "Q4_K_M", title, "Apache-2.0", size, languages)
+
+
+GENERAL_MODELS = (
+    _general("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "Qwen2.5-0.5B-Instruct", 491_000_000, "29 languages"),
+    _general("HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF", "SmolLM2-1.7B-Instruct", 1_060_000_000, "English"),
+    _general("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B", 1_110_000_000, "100 languages"),
+    _general("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "Qwen2.5-1.5B-Instruct", 1_117_000_000, "29 languages"),
+    _general("unsloth/Qwen3-4B-Instruct-2507-GGUF", "Qwen3-4B-Instruct-2507", 2_500_000_000, "100 languages"),
+    _general("Qwen/Qwen3-8B-GGUF", "Qwen3-8B", 5_030_000_000, "100 languages"),
+)
+"""The smallest first. Their families, licences and languages are those of their cards."""
 
 MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO, MINILM)
 

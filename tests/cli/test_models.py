@@ -76,6 +76,29 @@ def test_hub_models_are_pulled_listed_and_verified(tmp_path: Path) -> None:
     assert len(hub.downloads()) == 1
 
 
+def test_general_models_are_recommended_by_what_this_machine_has_shown(tmp_path: Path) -> None:
+    small, large = catalog.GENERAL_MODELS[0], catalog.GENERAL_MODELS[-1]
+    open_record(data=tmp_path).save_trial(catalog.QWEN_15B.name, Trial(650, 2))
+    with running_hub() as hub:
+        hub.repositories[small.repository] = Repository(info={"gguf": {"architecture": "qwen2"}})
+        hub.repositories[small.repository].commit({"m-q4_k_m.gguf": b"four" * 1000})
+        done = run_commands(
+            hub,
+            tmp_path,
+            f"models recommend --data {tmp_path}/none",
+            f"models pull {small.name}",
+            f"models recommend --data {tmp_path}",
+            f"models list --data {tmp_path}",
+        )
+    untried, _, recommended, listed, _ = re.split(r"exit 0\n", done.stdout)
+    assert f"{small.name}\n    0.5 GB · Apache-2.0 · 29 languages · not tried\n" in untried
+    assert "The first start of `rejoinder serve` shows how quick this machine is" in untried
+    assert f"{small.name}  (pulled)\n    0.5 GB · Apache-2.0 · 29 languages · a turn takes about 0.4 s\n" in recommended
+    assert re.search(f"{large.name}\n.* · a turn takes about 2.1 s, too long for a conversation\n", recommended)
+    assert f"Estimated from the turns of {catalog.QWEN_15B.name} on this machine" in recommended
+    assert re.search(f"{small.name}  0 MB  mit  ready\n.*\n +not tried yet\n", listed)
+
+
 def test_a_model_of_the_hub_is_removed_but_for_the_files_that_another_one_has(tmp_path: Path) -> None:
     with running_hub() as hub:
         hub.repositories["org/model"] = Repository(info={"gguf": {"architecture": "qwen3"}})
