@@ -16,7 +16,8 @@ from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
 from cli.console import say, stderr, stdout, user_errors
-from cli.options import with_options
+from cli.first_start import confirm_downloads
+from cli.options import YesOption, with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
@@ -148,6 +149,7 @@ def ask_command(
     out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     explain: Annotated[bool, typer.Option(help="Print what was decided, and why.")] = False,
+    yes: YesOption = False,
     *,
     options: AssistantOptions,
 ) -> None:
@@ -155,4 +157,5 @@ def ask_command(
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
+        confirm_downloads(options, yes=yes, speech=bool(wav or out))
         asyncio.run(run(Question(text, wav, out, as_json, explain), options))

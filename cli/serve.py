@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from cli.console import stderr, user_errors
-from cli.options import with_options
+from cli.options import YesOption, with_options
 from server.observability.logs import configure_logging
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings
 
@@ -29,11 +29,14 @@ class ServeCommand(TyperCommand):
 
 @app.command("serve", cls=ServeCommand)
 @with_options
-def serve(settings: ServeSettings) -> None:
+def serve(yes: YesOption = False, *, settings: ServeSettings) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
     set_up_logging = partial(configure_logging, as_json=settings.log_format == "json", secrets=settings.secrets)
     set_up_logging()
     with user_errors():
+        from cli.first_start import confirm_downloads  # late: the help needs no torch
+
+        confirm_downloads(settings, yes=yes)
         if settings.cluster:
             from server.serving.cluster import run_cluster
 

@@ -11,7 +11,8 @@ import typer
 from agent.documents.evidence import DocumentEvidence
 from agent.tools.server_tools import ServerTools
 from cli.console import say, stderr, stdout, user_errors
-from cli.options import with_options
+from cli.first_start import confirm_downloads
+from cli.options import YesOption, with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
@@ -33,12 +34,14 @@ def talk(
     ] = False,
     microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
     loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
+    yes: YesOption = False,
     *,
     options: AssistantOptions,
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
+        confirm_downloads(options, yes=yes)
         server_tools = ServerTools(options.tool_settings)
         documents = open_documents(options.docs, options.data, stderr)
         model_options = resolve_model(options, options.data)
