@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from agent.language_model import LanguageModel
-from agent.tools.server_tools import ServerTools
-from server.access.usage import Usage, UsageMeter
-from server.observability.turn_log import TurnRecord
+from agent.tools.user_data import owner_id
+from server.access.admission import Slot
+from server.access.usage import Usage
+from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
     InvalidConfig,
@@ -52,11 +52,9 @@ from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem
 from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
-from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence, Documents
-    from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -80,18 +78,11 @@ class RealtimeConversation:
     """One connection's conversation.
 
     Args:
-        language_model: this conversation's language model.
-        speech_models: the shared speech models.
-        model: the language model's name, as reported in the session object.
+        context: the server's models, tools and limits.
+        slot: counts what the conversation uses.
         send: called on the event loop with every event for the client.
-        record_turn: called with every completed turn.
         config: the configuration to start with; the defaults if None.
-        allowed_mcp_servers: URLs of the MCP servers that the operator allows.
-        tools: the server's own tools, which clients may ask for; None if there are none.
-        documents: what responses are based on in sessions that include `rejoinder.sources`; None for nothing.
-        owner: whose timers and notes these are, if the client does not say; empty if unknown.
         resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
-        meter: counts the audio that is received and sent.
         restored: the record of a session that goes on here; `resumed` tells its client.
 
     Attributes:
@@ -100,45 +91,38 @@ class RealtimeConversation:
 
     def __init__(
         self,
-        language_model: LanguageModel,
-        speech_models: SpeechModels,
-        model: str,
+        context: ServerContext,
+        slot: Slot,
         send: Callable[[ServerEvent], None],
-        record_turn: Callable[[TurnRecord], None] | None = None,
         config: SessionConfig | None = None,
         *,
-        allowed_mcp_servers: Collection[str] = (),
-        tools: ServerTools | None = None,
-        documents: Documents | None = None,
-        remote: RemoteLLM | None = None,
-        owner: str = "",
         resume_token: str = "",
-        meter: UsageMeter | None = None,
         restored: SessionRecord | None = None,
     ) -> None:
-        self._send, self._model, self._language_model = send, model, language_model
-        self._speech_models, self.configured_bytes = speech_models, 0
+        self._send, self._model, self._language_model = send, context.model, context.new_language_model()
+        self._speech_models, self.configured_bytes = context.speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
         self._listening.set()
-        self._meter, self._audio_in_s, self._audio_out_s = meter, 0.0, 0.0
-        self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
+        self._meter, self._audio_in_s, self._audio_out_s = slot.meter, 0.0, 0.0
+        self._config = config or default_config(context.model, context.speech_models.voices.default.name)
         history = History(restored.items if restored is not None else ())
-        self.tools = own = None if tools is None else tools.conversation(owner)
+        self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot))
         self._mcp = McpTools(
-            send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
+            send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own=own
         )
-        self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
+        self._writer = EventWriter(send, self._config, lambda: history.items, context.observers, slot, self._mcp)
         self.session = VoiceSession(
-            language_model,
-            speech_models,
+            self._language_model,
+            context.speech_models,
             self._on_session_event,
             session_settings(self._config),
             history=history,
             tools=own,
-            documents=None if documents is None else self._evidence(documents),
-            remote=remote,
+            documents=None if context.documents is None else self._evidence(context.documents),
+            remote=context.remote_llm,
         )
+        slot.phase = lambda: self.session.state.phase
         if own is not None:
             own.connect(self.session.announce)
         if restored is None:
@@ -243,8 +227,7 @@ class RealtimeConversation:
         self._writer.write(event)
 
     def _count_audio(self) -> None:
-        if self._meter is not None:
-            self._meter.add(Usage(audio_in_s=self._audio_in_s, audio_out_s=self._audio_out_s))
+        self._meter.add(Usage(audio_in_s=self._audio_in_s, audio_out_s=self._audio_out_s))
         self._audio_in_s = self._audio_out_s = 0.0
 
     def _offer_resumption(self) -> None:
@@ -488,3 +471,10 @@ class RealtimeConversation:
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
         detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
         self._send(protocol.error_event(detail))
+
+
+def _owner(slot: Slot) -> str:
+    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key."""
+    if slot.caller:
+        return owner_id("phone", slot.caller)
+    return owner_id("key", slot.key.name) if slot.key is not None else ""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from server.access.admission import Slot
+from server.access.usage import Usage
+from server.observability.observers import TurnObservers
 from server.observability.turn_log import TurnRecord, last_user_text
 from server.realtime.events import ErrorDetail, ServerEvent, error_event, server_event
 from server.realtime.items import item_object
@@ -14,7 +17,8 @@ from server.realtime.mcp_tools import McpTools
 from server.realtime.response_writer import ResponseWriter, turn_event
 from server.realtime.session_config import SessionConfig
 from voice import events as session_events
-from voice.history import FunctionCall, FunctionCallOutput, HistoryItem
+from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, new_id
+from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import TokenLogprob
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
@@ -33,7 +37,8 @@ class EventWriter:
 
     Args:
         items: returns the items of the conversation.
-        record_turn: called with every completed turn.
+        observers: take note of every completed turn.
+        slot: counts the tokens of turns.
         mcp_tools: knows which calls are of MCP tools.
 
     Attributes:
@@ -43,14 +48,15 @@ class EventWriter:
     def __init__(
         self,
         send: Callable[[ServerEvent], None],
-        conversation_id: str,
         config: SessionConfig,
         items: Callable[[], Sequence[HistoryItem]],
-        record_turn: Callable[[TurnRecord], None] | None,
+        observers: TurnObservers,
+        slot: Slot,
         mcp_tools: McpTools,
     ) -> None:
         self.config, self._mcp = config, mcp_tools
-        self._send, self._conversation_id, self._items, self._record_turn = send, conversation_id, items, record_turn
+        self._send, self._items, self._observers, self._slot = send, items, observers, slot
+        self._conversation_id = new_id("conv")
         self._responses: dict[str, ResponseWriter] = {}
         self._captions: dict[str, str] = {}
 
@@ -190,13 +196,28 @@ class EventWriter:
         turn = turn_event(done)
         if self.includes("rejoinder.turn"):
             self._send(turn)
-        if self._record_turn is not None:
-            transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
-            calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
-            response = " ".join([done.item.heard_text, *calls]).strip()
-            speech_end = done.metrics.stamps.get("speech_end")
-            ended_at = None if speech_end is None else time.time() - (time.monotonic() - speech_end)
-            self._record_turn(TurnRecord.from_event(turn.model_dump(), done.status, transcript, response, ended_at))
+        self._count(done.metrics)
+        transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
+        calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
+        response = " ".join([done.item.heard_text, *calls]).strip()
+        speech_end = done.metrics.stamps.get("speech_end")
+        ended_at = None if speech_end is None else time.time() - (time.monotonic() - speech_end)
+        record = TurnRecord.from_event(turn.model_dump(), done.status, transcript, response, ended_at)
+        self._observers.record_turn(replace(record, key=self._slot.meter.key, caller=self._slot.caller))
+
+    def _count(self, metrics: TurnMetrics) -> None:
+        """Count a turn for its key."""
+        self._slot.meter.add(
+            Usage(
+                turns=1,
+                input_tokens=metrics.prompt_tokens,
+                cached_tokens=metrics.cached_tokens,
+                output_tokens=metrics.tokens,
+                remote_requests=len(metrics.remote),
+                remote_input_tokens=sum(request.input_tokens for request in metrics.remote),
+                remote_output_tokens=sum(request.output_tokens for request in metrics.remote),
+            )
+        )
 
 
 def _logprob(token: TokenLogprob) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from server.auth import offered_keys
 from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
 from server.realtime.client_secrets import ClientSecrets
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ErrorDetail
-from server.realtime.opening import open_conversation
 from server.realtime.resumable_session import Outbox, ResumableSession
 from server.realtime.resumptions import Resumptions, new_token
 
@@ -137,7 +137,7 @@ async def _open_session(
         outbox.attach()
         config = record.config if record is not None else secret.config if secret is not None else None
         token = new_token()
-        conversation = open_conversation(context, outbox, config, slot=slot, resume_token=token, restored=record)
+        conversation = RealtimeConversation(context, slot, outbox, config, resume_token=token, restored=record)
     except BaseException:
         slot.release()
         raise
