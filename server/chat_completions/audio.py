@@ -22,10 +22,10 @@ from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, S
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.requests import RequestLimit
-from server.chat_completions.schema import StrictModel
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 from server.chat_completions.subtitles import SUBTITLES
 from server.request_body import limited
+from server.response_format import StrictModel
 from voice.asr import Segment
 from voice.audio.codec import PCM16, RECOGNITION_RATE
 from voice.clauses import ClauseSplitter

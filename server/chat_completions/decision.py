@@ -17,7 +17,8 @@ from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
 from server.chat_completions.requests import conversation_messages
-from server.chat_completions.schema import ChatMessage, StrictModel
+from server.chat_completions.schema import ChatMessage
+from server.response_format import StrictModel
 
 MAX_CHOICES = 64
 MAX_NUMBERS = 256

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from server.chat_completions.schema import ContentPart, ReasoningEffort, StrictModel
-from server.response_format import AnyFormat
+from server.chat_completions.schema import ContentPart, ReasoningEffort
+from server.response_format import AnyFormat, StrictModel
 
 
 class InputItem(StrictModel):

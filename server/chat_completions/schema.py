@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from server.response_format import ResponseFormat
+from server.response_format import ResponseFormat, StrictModel
 
 MAX_CHOICES = 8
 """Choices of one request; they are generated at the same time."""
@@ -17,12 +17,6 @@ MAX_CHOICES = 8
 MAX_STOP_SEQUENCES = 16
 
 ReasoningEffort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh"]
-
-
-class StrictModel(BaseModel):
-    """A part of a request. An unknown field is an error that names it."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ContentPart(StrictModel):

@@ -21,7 +21,6 @@ from server.access.usage import Usage
 from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
-    InvalidConfig,
     after_output,
     check_speech,
     config_bytes,
@@ -32,19 +31,18 @@ from server.realtime.configuration import (
     updated_config,
 )
 from server.realtime.event_writer import EventWriter, ResponseTag
-from server.realtime.events import ErrorDetail, ServerEvent, server_event
+from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import (
     CreatedItem,
     ItemReference,
     McpApprovalResponseItem,
-    UnsupportedItem,
     history_item,
     item_object,
 )
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.realtime.validation import InvalidEvent, parse_json, schema_path
+from server.realtime.validation import InvalidEvent, errors_in, parse_json, schema_path
 from server.response_format import ResponseFormat
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
@@ -167,10 +165,8 @@ class RealtimeConversation:
             self._send_error(InvalidEvent(str(error.args[0]), code="item_not_found", param="item_id"), event_id)
         except Exception as error:
             _log.exception("handling a client event failed; the conversation continues")
-            detail = ErrorDetail(
-                type="server_error", code="internal_error", message=f"the server failed: {error}", event_id=event_id
-            )
-            self._send(protocol.error_event(detail))
+            message = f"the server failed: {error}"
+            self._send(protocol.error_event(message, "internal_error", event_id=event_id))
 
     async def close(self) -> None:
         """End the conversation: the client has disconnected."""
@@ -287,12 +283,10 @@ class RealtimeConversation:
             ) from None
 
     async def _update(self, patch: dict[str, Any]) -> None:
-        try:
+        with errors_in("session"):
             config = updated_config(self._config, patch)
             self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
-        except InvalidConfig as error:
-            raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
         config.model = self._model
         self._check_voice_change(config, "session")
         if config.tools != self._config.tools:
@@ -383,10 +377,8 @@ class RealtimeConversation:
 
     def _read_item(self, created: CreatedItem, param: str) -> tuple[HistoryItem, tuple[Samples, int] | None]:
         """The item that a client creates, and its audio if it must be transcribed."""
-        try:
+        with errors_in(param):
             item, audio = history_item(created)
-        except UnsupportedItem as error:
-            raise InvalidEvent(str(error), param=f"{param}.{error.param}") from None
         if audio is None:
             return item, None
         samples, rate = self._decode(audio, f"{param}.content")
@@ -439,12 +431,10 @@ class RealtimeConversation:
     async def _respond(self, params: protocol.ResponseCreateParams) -> None:
         if self._config.type == "transcription":
             raise InvalidEvent("a transcription session has no responses", param="type")
-        try:
+        with errors_in("response"):
             config = response_config(self._config, params)
             self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
-        except InvalidConfig as error:
-            raise InvalidEvent(str(error), code=error.code, param=f"response.{error.param}".rstrip(".")) from None
         if params.conversation == "auto":
             self._check_voice_change(config, "response")
         if params.tools:
@@ -469,8 +459,10 @@ class RealtimeConversation:
         return {"id": self._id, "object": "realtime.session", **session_object(self._config)}
 
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
-        detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
-        self._send(protocol.error_event(detail))
+        event = protocol.error_event(
+            str(error), error.code, type="invalid_request_error", param=error.param, event_id=event_id
+        )
+        self._send(event)
 
 
 def _owner(slot: Slot) -> str:
