@@ -173,7 +173,7 @@ class Planner:
         said = newest.content if newest.role == "user" else ""
         if self.runs is None or ask.tool_choice != "auto":
             return Turn(ask, said=said if ask.tool_choice in ("auto", "none") and ask.grammar is None else "")
-        replaced = self.runs.replaced & {tool.name for tool in ask.tools}
+        replaced = self.runs.tools.replaced & {tool.name for tool in ask.tools}
         kept = replaced if self.language_model.recognizes_tasks else frozenset[str]()
         chosen = self._selection.select([tool for tool in ask.tools if tool.name not in kept], ask.messages)
         ask = replace(ask, tools=[tool for tool in ask.tools if tool.name in kept or tool in chosen])
@@ -182,7 +182,7 @@ class Planner:
         users = [message.content for message in ask.messages if message.role == "user"]
         earlier = users[:-1][-_NUM_EARLIER:] if said else []
         programs = tuple((before, self._programs.get(before, _TALK)) for before in earlier)
-        functions = tuple(tool for tool in self.runs.functions if tool.name in replaced)
+        functions = tuple(tool for tool in self.runs.tools.functions if tool.name in replaced)
         return Turn(ask, functions, replaced, said, programs)
 
     async def _evidence(self, turn: Turn, *, first: bool, remote_leads: bool) -> Evidence:
@@ -195,7 +195,7 @@ class Planner:
             repeats = manner in ("slower", "louder") or (first and _ENGLISH.asks_to_repeat(turn.said))
             evidence = replace(
                 evidence,
-                form=runs.form_reply(messages),
+                form=runs.forms.reply(messages),
                 opening=runs.opening(messages),
                 output=output,
                 confirmation=runs.confirmation(messages),

@@ -13,8 +13,9 @@ from agent.capture.form_runner import FormRunner
 from agent.confirmation import reply_to_question
 from agent.matched_text import for_patterns
 from agent.plan import MakeCall, Say
+from agent.tools.conversation_tools import ConversationTools
 from agent.tools.invented_arguments import invented_argument
-from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, Tools, ToolTraits, canonical
+from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits, canonical
 from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
@@ -42,41 +43,30 @@ class ToolRuns:
         spawn: starts a task of the conversation, which is cancelled when it ends.
         on_late_output: called when the conversation has an output that no response has read.
         forms: runs the forms that calls ask the user to fill in.
+
+    Attributes:
+        tools, forms: as given.
     """
 
     def __init__(
         self,
-        tools: Tools,
+        tools: ConversationTools,
         spawn: Callable[[Coroutine[Any, Any, ToolOutput]], asyncio.Task[ToolOutput]],
         on_late_output: Callable[[], None],
         forms: FormRunner | None = None,
     ) -> None:
-        self._tools, self._spawn, self._on_late_output = tools, spawn, on_late_output
-        self._forms = forms or FormRunner(tuple, on_late_output)
+        self.tools, self._spawn, self._on_late_output = tools, spawn, on_late_output
+        self.forms = forms or FormRunner(tuple, on_late_output)
         self._opening = ""
         self._running: dict[tuple[str, str], asyncio.Task[ToolOutput]] = {}
         self._newest: dict[tuple[str, str], str] = {}
         self._speeches: dict[str, str] = {}
 
-    def traits(self, name: str) -> ToolTraits | None:
-        """How a tool is called; None for a function of the client."""
-        return self._tools.traits(name)
-
     def may_start_early(self, name: str) -> bool:
         """Whether a call may start before it is certain that the turn is over: it changes nothing, or only asks the
         user."""
-        traits = self._tools.traits(name)
+        traits = self.tools.traits(name)
         return traits is not None and (traits.read_only or traits.consequential)
-
-    @property
-    def functions(self) -> tuple[Tool, ...]:
-        """The tools that programs may call."""
-        return self._tools.functions
-
-    @property
-    def replaced(self) -> frozenset[str]:
-        """Names of the tools that programs take the place of."""
-        return self._tools.replaced
 
     def start(
         self, call: ToolCall, prompt: Sequence[Message], declared: Sequence[Tool] = (), *, confirmed: bool = False
@@ -89,7 +79,7 @@ class ToolRuns:
             declared: the functions that could be called.
             confirmed: the user has agreed to it.
         """
-        traits = self._tools.traits(call.name)
+        traits = self.tools.traits(call.name)
         assert traits is not None
         if _was_made(prompt, call):
             return self._spawn(_refuse(REPEATED))
@@ -110,7 +100,7 @@ class ToolRuns:
 
     async def wait_for(self, output: asyncio.Task[ToolOutput]) -> bool:
         """Wait until a call has returned, or a form takes the conversation over. Whether it has returned."""
-        form = asyncio.ensure_future(self._forms.active.wait())
+        form = asyncio.ensure_future(self.forms.active.wait())
         await asyncio.wait((output, form), return_when=asyncio.FIRST_COMPLETED)
         form.cancel()
         return output.done()
@@ -127,7 +117,7 @@ class ToolRuns:
             self._on_late_output()
 
     async def _ask(self, call: ToolCall) -> ToolOutput:
-        return self._remember(call, ToolOutput(NOT_CONFIRMED, self._tools.question(call.name, call.arguments)))
+        return self._remember(call, ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments)))
 
     async def _output(self, call: ToolCall, running: asyncio.Task[ToolOutput]) -> ToolOutput:
         return self._remember(call, await asyncio.shield(running))
@@ -143,8 +133,8 @@ class ToolRuns:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
-                dialogue = _CallDialogue(self._forms, limit, traits.timeout_s)
-                return await self._tools.call(call.name, call.arguments, dialogue)
+                dialogue = _CallDialogue(self.forms, limit, traits.timeout_s)
+                return await self.tools.call(call.name, call.arguments, dialogue)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
@@ -152,10 +142,6 @@ class ToolRuns:
         except Exception as error:
             _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
-
-    def form_reply(self, messages: Sequence[Message]) -> str | None:
-        """What an open form says; None if none is open."""
-        return self._forms.reply(messages)
 
     def opening(self, messages: Sequence[Message]) -> str:
         """The tool that opens the conversation, if it is yet to be called."""
@@ -200,7 +186,7 @@ class ToolRuns:
         asked = self._speeches.get(calls[-1].id, "")
         if not asked or not " ".join(question.content.split()).endswith(" ".join(asked.split())):
             return None
-        traits = self._tools.traits(calls[-1].name)
+        traits = self.tools.traits(calls[-1].name)
         if traits is None or not traits.consequential:
             return None
         match reply_to_question(for_patterns(reply.content)):

@@ -11,18 +11,20 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
+from agent.documents.evidence import DocumentEvidence
 from agent.language_model import Source
 from agent.tools.server_tools import ServerTools
-from cli.errors import user_errors
-from cli.options import with_options
+from cli.console import say, stderr, stdout, user_errors
+from cli.first_start import confirm_downloads
+from cli.options import YesOption, with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
+from server.serving.speech import load_speech_models
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio, Samples
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, BadAudio
 from voice.audio.wav import read_wav, write_wav
 from voice.history import FunctionCall, Item
 from voice.playback import SessionSettings
@@ -31,11 +33,8 @@ from voice.speech_models import UnloadedSpeechModels
 
 app = typer.Typer(add_completion=False)
 
-_BLOCK_S = 1.0
-"""Length of the audio blocks that the session receives."""
-
-_out = Console()
-_err = Console(stderr=True)
+_BLOCK = RECOGNITION_RATE
+"""Samples of the audio blocks that the session receives: 1 s."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Question:
     explain: bool = False
 
 
-async def run(question: Question, options: AssistantOptions, out: Console, err: Console) -> None:
+async def run(question: Question, options: AssistantOptions) -> None:
     """Ask the question and print the response.
 
     Raises:
@@ -58,16 +57,12 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
     """
     recording = read_wav(question.wav) if question.wav else None
     server_tools = ServerTools(options.tool_settings)
-    evidence, documents = None, open_documents(options.docs, options.data, err)
-    if documents is not None:
-        from agent.documents.evidence import DocumentEvidence
-
-        evidence = DocumentEvidence(documents)
+    documents = open_documents(options.docs, options.data, stderr)
     model_options = resolve_model(options, options.data)
-    load = partial(load_speech_models, model_options, err)
+    load = partial(load_speech_models, model_options, stderr, options.data)
     spoken = recording is not None or question.out is not None
-    speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, err)
-    remote_llm = open_remote_llm(options.remote_llm, err)
+    speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, stderr)
+    remote_llm = open_remote_llm(options.remote_llm, stderr)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():
         tools = server_tools.local_conversation()
@@ -78,11 +73,18 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
             session_events.put_nowait,
             settings,
             tools=tools,
-            documents=evidence,
+            documents=None if documents is None else DocumentEvidence(documents),
             remote=remote_llm,
         )
         try:
-            await _ask(question, recording, session, session_events, out)
+            if recording is None:
+                session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
+            else:
+                for start in range(0, len(recording), _BLOCK):
+                    session.append(recording[start : start + _BLOCK], RECOGNITION_RATE)
+                session.commit()
+            session.respond()
+            await _print_response(question, session_events)
         finally:
             await session.close()
             engine.close()
@@ -90,41 +92,23 @@ async def run(question: Question, options: AssistantOptions, out: Console, err: 
                 documents.close()
 
 
-async def _ask(
-    question: Question,
-    recording: Samples | None,
-    session: VoiceSession,
-    session_events: asyncio.Queue[events.SessionEvent],
-    out: Console,
-) -> None:
-    if recording is None:
-        session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
-    else:
-        for start in range(0, len(recording), int(_BLOCK_S * RECOGNITION_RATE)):
-            session.append(recording[start : start + int(_BLOCK_S * RECOGNITION_RATE)], RECOGNITION_RATE)
-        session.commit()
-    session.respond()
-    await _print_response(question, session_events, out)
-
-
-async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent], out: Console) -> None:
+async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent]) -> None:
     transcript, audio = question.text or "", [events.NO_SAMPLES]
     sources: tuple[Source, ...] = ()
+    show = (lambda *_: None) if question.as_json else say
     while True:
         match await session_events.get():
             case events.FinalTranscript(text=text):
                 if not text:
                     raise BadAudio(f"no speech was found in {question.wav}")
                 transcript = text
-                if not question.as_json:
-                    out.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+                show(text, "dim")
             case events.TranscriptionFailed(reason=reason):
                 raise ValueError(reason)
-            case events.WordsSent(request=request) if not question.as_json:
-                sent = f"(sent to {request.model} at {request.host}: {request.reason})"
-                out.print(sent, style="dim", markup=False, highlight=False, soft_wrap=True)
-            case events.ResponseText(text=text) if not question.as_json:
-                out.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+            case events.WordsSent(request=request):
+                show(f"(sent to {request.model} at {request.host}: {request.reason})", "dim")
+            case events.ResponseText(text=text):
+                show(text, None, "")
             case events.ResponseSources(passages=passages):
                 sources = passages
             case events.ResponseAudio(samples=samples):
@@ -135,37 +119,26 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
         raise ValueError(f"the response failed: {done.reason}")
     if question.out is not None:
         write_wav(question.out, np.concatenate(audio), OUTPUT_RATE)
+    calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
     if question.as_json:
         result = {
             "question": transcript,
             "answer": done.item.text.strip(),
             "sent_to": [request.host for request in done.metrics.remote],
             "decided": [{"policy": one.policy, "reason": one.reason} for one in done.metrics.decided],
-            "tools": [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)],
+            "tools": calls,
             "sources": [asdict(source) for source in sources],
             "stages_ms": done.metrics.stages_ms(),
             "steps": done.metrics.steps,
             "tokens": done.metrics.tokens,
         }
-        out.print_json(json.dumps(result))
-    else:
-        out.print()
-        if question.explain:
-            _explain(done, out)
-        for source in sources:
-            line = f"[{source.title}: {source.location}] {source.text}"
-            out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
-
-
-def _explain(done: events.ResponseDone, out: Console) -> None:
-    """Print what was decided, why, and the calls."""
-    for decision in done.metrics.decided:
-        line = f"{decision.policy}: {decision.reason}"
-        out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
-    for item in done.items:
-        if isinstance(item, FunctionCall):
-            line = f"{item.name}({item.arguments})"
-            out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+        stdout.print_json(json.dumps(result))
+        return
+    decisions = [f"{one.policy}: {one.reason}" for one in done.metrics.decided]
+    found = [f"[{source.title}: {source.location}] {source.text}" for source in sources]
+    say("")
+    for line in [*(decisions + calls if question.explain else ()), *found]:
+        say(line, "dim")
 
 
 @app.command("ask")
@@ -176,6 +149,7 @@ def ask_command(
     out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     explain: Annotated[bool, typer.Option(help="Print what was decided, and why.")] = False,
+    yes: YesOption = False,
     *,
     options: AssistantOptions,
 ) -> None:
@@ -183,4 +157,5 @@ def ask_command(
     if (text is None) == (wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        asyncio.run(run(Question(text, wav, out, as_json, explain), options, _out, _err))
+        confirm_downloads(options, yes=yes, speech=bool(wav or out))
+        asyncio.run(run(Question(text, wav, out, as_json, explain), options))

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from agent.instructions import INSTRUCTIONS
-from cli.errors import user_errors
+from cli.console import say, stderr, stdout, user_errors
 from cli.options import with_options
 from server.serving.options import ModelOptions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-
-_out = Console()
-_err = Console(stderr=True)
-
-
-class Half(StrEnum):
-    """Which questions are asked."""
-
-    tuning = "tuning"
-    reported = "reported"
-    all = "all"
-
-
-class ToolHalf(StrEnum):
-    """Which cases are asked."""
-
-    tuning = "tuning"
-    held_out = "held-out"
-    all = "all"
 
 
 @app.command("model")
@@ -56,19 +35,20 @@ def bench_model(
     from lab.bench.llm import run, show
 
     with user_errors():
-        figures = run(model_options, _err, concurrencies or ())
+        figures = run(model_options, stderr, concurrencies or ())
     if as_json:
-        _out.print_json(json.dumps(asdict(figures)))
+        stdout.print_json(json.dumps(asdict(figures)))
     else:
-        show(figures, _out)
+        show(figures, stdout)
 
 
 @app.command("answers")
 @with_options
 def bench_answers(
     half: Annotated[
-        Half, typer.Option("--half", help="Instructions are tuned on one half of the questions; report the other.")
-    ] = Half.reported,
+        Literal["tuning", "reported", "all"],
+        typer.Option("--half", help="Instructions are tuned on one half of the questions; report the other."),
+    ] = "reported",
     categories: Annotated[
         list[str] | None, typer.Option("--category", help="Only the questions of this category; repeatable.")
     ] = None,
@@ -90,25 +70,26 @@ def bench_answers(
     from lab.bench.answers import run, select, show, show_failures
 
     with user_errors():
-        questions = select(half.value, categories or ())
+        questions = select(half, categories or ())
         text = INSTRUCTIONS if instructions is None else instructions.read_text(encoding="utf-8").strip()
-        with Progress(console=_err, transient=True, refresh_per_second=1) as progress:
+        with Progress(console=stderr, transient=True, refresh_per_second=1) as progress:
             task = progress.add_task("asking", total=len(questions))
-            answers = run(model_options, questions, _err, lambda: progress.advance(task), text, builtin_tools)
+            answers = run(model_options, questions, stderr, lambda: progress.advance(task), text, builtin_tools)
     if as_json:
-        _out.print_json(json.dumps(to_json(model_options.model, half.value, answers)))
+        stdout.print_json(json.dumps(to_json(model_options.model, half, answers)))
         return
     if failures:
-        show_failures(answers, _out)
-    show(f"{model_options.model}, {half.value}", answers, _out)
+        show_failures(answers, stdout)
+    show(f"{model_options.model}, {half}", answers, stdout)
 
 
 @app.command("tools")
 @with_options
 def bench_tools(
     half: Annotated[
-        ToolHalf, typer.Option("--half", help="Thresholds are tuned on one half of the cases; report the other.")
-    ] = ToolHalf.held_out,
+        Literal["tuning", "held-out", "all"],
+        typer.Option("--half", help="Thresholds are tuned on one half of the cases; report the other."),
+    ] = "held-out",
     categories: Annotated[
         list[str] | None, typer.Option("--category", help="Only the cases of this category; repeatable.")
     ] = None,
@@ -130,14 +111,14 @@ def bench_tools(
     from lab.bench.tools import failures, run, show
 
     with user_errors():
-        cases = select(half.value, categories or ())
-        with Progress(console=_err, transient=True, refresh_per_second=1) as progress:
+        cases = select(half, categories or ())
+        with Progress(console=stderr, transient=True, refresh_per_second=1) as progress:
             task = progress.add_task("asking", total=len(cases))
-            found = run(model_options, cases, _err, results, every_tool, lambda: progress.advance(task))
+            found = run(model_options, cases, stderr, results, every_tool, lambda: progress.advance(task))
     if as_json:
-        _out.print_json(json.dumps(to_json(model_options.model, half.value, cases, found)))
+        stdout.print_json(json.dumps(to_json(model_options.model, half, cases, found)))
         return
     if wrong:
         for line in failures(cases, found):
-            _out.print(line, markup=False, highlight=False, soft_wrap=True)
-    show(f"{model_options.model}, {half.value}", cases, found, _out)
+            say(line)
+    show(f"{model_options.model}, {half}", cases, found, stdout)

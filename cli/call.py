@@ -12,10 +12,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from cli.errors import UserError, user_errors
+from cli.console import UserError, say, stdout, user_errors
 from lab.report.corpus import bounds_ms
 from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction
 from lab.simulator.errors import ServerUnavailable
@@ -40,7 +39,6 @@ _QUIET_S = 1.0
 _MAX_LATENESS_MS = 20
 """If the microphone falls further behind its schedule, the machine is too busy to measure."""
 
-_out = Console()
 
 CarrierName = StrEnum("CarrierName", {name: name for name in CARRIERS})  # type: ignore[misc]
 _TWILIO = CarrierName("twilio")
@@ -183,7 +181,7 @@ def call(
         network = NetworkConditions(jitter, reorder, loss)
         plan = CallPlan(url, carrier.value, turns, parameters, network, digits, abruptly)
         outcomes = asyncio.run(_place_calls(plan, calls))
-        _print(outcomes, _out)
+        _print(outcomes)
         if out is not None and outcomes[0].received:
             write_wav(out, np.concatenate(outcomes[0].received), CARRIERS[plan.carrier].rate)
     if any(outcome.refused or None in outcome.latencies_ms for outcome in outcomes):
@@ -194,7 +192,7 @@ async def _place_calls(plan: CallPlan, count: int) -> list[CallOutcome]:
     return list(await asyncio.gather(*(place_call(plan) for _ in range(count))))
 
 
-def _print(outcomes: Sequence[CallOutcome], console: Console) -> None:
+def _print(outcomes: Sequence[CallOutcome]) -> None:
     table = Table("call", "greeted", "responses after", "gaps", "clears", "marks", "remarks")
     for number, outcome in enumerate(outcomes, 1):
         latencies = ", ".join("none" if ms is None else f"{ms:.0f} ms" for ms in outcome.latencies_ms)
@@ -203,12 +201,11 @@ def _print(outcomes: Sequence[CallOutcome], console: Console) -> None:
         greeted = "" if outcome.greeted_ms is None else f"{outcome.greeted_ms:.0f} ms"
         counts = (str(outcome.gaps), str(outcome.clears), str(outcome.marks))
         table.add_row(str(number), greeted, latencies, *counts, remarks)
-    console.print(table)
+    stdout.print(table)
     for number, outcome in enumerate(outcomes, 1):
         for at_s, called in outcome.functions:
-            line = f"call {number}, {at_s:.1f} s: {called.name}({called.arguments}) → {called.output}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(f"call {number}, {at_s:.1f} s: {called.name}({called.arguments}) → {called.output}")
     latencies_ms = sorted(ms for outcome in outcomes for ms in outcome.latencies_ms if ms is not None)
     if latencies_ms:
         median = float(np.percentile(latencies_ms, 50))
-        console.print(f"{len(latencies_ms)} responses, p50 {median:.0f} ms, slowest {latencies_ms[-1]:.0f} ms")
+        stdout.print(f"{len(latencies_ms)} responses, p50 {median:.0f} ms, slowest {latencies_ms[-1]:.0f} ms")

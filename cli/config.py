@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from cli.errors import user_errors
+from cli.console import user_errors
 from server.serving.config_file import ConfigFile, is_secret
 from server.serving.options import load
 from server.serving.settings import ServeSettings

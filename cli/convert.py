@@ -4,54 +4,50 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
+from cli.console import stderr, stdout, user_errors
 from cli.convert_programs import conversation_of, programs_command
 from cli.convert_tune import tune_command
-from cli.errors import user_errors
 from cli.options import DeviceOption, ModelOption
-from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
 from model.convert.train_request_classifier import train_request_classifier
-from model.convert.train_turn_completion import train_classifier
-from model.engine.binary_classifier import BinaryClassifier
-from model.engine.bundled import bundled_draft_head, weights_checksum, weights_size
+from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
+from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
-from model.engine.loader import LoadedModel, load_model, output_rows
+from model.engine.loader import LoadedModel, output_rows
 from model.engine.request_classifier import RequestClassifier
+from model.engine.turn_completion import TurnCompletionClassifier
 from model.hub.catalog import QWEN_05B
 from model.nn.draft_head import load_draft_head
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine, locate_model
+from server.serving.runtime import load_engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 M = TypeVar("M")
 
-_out = Console()
-_err = Console(stderr=True)
 
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
@@ -83,7 +79,7 @@ def data(
     """Generate training text with the model itself. If interrupted, run the command again to resume."""
     with user_errors():
         is_over = over_after(stop_after)
-        loaded, path = _load(model, device)
+        loaded, path = load_base(model, device, "bfloat16")
         batch_size = batch_size or (384 if loaded.decoder.device.type == "cuda" else 96)
         config = CorpusConfig(
             tokens, seed, batch_size, instructions=(INSTRUCTIONS,), own_conversations=extra_conversations
@@ -91,25 +87,21 @@ def data(
         folder.mkdir(parents=True, exist_ok=True)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
         try:
-            with Progress(*columns, console=_err) as progress:
+            with Progress(*columns, console=stderr) as progress:
                 task = progress.add_task("starting", total=tokens)
-                corpus = generate_corpus(
+                corpus = CorpusGenerator(
                     loaded,
                     weights_checksum(path),
                     config,
-                    forbidden=[prompt.text for prompt in evaluation_prompts()],
-                    on_progress=lambda phase, done, total: progress.update(
-                        task, description=phase, completed=min(done, total)
-                    ),
-                    state_file=folder / _PARTIAL_TEXT,
-                    is_over=is_over,
-                )
+                    [prompt.text for prompt in evaluation_prompts()],
+                    lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
+                ).run(folder / _PARTIAL_TEXT, is_over=is_over)
         except GenerationStopped:
             print_stopped(stop_after)
             return
         corpus.save(folder / "text.safetensors")
         (folder / _PARTIAL_TEXT).unlink(missing_ok=True)
-    _out.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
+    stdout.print(f"{corpus.about['texts']} texts with {corpus.about['answer_tokens']} response tokens are in {folder}")
 
 
 @app.command("train")
@@ -134,12 +126,12 @@ def train_command(
         raise typer.BadParameter("give either --minutes or --steps")
     with user_errors():
         is_over = over_after(stop_after)
-        loaded, path = _load(model, device)
+        loaded, path = load_base(model, device, "bfloat16")
         corpus = load_corpus(folder / "text.safetensors", weights_checksum(path))
         budget = None if steps else minutes or 90.0
         config = TrainingConfig(budget, steps, seed, rank, batch_size, positions_per_text)
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-        with Progress(*columns, console=_err) as progress:
+        with Progress(*columns, console=stderr) as progress:
             task = progress.add_task("starting", total=1.0)
             acceptance, done = "", 0.0
 
@@ -153,13 +145,11 @@ def train_command(
                 )
                 progress.update(task, description=description, completed=state.done)
 
-            train(
-                loaded, corpus, config, folder, base_bytes=weights_size(path), on_progress=report, is_over=is_over
-            )  # fmt: skip
+            AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over=is_over)
     if is_over() and done < 1:
         print_stopped(stop_after)
         return
-    _out.print(f"the adapter is {folder / 'adapter.safetensors'}")
+    stdout.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
 app.command("tune")(tune_command)
@@ -176,7 +166,7 @@ def head_command(
     model: ModelOption = _MODEL,
 ) -> None:
     """Train a draft head, which drafts on a CPU. If interrupted, run it again: finished responses are kept."""
-    with user_errors(), Progress(console=_err) as progress:
+    with user_errors(), Progress(console=stderr) as progress:
         loaded, path = _load_int8(model)
         base = weights_checksum(path)
         training = HeadTraining(
@@ -190,7 +180,7 @@ def head_command(
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
-    _out.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
+    stdout.print(f"the draft head is {folder / 'draft-head.safetensors'}; accepted {accepted}; use it with --adapter")
 
 
 @app.command("drafter")
@@ -213,14 +203,14 @@ def drafter_command(
     model: ModelOption = _MODEL,
 ) -> None:
     """Train a block drafter, which denoises several drafts together. If interrupted, run it again: it goes on."""
-    with user_errors(), Progress(console=_err) as progress:
+    with user_errors(), Progress(console=stderr) as progress:
         loaded, path = _load_int8(model)
         base, config = weights_checksum(path), loaded.decoder.config
         own = head or folder / "draft-head.safetensors"
         reader = (
-            load_draft_head(own, config, loaded.decoder.num_features, base)
+            load_draft_head(own, config, base)
             if head is not None or own.exists()
-            else bundled_draft_head(path, loaded.decoder)
+            else bundled(path, config, BUNDLED_DRAFT_HEADS, load_draft_head)
         )
         if reader is None:
             raise ValueError("a block drafter extends a draft head: run `rejoinder convert head` first")
@@ -251,13 +241,12 @@ def drafter_command(
         f"after {count} steps {' '.join(f'{rate:.2f}' for rate in rates)}"
         for count, rates in enumerate(trained.acceptance, 1)
     )
-    _out.print(f"the drafter is {folder / 'drafter.safetensors'}; accepted {accepted}; use it with --adapter")
+    stdout.print(f"the drafter is {folder / 'drafter.safetensors'}; accepted {accepted}; use it with --adapter")
 
 
 def _load_int8(model: str) -> tuple[LoadedModel, Path]:
     """A base model with int8 weights, whose states a draft head reads, and its path."""
-    path = locate_model(model, _err)
-    loaded = load_model(path, device="cpu", adapter="none", turn_completion="none", request_classifier="none")
+    loaded, path = load_base(model, "cpu")
     if loaded.decoder.precision != "int8":
         raise ValueError("a draft head needs int8 weights: install llvmlite (`pip install rejoinder`)")
     return loaded, path
@@ -267,7 +256,7 @@ def _write_responses(
     loaded: LoadedModel, base: str, folder: Path, tokens: int, seed: int, progress: Progress
 ) -> list[StateShard]:
     """Let the model write its own text, in files of which finished ones are kept."""
-    asked, states = {_words(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
+    asked, states = {normalized(prompt.text) for prompt in evaluation_prompts()}, folder / "states"
     states.mkdir(parents=True, exist_ok=True)
     questions_file = states / f"questions-{seed}.json"
     files = [states / f"{seed}-{first}.safetensors" for first in range(0, tokens, _SHARD_TOKENS)]
@@ -290,8 +279,8 @@ def _write_responses(
         if not file.exists():
             generate_shard(
                 loaded, base, file, INSTRUCTIONS, 1000 * seed + number, tokens=_SHARD_TOKENS,
-                questions=questions, programs=programs[number :: len(files)], skip=lambda text: _words(text) in asked,
-                on_progress=partial(show, before),
+                questions=questions, programs=programs[number :: len(files)],
+                skip=lambda text: normalized(text) in asked, on_progress=partial(show, before),
             )  # fmt: skip
         show(before, _SHARD_TOKENS)
     return [load_shard(file, base) for file in files]
@@ -302,11 +291,6 @@ def _program_prompts() -> list[SpokenPrompt]:
     return [SpokenPrompt("program", tuple(conversation_of(example)[:-1])) for example in read_examples()]
 
 
-def _words(text: str) -> str:
-    """A message without punctuation, for comparing."""
-    return re.sub(r"\W+", " ", text.lower()).strip()
-
-
 @app.command("turn-completion")
 def turn_completion_command(
     folder: FolderOption = _FOLDER,
@@ -315,28 +299,17 @@ def turn_completion_command(
     device: DeviceOption = "auto",
 ) -> None:
     """Train a classifier of the model's hidden state that predicts whether the user has finished; takes minutes."""
+    corpus_file = folder / "text.safetensors"
+
+    def training(loaded: LoadedModel, base: str, **rest: Any) -> tuple[TurnCompletionClassifier, ClassifierMetrics]:
+        corpus = load_corpus(corpus_file, base) if corpus_file.exists() else None
+        return train_classifier(loaded, corpus, base, seed=seed, **rest)
+
     with user_errors():
-        path = locate_model(model, _err)
-        loaded = load_model(
-            path, device=device, adapter="none", turn_completion="none"
-        )  # default precision, as in the server
-        corpus_file = folder / "text.safetensors"
-        corpus = load_corpus(corpus_file, weights_checksum(path)) if corpus_file.exists() else None
-        with Progress(console=_err, transient=True) as progress:
-            task = progress.add_task("reading", total=1.0)
-            classifier, metrics = train_classifier(
-                loaded,
-                corpus,
-                weights_checksum(path),
-                weights_size(path),
-                seed=seed,
-                on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        classifier.save(folder / "ending.safetensors")
-    _out.print(
-        f"{folder / 'ending.safetensors'}: detects {metrics.recall:.0%} of complete held-out turns at a false positive "
-        f"rate of 5 % (AUC {metrics.auc:.3f}); use it with `--turn-completion {folder / 'ending.safetensors'}`",
+        file, metrics = _train_and_save(training, model, device, folder / "ending.safetensors")
+    stdout.print(
+        f"{file}: detects {metrics.recall:.0%} of complete held-out turns at a false positive rate of 5 % "
+        f"(AUC {metrics.auc:.3f}); use it with `--turn-completion {file}`",
         soft_wrap=True,
     )
 
@@ -353,7 +326,7 @@ def request_classifier_command(
         training = partial(train_request_classifier, instructions=INSTRUCTIONS, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "requests.safetensors")
     recall = ", ".join(f"{share:.0%} of {kind} ones" for kind, share in metrics.recall.items())
-    _out.print(
+    stdout.print(
         f"{file}: of {metrics.requests} held-out requests it recognizes {recall}, and takes "
         f"{metrics.false_positive_rate:.1%} of the answerable ones for one that cannot be fulfilled and "
         f"{metrics.false_task_rate:.1%} for a task; use it with `--request-classifier {file}`",
@@ -380,30 +353,27 @@ def call_gate_command(
         training = partial(train_call_gate, instructions=instructions, examples=examples, seed=seed)
         file, metrics = _train_and_save(training, model, device, folder / "calls.safetensors")
     shares = ", ".join(f"{question} {share:.0%}" for question, share in metrics.accuracy.items())
-    _out.print(
+    stdout.print(
         f"{file}: right for held-out sets of functions, by question: {shares}; use it with `--call-gate {file}`",
         soft_wrap=True,
     )
 
 
 def _train_and_save(
-    training: Callable[..., tuple[RequestClassifier | BinaryClassifier | CallGate, M]],
+    training: Callable[..., tuple[TurnCompletionClassifier | RequestClassifier | CallGate, M]],
     model: str,
     device: str,
     file: Path,
 ) -> tuple[Path, M]:
     """Train a classifier on a model's states, and write it to a file; returns the file and the figures."""
-    path = locate_model(model, _err)
-    loaded = load_model(
-        path, device=device, adapter="none", turn_completion="none", request_classifier="none", call_gate="none"
-    )
-    with Progress(console=_err, transient=True) as progress:
+    loaded, path = load_base(model, device)
+    with Progress(console=stderr, transient=True) as progress:
         task = progress.add_task("reading", total=1.0)
         classifier, metrics = training(
             loaded,
             base=weights_checksum(path),
             base_bytes=weights_size(path),
-            on_progress=lambda done: progress.update(task, completed=done),
+            on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     classifier.save(file)
@@ -432,11 +402,11 @@ def eval_command(
         adapter_option: Path | Literal["auto", "none"] = (
             "auto" if bundled else adapter or folder / "adapter.safetensors"
         )
-        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), _err)
+        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)
         try:
             if engine.model.adapter is None and engine.model.draft_head is None:
                 raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
-            with Progress(console=_err, transient=True) as progress:
+            with Progress(console=stderr, transient=True) as progress:
                 task = progress.add_task("generating", total=len(selected))
 
                 def report(done: int, total: int) -> None:
@@ -456,9 +426,9 @@ def eval_command(
             "identical_to_autoregressive": overall.identical == overall.prompts,
             "kinds": {kind: asdict(metrics) for kind, metrics in results.items()},
         }
-        _out.print_json(json.dumps(payload))
+        stdout.print_json(json.dumps(payload))
     else:
-        _out.print(_results_table(results))
+        stdout.print(_results_table(results))
 
 
 def _results_table(results: dict[str, KindMetrics]) -> Table:
@@ -473,9 +443,3 @@ def _results_table(results: dict[str, KindMetrics]) -> Table:
             f"{row.autoregressive_tokens_per_second:.1f}", f"{row.identical} of {row.prompts}",
         )  # fmt: skip
     return table
-
-
-def _load(model: str, device: str) -> tuple[LoadedModel, Path]:
-    """A base model with float weights, and its path."""
-    path = locate_model(model, _err)
-    return load_model(path, device=device, precision="bfloat16", adapter="none"), path

@@ -7,29 +7,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from agent.program.prompt import INSTRUCTIONS, program_messages
 from chat.types import Message
-from cli.errors import user_errors
+from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
-from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.convert.conversations import encode_responses
 from model.convert.programs import EXAMPLES, ProgramExample, read_examples, varied
 from model.convert.text_training import TextTrainingConfig
 from model.convert.train_prefix import PrefixTraining, share_right
 from model.engine.bundled import weights_checksum, weights_size
-from model.engine.loader import load_model
 from model.hub.catalog import QWEN_15B
 from model.nn.trained_prefix import load_trained_prefix
-from server.serving.runtime import locate_model, program_prefix_tokens
+from server.serving.runtime import program_prefix_tokens
 
 _HELD_OUT = 20
 """One of so many examples is not trained on."""
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 def programs_command(
@@ -50,10 +45,7 @@ def programs_command(
     with user_errors():
         is_over = over_after(stop_after)
         read = [varied(example, seed) for example in read_examples(examples)]
-        path = locate_model(model, _err)
-        loaded = load_model(
-            path, device=device, precision="bfloat16", adapter="none", turn_completion="none", request_classifier="none"
-        )
+        loaded, path = load_base(model, device, "bfloat16")
         base = weights_checksum(path)
         begun = None if start is None else load_trained_prefix(start, loaded.decoder.config, base)
         start_sha256 = "" if start is None else hashlib.sha256(start.read_bytes()).hexdigest()
@@ -69,7 +61,7 @@ def programs_command(
             begun,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        with Progress(console=_err) as progress:
+        with Progress(console=stderr) as progress:
             if not training.run(training_reporter(progress), is_over):
                 print_stopped(stop_after)
                 return
@@ -81,7 +73,7 @@ def programs_command(
             "start": start_sha256, "instructions_sha256": hashlib.sha256(INSTRUCTIONS.encode()).hexdigest(),
         }  # fmt: skip
         training.prefix(about).save(file, base)
-    _out.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
+    stdout.print(f"the prefix is {file}; {right:.0%} of the held-out programs are right word for word", soft_wrap=True)
 
 
 def conversation_of(example: ProgramExample) -> list[Message]:

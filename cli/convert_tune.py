@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from cli.errors import user_errors
+from cli.console import stderr, stdout, user_errors
 from cli.options import DeviceOption, ModelOption
-from cli.training import StopAfterOption, over_after, print_stopped, training_reporter
+from cli.training import StopAfterOption, load_base, over_after, print_stopped, training_reporter
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tuned import tuned_from, write_tuned
 from model.convert.conversations import Conversation, encode_conversations, read_conversations, split_held_out
@@ -24,7 +23,6 @@ from model.convert.tuning_evaluation import HeldOutMetrics, measure_held_out
 from model.engine.bundled import weights_checksum
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B
-from server.serving.runtime import locate_model
 
 _FEWEST = 10
 """Conversations below which no tenth can be held out."""
@@ -32,9 +30,6 @@ _FEWEST = 10
 _LESS_ACCEPTED, _LESS_AUC, _DECLINED = 0.1, 0.02, 0.1
 """Losses from which training again is advised: drafts accepted, the turn-completion classifier's AUC, and the share of
 questions that the request classifier declines."""
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 def tune_command(
@@ -58,10 +53,7 @@ def tune_command(
         if len(read) < _FEWEST:
             raise ValueError(f"{conversations} has {len(read)} conversations, and at least {_FEWEST} are needed")
         training, held_out = split_held_out(read)
-        path = locate_model(model, _err)
-        loaded = load_model(
-            path, device=device, precision="bfloat16", adapter="none", turn_completion="none", request_classifier="none"
-        )
+        loaded, path = load_base(model, device, "bfloat16")
         base = weights_checksum(path)
         texts = encode_conversations(training, INSTRUCTIONS, loaded)
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +65,7 @@ def tune_command(
             TuningConfig(epochs, seed, batch_size, rate, rank),
             folder / "tuning.state",
         )
-        with Progress(console=_err) as progress:
+        with Progress(console=stderr) as progress:
             if not tuning.run(training_reporter(progress), is_over):
                 print_stopped(stop_after)
                 return
@@ -81,12 +73,12 @@ def tune_command(
         del loaded, tuning
         results = {}
         for name, file in (("before", path), ("after", tuned)):
-            _err.print(f"measuring the {len(held_out)} held-out conversations, {name}", highlight=False)
+            stderr.print(f"measuring the {len(held_out)} held-out conversations, {name}", highlight=False)
             results[name] = measure_held_out(load_model(file, device=device), held_out, INSTRUCTIONS)
-    _out.print(_table(results, len(training), len(held_out)))
+    stdout.print(_table(results, len(training), len(held_out)))
     for line in advice(results["before"], results["after"], tuned):
-        _out.print(line, soft_wrap=True, highlight=False)
-    _out.print(f"the model is {tuned}; use it with `--model {tuned}`", soft_wrap=True, highlight=False)
+        stdout.print(line, soft_wrap=True, highlight=False)
+    stdout.print(f"the model is {tuned}; use it with `--model {tuned}`", soft_wrap=True, highlight=False)
 
 
 def _digest(conversations: Sequence[Conversation]) -> str:

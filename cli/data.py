@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agent.storage import data_folder
 from agent.tools.user_data import USER_DATA_FILE, UserData, owner_id
-from cli.errors import UserError, user_errors
+from cli.console import UserError, stdout, user_errors
 from cli.options import DataOption
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-
-_out = Console()
 
 
 @app.callback()
@@ -44,4 +41,4 @@ def delete(
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
                 user_data.forget(owner_id("key", key) if key is not None else owner_id("phone", caller or ""))
-    _out.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)
+    stdout.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from agent.documents.embedding import EMBEDDING_MODEL, Embedder
@@ -18,14 +17,12 @@ from agent.documents.grounding import fit, location
 from agent.documents.index import DocumentIndex
 from agent.documents.library import DOCUMENTS_FILE, Library, Update
 from agent.storage import data_folder
-from cli.errors import UserError, user_errors
+from cli.console import UserError, say, stderr, stdout, user_errors
 from cli.options import DataOption
-from model.hub.store import ModelStore
-from server.serving.progress import ProgressBars
+from server.serving.runtime import locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-_out, _err = Console(), Console(stderr=True)
 
 _NICENESS = 10
 """How far documents that are read stand back behind a server on the same machine, in which people speak."""
@@ -69,7 +66,7 @@ def list_folders(data: DataOption = None) -> None:
         for folder in folders:
             updated = datetime.datetime.fromtimestamp(folder.updated_at).strftime("%Y-%m-%d %H:%M")
             table.add_row(folder.name, str(folder.files), str(folder.passages), updated, str(folder.path))
-        _out.print(table if folders else "There are no documents: `rejoinder docs add FOLDER` reads some.")
+        stdout.print(table if folders else "There are no documents: `rejoinder docs add FOLDER` reads some.")
         for folder in folders:
             _print_errors(folder.name, list(folder.errors))
 
@@ -79,7 +76,7 @@ def remove(name: NameArgument, data: DataOption = None) -> None:
     """Forget a folder. Its files stay where they are."""
     with _library(data) as library:
         folder = library.remove(name)
-        _say(f"Forgot {folder.name}: {folder.files} files, {folder.passages} passages.")
+        say(f"Forgot {folder.name}: {folder.files} files, {folder.passages} passages.")
 
 
 @app.command("search")
@@ -94,16 +91,14 @@ def search(
         matches = DocumentIndex(library, names, _embedder()).search(question)
         for match in matches:
             found = match.found
-            head = f"{fit(match):4.0%}  {found.title} ({location(found)})"
-            _out.print(head, style="bold", markup=False, highlight=False, soft_wrap=True)
-            _out.print(f"      {found.passage.text}", markup=False, highlight=False, soft_wrap=True)
+            say(f"{fit(match):4.0%}  {found.title} ({location(found)})", "bold")
+            say(f"      {found.passage.text}")
         if not matches:
-            _say("Nothing was found.")
+            say("Nothing was found.")
 
 
 def _embedder() -> Embedder:
-    with ProgressBars(_err) as report:
-        return Embedder(ModelStore().locate(EMBEDDING_MODEL, report))
+    return Embedder(locate_model(EMBEDDING_MODEL, stderr))
 
 
 def _update(library: Library, names: list[str]) -> None:
@@ -112,7 +107,7 @@ def _update(library: Library, names: list[str]) -> None:
     os.nice(_NICENESS)
     embedder = _embedder()
     for name in names:
-        with _err.status(f"Reading {name}…") as status:
+        with stderr.status(f"Reading {name}…") as status:
             changes = library.update(
                 name,
                 embedder,
@@ -120,7 +115,7 @@ def _update(library: Library, names: list[str]) -> None:
                 lambda path, number, count: status.update(f"Reading {number + 1} of {count}: {path}"),
             )
         folder = library.find(name)
-        _say(f"{folder.name}: {_summary(changes)}. It has {folder.files} files with {folder.passages} passages.")
+        say(f"{folder.name}: {_summary(changes)}. It has {folder.files} files with {folder.passages} passages.")
         _print_errors(folder.name, changes.errors)
 
 
@@ -137,8 +132,4 @@ def _summary(changes: Update) -> str:
 
 def _print_errors(name: str, errors: list[tuple[str, str]]) -> None:
     for path, reason in errors:
-        _err.print(f"{name}: {path} was not read: {reason}", style="yellow", markup=False, highlight=False)
-
-
-def _say(text: str) -> None:
-    _out.print(text, markup=False, highlight=False, soft_wrap=True)
+        stderr.print(f"{name}: {path} was not read: {reason}", style="yellow", markup=False, highlight=False)

@@ -6,18 +6,15 @@ import datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from agent.storage import data_folder
-from cli.errors import user_errors
+from cli.console import stderr, stdout, user_errors
 from cli.options import DataOption
 from server.access.keys import KEYS_FILE, KeyLimits, KeyStore
 from server.access.usage import USAGE_FILE, UsageLog
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-
-_out, _err = Console(), Console(stderr=True)
 
 
 @app.command("add")
@@ -38,7 +35,7 @@ def add(
         limits = KeyLimits(conversations, minutes_per_day, tokens_per_day)
         secret = KeyStore((data or data_folder()) / KEYS_FILE).add(name, limits, admin=admin)
     print(secret)
-    _err.print("Keep it: only its hash is stored. A running server accepts it at once.", highlight=False)
+    stderr.print("Keep it: only its hash is stored. A running server accepts it at once.", highlight=False)
 
 
 @app.command("list")
@@ -59,7 +56,7 @@ def list_keys(data: DataOption = None) -> None:
             _day(key.created_at),
             "" if key.revoked_at is None else _day(key.revoked_at),
         )
-    _out.print(table if keys else "There are no keys: `rejoinder keys add NAME` makes one.")
+    stdout.print(table if keys else "There are no keys: `rejoinder keys add NAME` makes one.")
 
 
 @app.command("revoke")
@@ -67,7 +64,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Of the key.")], data: DataO
     """End a key. A running server closes its conversations within seconds."""
     with user_errors():
         KeyStore((data or data_folder()) / KEYS_FILE).revoke(name)
-    _err.print(f"{name} is revoked.", highlight=False)
+    stderr.print(f"{name} is revoked.", highlight=False)
 
 
 def _limit(value: float | None) -> str:

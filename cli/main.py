@@ -8,11 +8,10 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from cli.logs import configure_logging
+from server.observability.logs import configure_logging
 
 COMMANDS = {
     "serve": "Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone.",
@@ -72,14 +71,12 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_err = Console(stderr=True)
-
 
 @app.callback()
 def _configure_logging(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug log messages.")] = False,
 ) -> None:
-    configure_logging(_err)
+    configure_logging()
     logging.getLogger("rejoinder").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 

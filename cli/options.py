@@ -23,6 +23,7 @@ def _help(options: type[OptionGroup], name: str) -> str:
 
 DataOption = Annotated[Path | None, typer.Option("--data", envvar="REJOINDER_DATA", help=_help(ToolOptions, "data"))]
 ModelOption = Annotated[str, typer.Option("--model", help=_help(ModelOptions, "model"))]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Download missing models without asking.")]
 DeviceOption = Annotated[str, typer.Option("--device", help=_help(ModelOptions, "device"))]
 
 

@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import onnxruntime
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.call import CarrierName
-from cli.errors import UserError, user_errors
+from cli.console import UserError, stderr, stdout, user_errors
 from cli.options import as_arguments, with_options
 from lab.report.chromium import find_browser
 from lab.report.corpus import SpokenTurn, built_in, select_turns
@@ -37,7 +35,8 @@ from lab.simulator.errors import ServerUnavailable
 from model.hub.store import ModelStore, cache_folder
 from server.serving.model_choice import resolve_model
 from server.serving.options import ModelOptions
-from server.serving.runtime import TRANSCRIPTION_MODEL, locate_model
+from server.serving.runtime import locate_model
+from server.serving.speech import resolve_recognizer
 from voice.tts import Voice
 
 app = typer.Typer(add_completion=False)
@@ -48,9 +47,6 @@ _BUILT_IN, _HELD_OUT = "built-in", "held-out"
 _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
 
-_out = Console()
-_err = Console(stderr=True)
-
 
 @dataclass(frozen=True)
 class ReportSettings:
@@ -59,12 +55,12 @@ class ReportSettings:
     Attributes:
         url: of a running server; None starts one.
         corpora: `_BUILT_IN`, `_HELD_OUT` or folders, spoken one after another.
-        options: model options for the server that is started.
+        model_options: of the server that is started.
         phone: the carrier whose protocol is used, or None for the Realtime protocol.
         eagerness: requested from the server; None for its default.
         voices: speak the built-in corpus; empty for the default ones.
         page: whether to speak through the page.
-        browser: path of the browser for the page; None for the one that Playwright has installed.
+        browser: path of the browser for the page; None for the first one found.
         sessions: conversations at the same time; the turns are spoken once with each number.
     """
 
@@ -74,21 +70,13 @@ class ReportSettings:
     turns: int | None
     kinds: list[str]
     seed: int
-    options: list[str]
+    model_options: ModelOptions
     phone: str | None = None
     eagerness: str | None = None
     voices: tuple[str, ...] = ()
     page: bool = False
-    browser: str | None = None
+    browser: Path | None = None
     sessions: tuple[int, ...] = (1,)
-
-
-class Eagerness(StrEnum):
-    """How soon the server takes a turn to be over."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
 
 
 @app.command("report")
@@ -141,7 +129,7 @@ def report(
         Path | None, typer.Option(help="Chromium or Chrome for --page; default: the first one found.")
     ] = None,
     eagerness: Annotated[
-        Eagerness | None,
+        Literal["low", "medium", "high"] | None,
         typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
     ] = None,
     sessions: Annotated[
@@ -166,30 +154,23 @@ def report(
                 logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
             )
         else:
-            corpora = tuple(dict.fromkeys(corpus or [_BUILT_IN]))
-            _reject_contradictions(phone, page, browser, eagerness, corpora, voices)
-            browser_path = find_browser(browser) if page else None
-            own_server_options: list[str] = []
-            if url is None:
-                model_options = resolve_model(model_options)
-                own_server_options = as_arguments(model_options)
             settings = ReportSettings(
                 url,
                 api_key,
-                corpora,
+                tuple(dict.fromkeys(corpus or [_BUILT_IN])),
                 turns,
                 kind or [],
                 seed,
-                own_server_options,
+                model_options,
                 phone and phone.value,
                 eagerness,
-                tuple(dict.fromkeys(name.strip() for name in voices.split(",") if name.strip())) if voices else (),
+                tuple(dict.fromkeys(name.strip() for name in (voices or "").split(",") if name.strip())),
                 page,
-                browser_path,
+                browser,
                 tuple(sorted(set(sessions or [1]))),
             )
-            run = _measure(settings, model_options)
-        print_report(run, _out, others[0] if others else None)
+            run = _measure(settings)
+        print_report(run, stdout, others[0] if others else None)
         if json is not None:
             run.write(json)
         if html is not None:
@@ -197,38 +178,36 @@ def report(
     _check_limits(limits, run)
 
 
-def _reject_contradictions(
-    phone: CarrierName | None,
-    page: bool,
-    browser: Path | None,
-    eagerness: Eagerness | None,
-    corpora: tuple[str, ...],
-    voices: str | None,
-) -> None:
-    if phone is not None and eagerness is not None:
+def _reject_contradictions(settings: ReportSettings) -> None:
+    if settings.phone is not None and settings.eagerness is not None:
         raise UserError("--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two")
-    if page and eagerness is not None:
+    if settings.page and settings.eagerness is not None:
         raise UserError("--eagerness has no effect on the page, which requests the default: omit one of the two")
-    if page and phone is not None:
+    if settings.page and settings.phone is not None:
         raise UserError("--page and --phone are two ways to the server: omit one of the two")
-    if browser is not None and not page:
+    if settings.browser is not None and not settings.page:
         raise UserError("--browser is the browser of --page: add --page, or omit it")
-    if _BUILT_IN not in corpora and voices is not None:
+    if _BUILT_IN not in settings.corpora and settings.voices:
         raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
 
 
-def _measure(settings: ReportSettings, model_options: ModelOptions) -> Run:
+def _measure(settings: ReportSettings) -> Run:
+    _reject_contradictions(settings)
+    browser = find_browser(settings.browser) if settings.page else None
+    if settings.url is None:
+        settings = replace(settings, model_options=resolve_model(settings.model_options))
     corpora = [(corpus, _corpus(corpus, settings)) for corpus in settings.corpora]
     named = [replace(turn, corpus=_corpus_name(corpus)) for corpus, turns in corpora for turn in turns]
     turns = select_turns(named, settings.kinds, settings.turns, settings.seed)
     try:
-        measurements = asyncio.run(_measure_turns(settings, turns))
+        measurements = asyncio.run(_measure_turns(settings, turns, browser))
     except ServerUnavailable as error:
         raise UserError(str(error)) from None
     models = {}
     if settings.url is None:
-        voice = model_options.voice[0]
-        models = {"language": model_options.model, "transcription": TRANSCRIPTION_MODEL, "voice": voice}
+        options = settings.model_options
+        recognizer = resolve_recognizer(options, stderr)
+        models = {"language": options.model, "transcription": recognizer, "voice": options.voice[0]}
     names = " and ".join(map(_corpus_name, settings.corpora))
     server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
     server += f" over {settings.phone}" if settings.phone else ""
@@ -255,27 +234,29 @@ def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
 
     voices = settings.voices or default_voices(ModelStore())
     if not settings.voices and voices != ALL_VOICES:
-        _err.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
+        stderr.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
     paths: dict[str, Path] = {}
 
     def load_voice(name: str) -> Voice:
         if not paths:  # all of them before the first one speaks: a wrong name is reported at once
-            paths.update({voice: locate_model(voice, _err, kind="voice") for voice in voices})
-            _err.print("Synthesizing the corpus, which takes a minute or two the first time.")
+            paths.update({voice: locate_model(voice, stderr, kind="voice") for voice in voices})
+            stderr.print("Synthesizing the corpus, which takes a minute or two the first time.")
         onnxruntime.set_seed(1)  # voices sample their prosody; the corpus should be the same on every machine
         return Voice(paths[name])
 
     return built_in(load_voice, cache_folder() / "report", voices)
 
 
-async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) -> list[Measurement]:
+async def _measure_turns(
+    settings: ReportSettings, turns: Sequence[SpokenTurn], browser: str | None
+) -> list[Measurement]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed} of {task.total}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_err, transient=True, refresh_per_second=1) as progress:
+    with Progress(*columns, console=stderr, transient=True, refresh_per_second=1) as progress:
         total = len(turns) * len(settings.sessions)
         task = progress.add_task("starting the server" if settings.url is None else "turns", total=total)
 
@@ -287,7 +268,7 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
             if settings.phone is not None:
                 return partial(connect_phone, url, settings.phone)
             if settings.page:
-                return partial(connect_page, url, settings.api_key, settings.browser)
+                return partial(connect_page, url, settings.api_key, browser)
             return partial(connect_realtime, url, settings.api_key, settings.eagerness)
 
         turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
@@ -309,7 +290,7 @@ async def _measure_turns(settings: ReportSettings, turns: Sequence[SpokenTurn]) 
 
         if settings.url is not None:
             return await speak(settings.url)
-        async with own_server(settings.options, phone=settings.phone) as url:
+        async with own_server(as_arguments(settings.model_options), phone=settings.phone) as url:
             progress.update(task, description="turns")
             return await speak(url)
 
@@ -321,6 +302,6 @@ def _check_limits(limits: list[Limit], run: Run) -> None:
         for message in exceeded_limits(limits, part.metrics)
     ]
     for message in messages:
-        _err.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
+        stderr.print(f"rejoinder: {message}", style="red", soft_wrap=True, highlight=False)
     if messages:
         raise typer.Exit(_LIMIT_EXCEEDED)

@@ -6,17 +6,14 @@ from functools import partial
 from typing import Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
-from cli.errors import user_errors
-from cli.logs import log_to_stderr
-from cli.options import with_options
+from cli.console import stderr, user_errors
+from cli.options import YesOption, with_options
+from server.observability.logs import configure_logging
 from server.serving.settings import LOCAL_CLUSTER, ServeSettings
 
 app = typer.Typer(add_completion=False)
-
-_err = Console(stderr=True)
 
 
 class ServeCommand(TyperCommand):
@@ -32,16 +29,19 @@ class ServeCommand(TyperCommand):
 
 @app.command("serve", cls=ServeCommand)
 @with_options
-def serve(settings: ServeSettings) -> None:
+def serve(yes: YesOption = False, *, settings: ServeSettings) -> None:
     """Serve the web page at /, the Realtime protocol at /v1/realtime and phone calls at /phone."""
-    set_up_logging = partial(log_to_stderr, as_json=settings.log_format == "json", secrets=settings.secrets)
+    set_up_logging = partial(configure_logging, as_json=settings.log_format == "json", secrets=settings.secrets)
     set_up_logging()
     with user_errors():
+        from cli.first_start import confirm_downloads  # late: the help needs no torch
+
+        confirm_downloads(settings, yes=yes)
         if settings.cluster:
             from server.serving.cluster import run_cluster
 
-            run_cluster(settings, _err, set_up_logging)
+            run_cluster(settings, stderr, set_up_logging)
         else:
             from server.serving.run import run
 
-            run(settings, _err)
+            run(settings, stderr)

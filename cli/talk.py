@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agent.documents.evidence import DocumentEvidence
-from agent.language_model import LanguageModel
-from agent.remote.remote_llm import RemoteLLM
 from agent.tools.server_tools import ServerTools
-from cli.errors import user_errors
-from cli.options import with_options
+from cli.console import say, stderr, stdout, user_errors
+from cli.first_start import confirm_downloads
+from cli.options import YesOption, with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import AssistantOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
+from server.serving.speech import load_speech_models
+from voice.events import SessionEvent
 from voice.local import AudioDevices, LocalConversation
 from voice.playback import SessionSettings
-from voice.speech_models import SpeechModels
+from voice.session import VoiceSession
 
 app = typer.Typer(add_completion=False)
-
-_out = Console()
-_err = Console(stderr=True)
 
 
 @app.command("talk")
@@ -36,59 +34,41 @@ def talk(
     ] = False,
     microphone: Annotated[str | None, typer.Option(help="Name or number of the microphone.")] = None,
     loudspeaker: Annotated[str | None, typer.Option(help="Name or number of the loudspeaker.")] = None,
+    yes: YesOption = False,
     *,
     options: AssistantOptions,
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
         devices = AudioDevices.find(microphone, loudspeaker)
+        confirm_downloads(options, yes=yes)
         server_tools = ServerTools(options.tool_settings)
-        documents = open_documents(options.docs, options.data, _err)
+        documents = open_documents(options.docs, options.data, stderr)
         model_options = resolve_model(options, options.data)
-        speech_models, engine = load_speech_models(model_options, _err), load_engine(model_options, _err)
-        remote_llm = open_remote_llm(options.remote_llm, _err)
-        _out.print(
+        speech_models = load_speech_models(model_options, stderr, options.data)
+        engine, remote_llm = load_engine(model_options, stderr), open_remote_llm(options.remote_llm, stderr)
+
+        async def converse() -> None:
+            async with server_tools.running():
+                tools = server_tools.local_conversation()
+
+                def new_session(on_event: Callable[[SessionEvent], None]) -> VoiceSession:
+                    session = VoiceSession(
+                        Conversation(engine),
+                        speech_models,
+                        on_event,
+                        SessionSettings(tools=tools.declarations),
+                        tools=tools,
+                        documents=None if documents is None else DocumentEvidence(documents),
+                        remote=remote_llm,
+                    )
+                    tools.connect(session.announce)
+                    return session
+
+                await LocalConversation(new_session, devices, full_duplex=headphones, show_line=say).run()
+
+        stdout.print(
             "Start speaking; press Ctrl-C to quit."
             + ("" if headphones else " The microphone is off while the assistant speaks.")
         )
-        asyncio.run(
-            _talk(
-                Conversation(engine),
-                speech_models,
-                devices,
-                server_tools,
-                full_duplex=headphones,
-                documents=None if documents is None else DocumentEvidence(documents),
-                remote=remote_llm,
-            )
-        )
-
-
-async def _talk(
-    language_model: LanguageModel,
-    speech_models: SpeechModels,
-    devices: AudioDevices,
-    server_tools: ServerTools,
-    *,
-    full_duplex: bool,
-    documents: DocumentEvidence | None,
-    remote: RemoteLLM | None,
-) -> None:
-    async with server_tools.running():
-        tools = server_tools.local_conversation()
-        await LocalConversation(
-            language_model,
-            speech_models,
-            devices,
-            full_duplex=full_duplex,
-            show_line=_print_line,
-            settings=SessionSettings(tools=tools.declarations),
-            tools=tools,
-            documents=documents,
-            remote=remote,
-            on_start=lambda session: tools.connect(session.announce),
-        ).run()
-
-
-def _print_line(line: str) -> None:
-    _out.print(line, markup=False, highlight=False, soft_wrap=True)
+        asyncio.run(converse())

@@ -1,22 +1,36 @@
-"""What the commands that train share: `--stop-after`, and how they show their progress."""
+"""What the commands that train share: the model, `--stop-after`, and how they show their progress."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
+from cli.console import stderr, stdout
 from model.convert.train_draft_head import HeadTrainingProgress
+from model.engine.loader import LoadedModel, load_model
+from model.nn.decoder import Precision
+from server.serving.runtime import locate_model
 
 StopAfterOption = Annotated[
     float | None,
     typer.Option(min=0.01, help="Stop after this many minutes; the same command continues later."),
 ]
+
+
+def load_base(model: str, device: str, precision: Precision | None = None) -> tuple[LoadedModel, Path]:
+    """A model to train something for, without what was trained for it before, and its path."""
+    path = locate_model(model, stderr)
+    loaded = load_model(
+        path, device=device, precision=precision, adapter="none", turn_completion="none", request_classifier="none",
+        call_gate="none",
+    )  # fmt: skip
+    return loaded, path
 
 
 def over_after(minutes: float | None) -> Callable[[], bool]:
@@ -27,7 +41,7 @@ def over_after(minutes: float | None) -> Callable[[], bool]:
 
 def print_stopped(minutes: float | None) -> None:
     """Say that the command stopped, and how to continue."""
-    Console().print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
+    stdout.print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
 
 
 def training_reporter(progress: Progress) -> Callable[[HeadTrainingProgress], None]:

@@ -8,20 +8,17 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from agent.storage import data_folder
 from cli.config import ConfigOption
-from cli.errors import user_errors
+from cli.console import stdout, user_errors
 from cli.options import DataOption
 from server.access.prices import Prices
 from server.access.usage import USAGE_FILE, Usage, read_usage
 from server.serving.config_file import ConfigFile
 
 app = typer.Typer(add_completion=False)
-
-_out = Console()
 
 
 @app.command("usage")
@@ -44,7 +41,7 @@ def usage(
     totals: dict[str, Usage] = {}
     for _, name, used in rows:
         totals[name] = totals.get(name, Usage()) + used
-    _out.print(_table(totals, prices))
+    stdout.print(_table(totals, prices))
 
 
 def _json(day: str, name: str, used: Usage, prices: Prices) -> dict[str, Any]:

@@ -26,17 +26,17 @@ from agent.tools.server_tools import ServerTools
 from chat.types import Ask, Message
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
-from server.access.conversation_counts import ConversationCounts
+from server.access.shared_conversations import SharedConversations
 from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.routes import completion_routes
 from server.context import ServerContext
 from server.memory import free_ended_conversations
+from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
 from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
-from server.replica_presence import Presence
 from server.security_headers import SecurityHeaders
 from server.telephony.audiosocket_server import audiosocket_server
 from server.telephony.routes import Telephony, TelephonySettings, telephony_routes
@@ -82,11 +82,13 @@ def build_app(
             *(asyncio.create_task(work()) for work in background),
         ]
         if store is not None:
-            presence = Presence(store, context.admission)
-            context.admission.shared = ConversationCounts(store, context.admission.limited_conversations)
-            tasks.append(asyncio.create_task(context.admission.shared.run()))
-            context.observers.metrics.add_readings(presence.readings())
-            tasks.append(asyncio.create_task(presence.run()))
+            admission = context.admission
+            conversations = SharedConversations(store, admission.limited_conversations, admission.conversations_by_kind)
+            admission.shared = conversations
+            tasks.append(asyncio.create_task(conversations.run()))
+            help_text = "Open conversations of other replicas when they died."
+            lost = Reading("dead_replica_conversations_total", help_text, lambda: dict(conversations.lost), "kind")
+            context.observers.metrics.add_readings([lost])
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(decoder.running())
             if context.tools is not None:
@@ -123,7 +125,7 @@ async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:
     newest = Message("user", "Hello.")
     asks = [Ask([Message("system", INSTRUCTIONS), newest], max_tokens=1)]
     if tools is not None and (functions := tools.functions):
-        declared = tuple(tool.declaration for tool in tools.registry)
+        declared = tuple(tool.declaration for tool in tools.registry.values())
         programs = Ask(program_messages(functions, (), newest.content), max_tokens=1)
         asks.append(programs if Conversation(engine).recognizes_tasks else replace(asks[0], tools=declared))
     for ask in asks:

@@ -16,11 +16,11 @@ from server.access.keys import ApiKey
 from server.auth import LocalAccess, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
-from server.shared_store.store import RecordStore
+from server.shared_store import RecordStore
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:  # features that are off are not imported
-    from agent.documents.evidence import Documents
+    from agent.documents.search import SharedDocuments
     from agent.remote.remote_llm import RemoteLLM
 
 
@@ -91,7 +91,7 @@ class ServerContext:
     remote_llm: RemoteLLM | None = None
     peers: Peers | None = None
     records: RecordStore | None = None
-    documents: Documents | None = None
+    documents: SharedDocuments | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

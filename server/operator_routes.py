@@ -42,10 +42,8 @@ def operations_routes(context: ServerContext) -> list[Route]:
         draining = request.method != "DELETE"
         if context.peers is not None:
             await context.peers.drain(draining)
-        elif draining:
-            context.admission.drain()
         else:
-            context.admission.readmit()
+            context.admission.drain(draining)
         report = ReplicaReport.together(await _reports(context))
         return JSONResponse({"draining": report.draining, **_occupancy(report)})
 
@@ -159,20 +157,16 @@ def open_conversations(admission: Admission) -> list[dict[str, Any]]:
 def admission_readings(admission: Admission) -> list[Reading]:
     """Who is there, who was refused, and what was dropped."""
 
-    def conversations() -> dict[str, float]:
-        kinds = [slot.kind for slot in admission.slots]
-        return {kind: kinds.count(kind) for kind in ("realtime", "phone")}
-
     def audio() -> dict[str, float]:
-        return {"in": admission.total.audio_in_s, "out": admission.total.audio_out_s}
+        return {"in": admission.usage.total.audio_in_s, "out": admission.usage.total.audio_out_s}
 
     return [
-        Reading("conversations", "Open conversations.", conversations, "kind"),
+        Reading("conversations", "Open conversations.", admission.conversations_by_kind, "kind"),
         Reading("capacity", "Conversations that a trial has answered in time.", lambda: {"": admission.capacity}),
         Reading("limit", "Conversations that are admitted at the same time.", lambda: {"": admission.limit}),
         Reading("draining", "1 while nobody is admitted.", lambda: {"": admission.draining}),
         Reading("refused_total", "Callers who were refused.", lambda: dict(admission.refusals), "reason"),
         Reading("dropped_events_total", "Events that no client got.", lambda: {"": admission.dropped_events}),
         Reading("audio_seconds_total", "Audio of conversations.", audio, "direction"),
-        Reading("completions_total", "Text completions.", lambda: {"": admission.total.completions}),
+        Reading("completions_total", "Text completions.", lambda: {"": admission.usage.total.completions}),
     ]

@@ -18,7 +18,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
-from voice.prosody import ProsodyTurnDetector
+from voice.prosody import prosodic_completion
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
 from voice.word_alignment import TokenLogprob, Word
@@ -243,5 +243,5 @@ class FakeLanguageModel:
 def fake_speech_models(recognizer: FakeRecognizer | None = None, voice: FakeVoice | None = None) -> SpeechModels:
     """Speech models that need no files."""
     voices = Voices([voice or FakeVoice(), FakeVoice("other")])  # type: ignore[list-item]
-    models = (recognizer or FakeRecognizer(), None, voices, ProsodyTurnDetector())
+    models = (recognizer or FakeRecognizer(), None, voices, prosodic_completion)
     return SpeechModels(*models, InlineExecutor(), InlineExecutor(), InlineExecutor())  # type: ignore[arg-type]

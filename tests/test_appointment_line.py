@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,11 @@ class Patient(VirtualCaller):
         self.conversation = new_conversation(
             self.language_model, self.speech_models, send, slot=self.slot, tools=self.tools
         )
-        for part in (self.conversation.session, self.conversation.session._playback):
-            part._clock = asyncio.get_running_loop().time  # otherwise what was heard is counted in real time
+        own, clock = self.conversation.session, asyncio.get_running_loop().time
+        # Otherwise what was heard is counted in real time.
+        own._clock, own._playback._context = clock, replace(own._playback._context, clock=clock)
         assert self.conversation.tools is not None
-        self.conversation.tools.open_call(self.conversation.session.open_with)
+        self.conversation.tools.open_call(own.open_with)
         return self.conversation
 
     @property

@@ -191,7 +191,7 @@ async def test_mdlm_denoises_the_block_size_that_is_asked_for(
         ids, mask = model.template.encode([HELLO]), model.decoder.mask_token
         expected = sample_mdlm(reference, ids, mask, 256, 256, 1)
         detokenizer = model.tokenizer.detokenizer()
-        assert committed_text(progress) == "".join(detokenizer.push(token) for token in expected)
+        assert committed_text(progress) == "".join(detokenizer(token) for token in expected)
         assert progress[-1].step == 1
     finally:
         engine.close()
@@ -252,7 +252,7 @@ async def test_every_turn_of_a_conversation_is_what_the_sampler_generates(
             mask = model.decoder.mask_token
             expected = trimmed(sample_bd3lm(reference, ids, mask, 64, BLOCK, 8, model.stop_tokens), model.stop_tokens)
             detokenizer = model.tokenizer.detokenizer()
-            text = "".join(detokenizer.push(token) for token in expected)
+            text = "".join(detokenizer(token) for token in expected)
             assert committed_text(progress) == text
             messages.append(Message("assistant", text))
     finally:

@@ -42,7 +42,7 @@ LAYERS = {
         ["auth", "response_format"],
         ["shared_store"],
         ["observability", "access"],
-        ["memory", "replica_presence"],
+        ["memory"],
         ["context"],
         ["operator_routes"],
         ["realtime", "chat_completions"],

@@ -37,7 +37,7 @@ those of spoken numbers do over a whole conversation."""
 _OTHER_TEXT = (
     "voice/clauses.py", "agent/documents/passages.py", "agent/documents/readers", "agent/program/units.py",
     "agent/program/evaluator.py", "agent/tools/function_tool.py", "agent/tools/mcp_servers.py",
-    "agent/brevity.py", "agent/words/english/reading.py", "voice/spoken_text.py",
+    "agent/brevity.py", "agent/words/english/reading.py", "voice/lexicon.py", "voice/spoken_text.py",
 )  # fmt: skip
 """Their patterns read responses, documents, programs and docstrings."""
 

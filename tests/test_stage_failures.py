@@ -35,7 +35,8 @@ class Stages:
 
     def __init__(self, harness: SessionHarness) -> None:
         self.detector = TurnDetector()
-        models = replace(harness.session._speech_models, turn_detector=self.detector, apology=APOLOGY)
+        judge = lambda audio: self.detector.turn_completion(audio)  # noqa: E731  # looks it up at every call
+        models = replace(harness.session._speech_models, turn_detector=judge, apology=APOLOGY)
         harness.session = VoiceSession(harness.language_model, models, harness.record, clock=harness.loop.time)
         self.owners: dict[str, tuple[Any, str]] = {
             "recognition": (harness.recognizer, "transcribe"),

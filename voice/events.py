@@ -18,8 +18,12 @@ NO_SAMPLES: Samples = np.zeros(0, np.float32)
 """No audio."""
 
 
+class SessionEvent:
+    """What a session reports."""
+
+
 @dataclass(frozen=True)
-class SpeechStarted:
+class SpeechStarted(SessionEvent):
     """The user started to speak; `audio_start_ms` includes the prefix that is kept."""
 
     item_id: str
@@ -27,7 +31,7 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True)
-class SpeechStopped:
+class SpeechStopped(SessionEvent):
     """Silence ended the user's turn; `audio_end_ms` is where the speech ended."""
 
     item_id: str
@@ -35,7 +39,7 @@ class SpeechStopped:
 
 
 @dataclass(frozen=True)
-class InputCommitted:
+class InputCommitted(SessionEvent):
     """The turn's audio is part of the conversation, after `previous_id`; its transcript is not known yet."""
 
     item: Item
@@ -43,7 +47,7 @@ class InputCommitted:
 
 
 @dataclass(frozen=True)
-class IdleTimeout:
+class IdleTimeout(SessionEvent):
     """The user has said nothing from `start_ms` to `end_ms` on the audio clock; a response follows."""
 
     item_id: str
@@ -52,7 +56,7 @@ class IdleTimeout:
 
 
 @dataclass(frozen=True)
-class PartialTranscript:
+class PartialTranscript(SessionEvent):
     """The interim transcript of a turn in progress: `stable` only grows, `unstable` may still change."""
 
     item_id: str
@@ -61,7 +65,7 @@ class PartialTranscript:
 
 
 @dataclass(frozen=True)
-class FinalTranscript:
+class FinalTranscript(SessionEvent):
     """The transcript of a turn of `seconds`, and its words if the settings ask for them."""
 
     item_id: str
@@ -71,7 +75,7 @@ class FinalTranscript:
 
 
 @dataclass(frozen=True)
-class TranscriptionFailed:
+class TranscriptionFailed(SessionEvent):
     """A turn could not be transcribed."""
 
     item_id: str
@@ -79,7 +83,7 @@ class TranscriptionFailed:
 
 
 @dataclass(frozen=True)
-class ResponseStarted:
+class ResponseStarted(SessionEvent):
     """A response is in progress.
 
     Attributes:
@@ -95,7 +99,7 @@ class ResponseStarted:
 
 
 @dataclass(frozen=True)
-class ResponseItemStarted:
+class ResponseItemStarted(SessionEvent):
     """A response has a new item, after `previous_id` in the conversation: a message, or a function call whose arguments
     are being generated."""
 
@@ -105,7 +109,7 @@ class ResponseItemStarted:
 
 
 @dataclass(frozen=True)
-class ResponseSources:
+class ResponseSources(SessionEvent):
     """The passages of documents that the message of a response is based on, the best first."""
 
     response_id: str
@@ -114,7 +118,7 @@ class ResponseSources:
 
 
 @dataclass(frozen=True)
-class FunctionCallArguments:
+class FunctionCallArguments(SessionEvent):
     """More of the arguments of a function call."""
 
     response_id: str
@@ -124,7 +128,7 @@ class FunctionCallArguments:
 
 
 @dataclass(frozen=True)
-class FunctionCallDone:
+class FunctionCallDone(SessionEvent):
     """A function call ended: complete, or cancelled before its arguments were."""
 
     response_id: str
@@ -132,7 +136,7 @@ class FunctionCallDone:
 
 
 @dataclass(frozen=True)
-class ItemAdded:
+class ItemAdded(SessionEvent):
     """The session added a finished item to the conversation, after `previous_id`."""
 
     item: HistoryItem
@@ -140,7 +144,7 @@ class ItemAdded:
 
 
 @dataclass(frozen=True)
-class ResponseDraft:
+class ResponseDraft(SessionEvent):
     """The language model made a step: `committed` is final. What it has drafted since may change, and comes in an event
     of its own.
 
@@ -160,7 +164,7 @@ class ResponseDraft:
 
 
 @dataclass(frozen=True)
-class WordsSent:
+class WordsSent(SessionEvent):
     """The response is being asked of a language model elsewhere, to which the conversation is sent."""
 
     response_id: str
@@ -168,7 +172,7 @@ class WordsSent:
 
 
 @dataclass(frozen=True)
-class ResponseText:
+class ResponseText(SessionEvent):
     """More final text of the response: the words of the audio that follows, or written text."""
 
     response_id: str
@@ -177,7 +181,7 @@ class ResponseText:
 
 
 @dataclass(frozen=True)
-class ResponseAudio:
+class ResponseAudio(SessionEvent):
     """More of the response's audio, [T] float32 at 24 kHz."""
 
     response_id: str
@@ -186,7 +190,7 @@ class ResponseAudio:
 
 
 @dataclass(frozen=True)
-class ResponseDone:
+class ResponseDone(SessionEvent):
     """The response has ended.
 
     Attributes:
@@ -205,30 +209,7 @@ class ResponseDone:
 
 
 @dataclass(frozen=True)
-class PhaseChanged:
+class PhaseChanged(SessionEvent):
     """The turn machine is in another phase."""
 
     phase: Phase
-
-
-SessionEvent = (
-    SpeechStarted
-    | SpeechStopped
-    | InputCommitted
-    | IdleTimeout
-    | PartialTranscript
-    | FinalTranscript
-    | TranscriptionFailed
-    | ResponseStarted
-    | ResponseItemStarted
-    | ResponseSources
-    | FunctionCallArguments
-    | FunctionCallDone
-    | ItemAdded
-    | ResponseDraft
-    | WordsSent
-    | ResponseText
-    | ResponseAudio
-    | ResponseDone
-    | PhaseChanged
-)

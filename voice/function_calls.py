@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from agent.plan import MakeCall
 from agent.planner import Planner
@@ -17,20 +16,13 @@ from agent.tool_runs import ToolRuns
 from agent.tools.protocol import HOLDING_PHRASE, ToolOutput
 from chat.types import Message, Tool, ToolCall, ToolCallDelta
 from voice import events
-from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, UnknownItem, new_id
+from voice.context import SessionContext
+from voice.history import FunctionCall, FunctionCallOutput, History, UnknownItem, new_id
 from voice.response_options import ResponseOptions
 from voice.turn_metrics import ToolStep
 
 CANCELLED_OUTPUT = "Cancelled: the response was stopped before the call was complete, so the function did not run."
 """The output of a call that was cancelled while its arguments were generated."""
-
-
-class AddItem(Protocol):
-    """Adds an item to the conversation."""
-
-    def __call__(self, item: HistoryItem, after: str | None = None) -> str | None:
-        """Add it after another item or at the end; returns the id of the item before it."""
-        ...
 
 
 @dataclass
@@ -74,24 +66,18 @@ class FunctionCalls:
     """The function calls of one response, in the order in which the language model makes them.
 
     Args:
-        emit: called with every event.
         start_item: starts an item of the response.
         runs: runs the conversation's own tools; None if there are none.
-        clock: seconds, monotonic.
     """
 
     def __init__(
-        self,
-        emit: Callable[[events.SessionEvent], None],
-        start_item: Callable[[FunctionCall], None],
-        runs: ToolRuns | None,
-        clock: Callable[[], float],
+        self, context: SessionContext, start_item: Callable[[FunctionCall], None], runs: ToolRuns | None
     ) -> None:
-        self._emit, self._start_item, self._runs, self._clock = emit, start_item, runs, clock
+        self._emit, self._clock, self._start_item, self._runs = context.emit, context.clock, start_item, runs
         self._calls: list[_Call] = []
         self._step: dict[int, _Call] = {}
         self._prompt: Sequence[Message] = ()
-        self._add_item: AddItem | None = None
+        self._history: History | None = None
         self._late = False
         self._tools: Sequence[Tool] = ()
 
@@ -117,7 +103,7 @@ class FunctionCalls:
     def holding_phrase(self) -> str:
         """What to say while the calls of this step run."""
         running = [call for call in self._step.values() if call.output is None or not call.output.done()]
-        traits = self._runs.traits(running[0].name) if self._runs is not None and running else None
+        traits = self._runs.tools.traits(running[0].name) if self._runs is not None and running else None
         return traits.holding_phrase if traits is not None else HOLDING_PHRASE
 
     @property
@@ -162,7 +148,7 @@ class FunctionCalls:
             self._run(call)
 
     def _new_call(self, name: str) -> _Call:
-        call = _Call(name, self._runs is not None and self._runs.traits(name) is not None)
+        call = _Call(name, self._runs is not None and self._runs.tools.traits(name) is not None)
         self._calls.append(call)
         return call
 
@@ -177,9 +163,13 @@ class FunctionCalls:
         call.ended_at = self._clock()
         self._answer(call)
 
-    def send(self, response_id: str, add_item: AddItem | None) -> None:
-        """Send what has not been sent yet. A call runs once it is complete on the wire."""
-        self._add_item = add_item
+    def send(self, response_id: str, history: History | None) -> None:
+        """Send what has not been sent yet. A call runs once it is complete on the wire.
+
+        Args:
+            history: the conversation that outputs join; None if the response is not part of one.
+        """
+        self._history = history
         for call in self._calls:
             if call.item is None:
                 call.item = FunctionCall(new_id("item"), call.call_id, call.name)
@@ -197,16 +187,16 @@ class FunctionCalls:
     def _answer(self, call: _Call) -> None:
         """Add the output of a call to the conversation, once it has returned and is on the wire."""
         task, item = call.output, call.item
-        if call.answered or task is None or not task.done() or task.cancelled() or self._add_item is None:
+        if call.answered or task is None or not task.done() or task.cancelled() or self._history is None:
             return
         if item is None or not item.complete:
             return
         call.answered = True
         output = FunctionCallOutput(new_id("item"), call.call_id, task.result().text)
         try:
-            previous = self._add_item(output, None if self._late else item.id)
+            previous = self._history.add(output, None if self._late else item.id)
         except UnknownItem:  # the client has deleted the call
-            previous = self._add_item(output)
+            previous = self._history.add(output)
         self._emit(events.ItemAdded(output, previous))
         if self._late and self._runs is not None:
             self._runs.returned_late(call.as_tool_call)

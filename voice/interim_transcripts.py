@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from voice import events
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE
-from voice.speech_models import SpeechModels
+from voice.context import SessionContext
 from voice.timing import Timing
 from voice.turn_machine import TurnState
 
@@ -67,24 +67,14 @@ class InterimTranscriber:
     """Transcribes the turns of one conversation while they are in progress.
 
     Args:
-        emit: called with every interim transcript.
-        on_text: called with its text.
+        on_text: called with every interim transcript.
         current: the utterance of the turn in progress, or None.
-        spawn: starts a task of the conversation.
-        clock: seconds, monotonic.
     """
 
     def __init__(
-        self,
-        speech_models: SpeechModels,
-        emit: Callable[[events.SessionEvent], None],
-        on_text: Callable[[str], None],
-        current: Callable[[], Utterance | None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        clock: Callable[[], float],
+        self, context: SessionContext, on_text: Callable[[str], None], current: Callable[[], Utterance | None]
     ) -> None:
-        self._speech_models, self._emit, self._on_text, self._current = speech_models, emit, on_text, current
-        self._spawn, self._clock = spawn, clock
+        self._context, self._on_text, self._current = context, on_text, current
         self._schedule = InterimTranscripts()
         self._task: asyncio.Task[None] | None = None
 
@@ -102,13 +92,13 @@ class InterimTranscriber:
         kind = self._schedule.next_transcription(audio_ms, state, timing, busy=busy)
         if kind is not None:
             work = self._transcribe(item_id, utterance, utterance.new_request(), early=kind == "early")
-            self._task = self._spawn(work)
+            self._task = self._context.spawn(work)
 
     async def _transcribe(self, item_id: str, utterance: Utterance, number: int, *, early: bool) -> None:
-        started, loop = self._clock(), asyncio.get_running_loop()
+        started, loop = self._context.clock(), asyncio.get_running_loop()
         try:
             transcript = await loop.run_in_executor(
-                self._speech_models.recognition_executor, partial(utterance.partial, number, early=early)
+                self._context.speech_models.recognition_executor, partial(utterance.partial, number, early=early)
             )
         except Exception as error:  # if the recognizer is broken, the end of the turn reports it
             _log.warning("an interim transcript failed (%s); the turn goes on without it", error)
@@ -116,6 +106,6 @@ class InterimTranscriber:
         if transcript is None or utterance is not self._current():
             return
         if not early:
-            self._schedule.last_duration_ms = (self._clock() - started) * 1000
-        self._emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
+            self._schedule.last_duration_ms = (self._context.clock() - started) * 1000
+        self._context.emit(events.PartialTranscript(item_id, transcript.stable, transcript.unstable))
         self._on_text(transcript.text)

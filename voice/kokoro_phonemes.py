@@ -7,6 +7,8 @@ from typing import Literal
 
 from piper.phonemize_espeak import EspeakPhonemizer
 
+from voice.lexicon import PHONEMES
+
 Accent = Literal["en-us", "en-gb"]
 
 _ESPEAK_VOICES: dict[Accent, str] = {"en-us": "en-us", "en-gb": "en"}
@@ -48,9 +50,12 @@ def _espeak() -> EspeakPhonemizer:
 
 
 def phonemes(text: str, accent: Accent) -> str:
-    """The phonemes of `text` in Kokoro's notation, with its punctuation."""
-    sentences = _espeak().phonemize(_ESPEAK_VOICES[accent], text)
-    spoken = " ".join("".join(sentence).strip() for sentence in sentences)
+    """The phonemes of `text` in Kokoro's notation, with its punctuation. It may contain phonemes (`PHONEMES`)."""
+    parts = PHONEMES.split(text)
+    for number in range(0, len(parts), 2):  # the others are phonemes
+        sentences = _espeak().phonemize(_ESPEAK_VOICES[accent], parts[number]) if parts[number].strip() else []
+        parts[number] = " ".join("".join(sentence).strip() for sentence in sentences)
+    spoken = " ".join(filter(None, parts))
     for symbols, replacement in _NOTATION[accent]:
         spoken = spoken.replace(symbols, replacement)
     return spoken

@@ -9,23 +9,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from agent.language_model import LanguageModel
-from agent.tools.protocol import Tools
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.audio.resampling import Resampler
 from voice.history import Item
-from voice.playback import SessionSettings
 from voice.session import VoiceSession
-from voice.speech_models import SpeechModels
-
-if TYPE_CHECKING:
-    from agent.documents.evidence import DocumentEvidence
-    from agent.remote.remote_llm import RemoteLLM
 
 _BLOCK_MS = 20
 """Block size of both audio streams."""
@@ -132,34 +124,22 @@ class LocalConversation:
     """A conversation at this machine.
 
     Args:
-        language_model: this conversation's language model.
-        speech_models: the recognizer, the voice and the detectors.
+        new_session: makes its session, which calls a function with every event.
         devices: the microphone and the loudspeaker.
         full_duplex: keep listening while the assistant speaks.
         show_line: called with each line of text to show.
-        settings: the defaults if None.
-        tools, documents, remote: see `VoiceSession`.
-        on_start: called with the session.
     """
 
     def __init__(
         self,
-        language_model: LanguageModel,
-        speech_models: SpeechModels,
+        new_session: Callable[[Callable[[events.SessionEvent], None]], VoiceSession],
         devices: AudioDevices,
         *,
         full_duplex: bool,
         show_line: Callable[[str], None],
-        settings: SessionSettings | None = None,
-        tools: Tools | None = None,
-        documents: DocumentEvidence | None = None,
-        remote: RemoteLLM | None = None,
-        on_start: Callable[[VoiceSession], None] = lambda session: None,
     ) -> None:
-        self._settings, self._tools, self._on_start = settings, tools, on_start
-        self._documents, self._remote = documents, remote
-        self._devices, self._full_duplex, self._show_line = devices, full_duplex, show_line
-        self._language_model, self._speech_models = language_model, speech_models
+        self._new_session, self._devices = new_session, devices
+        self._full_duplex, self._show_line = full_duplex, show_line
         self._playback = PlaybackBuffer(devices.loudspeaker_rate)
         self._response_item_id = ""
 
@@ -167,17 +147,7 @@ class LocalConversation:
         """Hold the conversation until cancelled. Raises AudioDeviceError if a device cannot be opened."""
         sounddevice = _sounddevice()
         loop = asyncio.get_running_loop()
-        session = VoiceSession(
-            self._language_model,
-            self._speech_models,
-            self._on_event,
-            self._settings,
-            tools=self._tools,
-            documents=self._documents,
-            remote=self._remote,
-        )
-        self._session = session
-        self._on_start(session)
+        session = self._session = self._new_session(self._on_event)
 
         def on_input(data: Any, frames: int, time: Any, status: Any) -> None:
             loop.call_soon_threadsafe(self._append_input, data[:, 0].copy())

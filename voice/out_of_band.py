@@ -3,18 +3,16 @@ run in parallel with the conversation's own response."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from agent.planner import Planner
 from chat.types import Message
 from voice import events
 from voice.clause_pace import ClausePace
+from voice.context import SessionContext
 from voice.history import new_id
 from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
-from voice.speech_models import SpeechModels
 from voice.turn_metrics import TurnMetrics
 
 MAX_OUT_OF_BAND = 4
@@ -26,21 +24,10 @@ class OutOfBandResponses:
 
     Args:
         planner: the conversation's; each response gets a fork of it, and so reads what is new only.
-        emit: called with every session event.
-        spawn: starts a task of the conversation.
-        clock: seconds, monotonic.
     """
 
-    def __init__(
-        self,
-        planner: Planner,
-        speech_models: SpeechModels,
-        emit: Callable[[events.SessionEvent], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._planner, self._speech_models = planner, speech_models
-        self._emit, self._spawn, self._clock = emit, spawn, clock
+    def __init__(self, context: SessionContext, planner: Planner) -> None:
+        self._context, self._planner = context, planner
         self._active: dict[str, tuple[Response, Planner]] = {}
         self._pace = ClausePace()
 
@@ -55,22 +42,15 @@ class OutOfBandResponses:
                 "too_many_responses",
                 f"{len(self._active)} responses with `conversation: none` are in progress: wait for one to end",
             )
-        response = Response(
-            request.settings,
-            TurnMetrics(new_id("turn")),
-            self._speech_models,
-            self._emit,
-            lambda: None,
-            self._spawn,
-            self._clock,
-            self._pace,
-        )
+        response = Response(self._context, request.settings, TurnMetrics(new_id("turn")), self._pace)
         response_id, planner = new_id("resp"), self._planner.fork()
         self._active[response_id] = (response, planner)
-        self._emit(events.ResponseStarted(response_id, request.settings.speak, in_conversation=False, tag=request.tag))
-        sending = response.release(response_id, None, self._clock())
+        self._context.emit(
+            events.ResponseStarted(response_id, request.settings.speak, in_conversation=False, tag=request.tag)
+        )
+        sending = response.release(response_id, None, self._context.clock())
         sending.add_done_callback(lambda _: self._forget(response_id))
-        self._spawn(self._generate(response, planner, request, messages))
+        self._context.spawn(self._generate(response, planner, request, messages))
 
     async def _generate(
         self,

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from agent.instructions import INSTRUCTIONS
 from agent.planner import Planner
 from chat.types import Message, Truncation
 from voice import events
 from voice.clause_pace import ClausePace
-from voice.function_calls import AddItem
+from voice.context import SessionContext
 from voice.history import History, new_id
 from voice.manner import SpeakingManner
 from voice.response import Response
 from voice.response_options import ResponseOptions
-from voice.speech_models import SpeechModels
 from voice.turn_machine import Event, FirstAudioSent, PlaybackDone, TurnRules
 from voice.turn_metrics import TurnMetrics
 
@@ -54,24 +52,13 @@ class Playback:
     """Starts, pauses, resumes and stops responses, one at a time.
 
     Args:
-        emit: called with every session event.
         on_event: called with events for the turn machine.
-        spawn: starts a task of the conversation.
-        clock: seconds, monotonic.
     """
 
     def __init__(
-        self,
-        planner: Planner,
-        speech_models: SpeechModels,
-        history: History,
-        emit: Callable[[events.SessionEvent], None],
-        on_event: Callable[[Event], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        clock: Callable[[], float],
+        self, context: SessionContext, planner: Planner, history: History, on_event: Callable[[Event], None]
     ) -> None:
-        self._planner, self._speech_models, self._history = planner, speech_models, history
-        self._emit, self._on_event, self._spawn, self._clock = emit, on_event, spawn, clock
+        self._context, self._planner, self._history, self._on_event = context, planner, history, on_event
         self._response: Response | None = None
         self._playing: list[Response] = []
         self._pace = ClausePace()
@@ -94,7 +81,7 @@ class Playback:
     def heard_ms(self) -> dict[str, float]:
         """How much the user has heard by now of each message that is being sent or played, by item id. Those that are
         missing were heard as their items say."""
-        now, heard = self._clock(), dict[str, float]()
+        now, heard = self._context.clock(), dict[str, float]()
         for response in (*self._playing, *([self._response] if self._response is not None else [])):
             item, unheard_ms = response.item, max(0.0, response.played_until - now) * 1000
             if item.spoken and item.heard_ms is None and (unheard_ms or not response.done):
@@ -103,16 +90,12 @@ class Playback:
 
     def create(self, settings: SessionSettings, metrics: TurnMetrics, text: str = "") -> Response:
         """A new response, buffered until `start`. It says `text`, or what the language model decides."""
-        on_first_audio = partial(self._on_event, FirstAudioSent())
         return Response(
+            self._context,
             settings,
             metrics,
-            self._speech_models,
-            self._emit,
-            on_first_audio,
-            self._spawn,
-            self._clock,
             self._pace,
+            partial(self._on_event, FirstAudioSent()),
             self._planner.runs,
             text,
             SpeakingManner() if self._response is None else self._response.manner,
@@ -138,17 +121,17 @@ class Playback:
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
         sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
-        self._spawn(self._run(response, settings, sending, messages))
+        self._context.spawn(self._run(response, settings, sending, messages))
 
     def _is_playing(self, response: Response) -> bool:
-        return response.done and response.played_until > self._clock()
+        return response.done and response.played_until > self._context.clock()
 
     def _release(
-        self, speak: bool, tag: object, release: Callable[[str, AddItem], asyncio.Task[None]]
+        self, speak: bool, tag: object, release: Callable[[str, History], asyncio.Task[None]]
     ) -> asyncio.Task[None]:
         response_id = new_id("resp")
-        self._emit(events.ResponseStarted(response_id, speak, tag=tag))
-        return release(response_id, self._history.add)
+        self._context.emit(events.ResponseStarted(response_id, speak, tag=tag))
+        return release(response_id, self._history)
 
     def pause(self) -> None:
         """Fall silent; the response may resume."""
@@ -162,7 +145,7 @@ class Playback:
         response = self._response
         assert response is not None
         sending = self._release(settings.speak, None, partial(response.resume, metrics=TurnMetrics(new_id("turn"))))
-        self._spawn(self._run(response, settings, sending))
+        self._context.spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:
         """Stop the response for good, a paused one included."""
@@ -203,7 +186,7 @@ class Playback:
         if sending.cancelled() or not response.done or response is not self._response:
             return
         slack = settings.rules.timing.playback_slack_ms / 1000 if response.item.audio_ms else 0
-        wait = max(0.0, response.played_until + slack - self._clock())
+        wait = max(0.0, response.played_until + slack - self._context.clock())
         self._stop_done_timer()
         self._done_timer = asyncio.get_running_loop().call_later(wait, self._on_event, PlaybackDone())
 

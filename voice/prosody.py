@@ -8,9 +8,9 @@ softer. Before a pause for thought they keep it level.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import onnxruntime
@@ -39,19 +39,15 @@ _MIN_VOICED_FRAMES = 20
 """With fewer voiced frames, prosody gives no result."""
 
 
-class AudioTurnDetector(Protocol):
-    """Judges from the audio whether a turn is complete. Blocking."""
-
-    def turn_completion(self, audio: Samples) -> float | None:
-        """Probability that `audio`, [T] float32 at 16 kHz which ends with the last speech, is a complete turn. None if
-        it cannot be determined."""
-        ...
+AudioTurnDetector = Callable[[Samples], float | None]
+"""Probability that audio, [T] float32 at 16 kHz which ends with the last speech, is a complete turn. None if it cannot
+be determined. Blocking."""
 
 
 def load_audio_turn_detector() -> AudioTurnDetector:
     """Smart Turn if it is installed (`pip install "rejoinder[smart-turn]"`), otherwise prosody."""
     path = _smart_turn_file()
-    return ProsodyTurnDetector() if path is None else SmartTurn(path)
+    return prosodic_completion if path is None else SmartTurn(path)
 
 
 def _smart_turn_file() -> Path | None:
@@ -75,7 +71,7 @@ class SmartTurn:
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._features = FeatureExtractor(chunk_length=_SMART_TURN_S)
 
-    def turn_completion(self, audio: Samples) -> float | None:
+    def __call__(self, audio: Samples) -> float | None:
         """See `AudioTurnDetector`. Short audio is padded with silence at the front, as in the model's training."""
         samples = _SMART_TURN_S * RECOGNITION_RATE
         padded = np.pad(audio[-samples:], (max(0, samples - len(audio)), 0))
@@ -85,35 +81,26 @@ class SmartTurn:
         return float(np.ravel(out)[0])
 
 
-class ProsodyTurnDetector:
-    """Compares pitch and loudness at the end of the speech with those of the two seconds before."""
-
-    def turn_completion(self, audio: Samples) -> float | None:
-        """See `AudioTurnDetector`."""
-        features = prosody_features(audio)
-        if features is None:
-            return None
-        log_odds = float(np.dot(_WEIGHTS, np.clip(features, -_MAX_FEATURE, _MAX_FEATURE))) + _BIAS
-        return 1 / (1 + math.exp(-max(-_MAX_LOG_ODDS, min(log_odds, _MAX_LOG_ODDS))))
-
-
 _WEIGHTS, _BIAS, _MAX_FEATURE = np.array([-0.06, 0.01, -0.20]), -2.7, 20.0
 _MAX_LOG_ODDS = 0.4
-"""A logistic regression on 454 stops in the recordings of one speaker (area under the curve 0.58), and a limit to its
+"""A logistic regression of pitch change in semitones (negative: it falls), its absolute value and loudness change in dB
+on 454 stops in the recordings of one speaker (area under the curve 0.58), and a limit to its
 effect: pitch and loudness of other voices change by other amounts, so prosody only tips the balance."""
 
 
-def prosody_features(audio: Samples) -> NDArray[np.float64] | None:
-    """Prosody at the end of [T] float32 at 16 kHz: pitch change in semitones (negative: it falls), its absolute value,
-    and loudness change in dB. None if too few frames are voiced."""
+def prosodic_completion(audio: Samples) -> float | None:
+    """An `AudioTurnDetector` that compares pitch and loudness at the end of the speech with those of the two seconds
+    before. None if too few frames are voiced."""
     pitch, level = pitch_contour(audio[-int(_PROSODY_S * RECOGNITION_RATE) :])
     voiced = np.flatnonzero(pitch > 0)
     if len(voiced) < _MIN_VOICED_FRAMES:
         return None
     final, before = voiced[-_FINAL_FRAMES:], voiced[:-_FINAL_FRAMES]
-    pitch_change = 12 * math.log2(float(np.median(pitch[final])) / float(np.median(pitch[before])))
-    level_change = float(np.median(level[final]) - np.median(level[before]))
-    return np.array([pitch_change, abs(pitch_change), level_change])
+    semitones = 12 * math.log2(float(np.median(pitch[final])) / float(np.median(pitch[before])))
+    decibels = float(np.median(level[final]) - np.median(level[before]))
+    features = np.clip(np.array([semitones, abs(semitones), decibels]), -_MAX_FEATURE, _MAX_FEATURE)
+    log_odds = float(np.dot(_WEIGHTS, features)) + _BIAS
+    return 1 / (1 + math.exp(-max(-_MAX_LOG_ODDS, min(log_odds, _MAX_LOG_ODDS))))
 
 
 def pitch_contour(audio: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,10 +10,10 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,11 +28,11 @@ from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
-from voice.function_calls import AddItem, FunctionCalls
-from voice.history import FunctionCall, Item, Span, new_id
+from voice.context import SessionContext
+from voice.function_calls import FunctionCalls
+from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
-from voice.speech_models import SpeechModels
 from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 
@@ -67,11 +67,8 @@ class Response:
 
     Args:
         metrics: stamped as each step begins.
-        emit: called with every event of a released response.
-        on_first_audio: called when the first audio has been sent.
-        spawn: starts the response's tasks.
-        clock: seconds, monotonic.
         pace: of the conversation's clauses; updated.
+        on_first_audio: called when the first audio has been sent.
         tool_runs: runs the conversation's tools; None if there are none.
         text: what the response says; empty if the language model decides.
         manner: how it speaks.
@@ -90,14 +87,11 @@ class Response:
 
     def __init__(
         self,
+        context: SessionContext,
         options: ResponseOptions,
         metrics: TurnMetrics,
-        speech_models: SpeechModels,
-        emit: Callable[[events.SessionEvent], None],
-        on_first_audio: Callable[[], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        clock: Callable[[], float],
         pace: ClausePace,
+        on_first_audio: Callable[[], None] = lambda: None,
         tool_runs: ToolRuns | None = None,
         text: str = "",
         manner: SpeakingManner = _OWN_MANNER,
@@ -107,8 +101,9 @@ class Response:
         self.metrics = metrics
         self.done = False
         self.played_until = 0.0
-        self.options, self._speech_models, self._emit, self._clock = options, speech_models, emit, clock
-        self._on_first_audio, self._spawn, self._pace = on_first_audio, spawn, pace
+        self.options, self._pace, self._on_first_audio = options, pace, on_first_audio
+        self._speech_models, self._emit = context.speech_models, context.emit
+        self._spawn, self._clock = context.spawn, context.clock
         self._paused_s = 0.0
         self.requested, self.ready = asyncio.Event(), asyncio.Event()
         self._released = asyncio.Event()
@@ -123,10 +118,10 @@ class Response:
         self._error: str | None = None
         self._unreported_text = ""
         self._early_clause: tuple[Clause, asyncio.Future[Samples]] | None = None
-        self._add_item: AddItem | None = None
+        self._history: History | None = None
         self._sources: tuple[Source, ...] = ()
         self._text, self.manner = text, manner
-        self._calls = FunctionCalls(emit, self._start_item, tool_runs, clock)
+        self._calls = FunctionCalls(context, self._start_item, tool_runs)
 
     def generate(self, planner: Planner, messages: Sequence[Message], deadline: float | None = None) -> None:
         """Start to generate the response to `messages`.
@@ -142,16 +137,16 @@ class Response:
         self.ready.set()
         self._changed.set()
 
-    def release(self, response_id: str, add_item: AddItem | None, not_before: float) -> asyncio.Task[None]:
+    def release(self, response_id: str, history: History | None, not_before: float) -> asyncio.Task[None]:
         """Send what is buffered, then the rest as it is generated. The task ends when all of it was sent, or the
         response was stopped.
 
         Args:
-            add_item: adds the response's items to the conversation; None if they are not part of one.
+            history: the conversation that the response's items join; None if they are not part of one.
             not_before: when the audio of earlier responses will have been played.
         """
         self.response_id, self.item, self.items = response_id, self._new_message(self.options), []
-        self.played_until, self._add_item = not_before, add_item
+        self.played_until, self._history = not_before, history
         self.done, self._message_started = False, False
         self._released.set()
         if self._unreported_text:
@@ -198,12 +193,12 @@ class Response:
         cut_off_ms = 0.0 if heard_ms is None else max(0.0, self.item.audio_ms - heard_ms)
         return cut_off_ms + sum(chunk.ms for chunk in self._chunks)
 
-    def resume(self, response_id: str, add_item: AddItem, metrics: TurnMetrics) -> asyncio.Task[None]:
+    def resume(self, response_id: str, history: History, metrics: TurnMetrics) -> asyncio.Task[None]:
         """Continue where `pause` interrupted, as another response: the first one was closed on the wire."""
         self._chunks.extendleft(reversed(unheard_chunks(self._sent, self.item)))
         self._sent = []
         self.metrics, self._resumed = metrics, True  # it answers no turn of its own, so nothing is stamped
-        return self.release(response_id, add_item, self._clock())
+        return self.release(response_id, history, self._clock())
 
     @staticmethod
     def _new_message(options: ResponseOptions) -> Item:
@@ -221,9 +216,9 @@ class Response:
         self.metrics.tools = self._calls.steps
         items = tuple(self.items)
         self._emit(events.ResponseDone(self.response_id, self.item, items, status, reason, self.metrics))
-        if self._add_item is not None:
+        if self._history is not None:
             for output in outputs:
-                self._emit(events.ItemAdded(output, self._add_item(output)))
+                self._emit(events.ItemAdded(output, self._history.add(output)))
 
     async def _run(self, planner: Planner, messages: Sequence[Message], deadline: float | None) -> None:
         """Generate the whole response. A failure of any model ends the response, not the conversation."""
@@ -333,7 +328,7 @@ class Response:
     def _send_calls(self) -> None:
         if self._text_first and self._calls.has_unsent:
             self._start_message()
-        self._calls.send(self.response_id, self._add_item)
+        self._calls.send(self.response_id, self._history)
 
     async def _generate_clauses(
         self,
@@ -432,7 +427,7 @@ class Response:
 
     def _start_item(self, item: Item | FunctionCall) -> None:
         self.items.append(item)
-        previous = self._add_item(item) if self._add_item is not None else None
+        previous = self._history.add(item) if self._history is not None else None
         self._emit(events.ResponseItemStarted(self.response_id, item, previous))
 
     async def _wait_for_change(self) -> None:
@@ -463,7 +458,7 @@ class Response:
     def _apologize(self) -> None:
         """Tell the user that the response failed, with a recording: the voice may be what failed."""
         apology = self._speech_models.apology
-        if apology is not None and self.options.speak and self._add_item is not None:
+        if apology is not None and self.options.speak and self._history is not None:
             self._send_chunk(Chunk(*apology))
 
     def _send_chunk(self, chunk: Chunk) -> None:

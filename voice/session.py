@@ -14,7 +14,7 @@ from agent.capture.form_runner import FormRunner
 from agent.language_model import LanguageModel
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
-from agent.tools.protocol import Announcement, Tools
+from agent.tools.conversation_tools import ConversationTools
 from chat.types import Message
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
@@ -24,6 +24,7 @@ from voice.audio.input_buffer import InputBuffer
 from voice.audio.resampling import InputResampler, resample
 from voice.audio.telephone_band import TelephoneBandRestorer
 from voice.audio.vad import SpeechDetector
+from voice.context import SessionContext
 from voice.endpoint_evidence import EndpointEvidence
 from voice.history import History, Item, new_id, silent_turn
 from voice.interim_transcripts import InterimTranscriber
@@ -70,7 +71,7 @@ class VoiceSession:
         settings: SessionSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         history: History | None = None,
-        tools: Tools | None = None,
+        tools: ConversationTools | None = None,
         documents: DocumentEvidence | None = None,
         remote: RemoteLLM | None = None,
     ) -> None:
@@ -81,22 +82,22 @@ class VoiceSession:
         self._resampler, self._input, self._band_restorer = InputResampler(), InputBuffer(), TelephoneBandRestorer()
         self._utterance: Utterance | None = None
         self._echo, self._utterance_start_ms, self._item_id = EchoDetector(), 0, ""
-        self._interim = InterimTranscriber(
-            speech_models, self._emit, self._on_interim_transcript, lambda: self._utterance, self._spawn, clock
-        )
-        self._transcripts = TurnTranscripts(speech_models, self._emit, self._spawn, clock)
+        context = SessionContext(speech_models, self._emit, self._spawn, clock)
+        self._interim = InterimTranscriber(context, self._on_interim_transcript, lambda: self._utterance)
+        self._transcripts = TurnTranscripts(context)
+        self.check_capacity = self._transcripts.check_capacity
+        self.wait_for_capacity = self._transcripts.wait_for_capacity
         self._speculation: Speculation | None = None
         self._num_speculations = self._prefilled_words = 0
         self._unprompted = UnpromptedResponses(self._respond_unprompted)
+        self.announce = self._unprompted.announce
         self._forms = FormRunner(lambda: self.history.messages(""), self._unprompted.add_result)
         self._endpoint_evidence = EndpointEvidence(language_model, speech_models, self._forms)
         runs = None if tools is None else ToolRuns(tools, self._spawn, self._unprompted.add_result, self._forms)
         self._planner = Planner(language_model, runs, documents, remote)
-        self._playback = Playback(
-            self._planner, speech_models, self.history, self._emit, self._apply, self._spawn, clock
-        )
+        self._playback = Playback(context, self._planner, self.history, self._apply)
         self.heard_ms = self._playback.heard_ms
-        self._out_of_band = OutOfBandResponses(self._planner, speech_models, self._emit, self._spawn, clock)
+        self._out_of_band = OutOfBandResponses(context, self._planner)
         self._response_request: ResponseRequest | None = None
         self._metrics = TurnMetrics(new_id("turn"))
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -156,18 +157,13 @@ class VoiceSession:
         if isinstance(event, events.ResponseDone):
             self._unprompted.done(event)
 
-    async def wait_for_capacity(self) -> None:
-        """Wait until more audio can be taken. This slows down clients that send much faster than real time, so that
-        their transcription does not delay other conversations."""
-        await self._transcripts.wait_for_capacity()
-
     def commit(self) -> None:
         """End the user's turn (push-to-talk).
 
         Raises:
             RequestError: there is too little audio, or too many earlier turns still wait for transcription.
         """
-        self._transcripts.check_capacity()
+        self.check_capacity()
         min_ms = self.settings.rules.timing.min_commit_ms
         audio_ms = self._input.end_ms - self._utterance_start_ms if self._utterance else self._input.buffered_ms
         if audio_ms < min_ms:
@@ -210,10 +206,6 @@ class VoiceSession:
         if self._planner.runs is not None:
             self._planner.runs.open_with(tool)
 
-    def announce(self, announcement: Announcement) -> None:
-        """Say a text as soon as both sides are silent."""
-        self._unprompted.announce(announcement)
-
     def cancel(self, response_id: str | None = None) -> None:
         """Stop the active response, or the out-of-band response with this id.
 
@@ -237,10 +229,6 @@ class VoiceSession:
         if self.state.assistant is Assistant.RESPONDING and self._playback.finished_sending(item_id):
             self._echo.stop_playback(self._clock())
             self._apply(turn_machine.PlaybackDone())  # the client plays no more of it
-
-    def check_capacity(self) -> None:
-        """Raises RequestError if too many turns wait for their transcripts."""
-        self._transcripts.check_capacity()
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""

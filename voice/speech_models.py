@@ -15,6 +15,7 @@ from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class SpeechModels:
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""
         try:
-            return self.turn_detector.turn_completion(audio)
+            return self.turn_detector(audio)
         except Exception:
             _log.exception("the audio turn detector failed; the words decide")
             return None
@@ -78,7 +79,9 @@ class UnloadedSpeechModels(SpeechModels):
         return getattr(loaded, name)
 
 
-def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU) -> SpeechModels:
+def load_speech_models(
+    recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU, lexicon: Lexicon = NO_LEXICON
+) -> SpeechModels:
     """Load the models and run each once, so that the first user does not wait for the warm-up.
 
     Args:
@@ -86,6 +89,7 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
         voices: Piper voices' `.onnx` files and Kokoro voices' `.bin` files; the first is the default.
         device: where recognition and synthesis run. The voice activity and turn detectors, which are small, run on the
             CPU.
+        lexicon: how the voices say some words.
 
     Raises:
         BadAudio: a model cannot be read.
@@ -98,7 +102,7 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
     synthesis_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-synthesis")
 
     def load_synthesis() -> tuple[Voices, Samples]:
-        loaded = load_voices(voices, device)
+        loaded = load_voices(voices, device, lexicon)
         for name in loaded.names:
             loaded.find(name).synthesize(Clause("Ready to talk.", True))
         return loaded, loaded.default.synthesize(Clause(APOLOGY, True))
@@ -109,7 +113,7 @@ def load_speech_models(recognizer: Path, voices: Sequence[Path], device: SpeechD
     turn_detection_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection")
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)
     recognition_executor.submit(whisper.transcribe, noise).result()
-    turn_detection_executor.submit(turn_detector.turn_completion, noise).result()
+    turn_detection_executor.submit(turn_detector, noise).result()
     loaded_voices, apology = synthesis.result()
     return SpeechModels(
         whisper,

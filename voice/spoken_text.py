@@ -36,9 +36,8 @@ _TEX = (
     (re.compile(r"\\pi"), " pi "),
     (re.compile(r"\\(?:leq?|geq?|neq|[,;! ]|left|right|quad)"), " "),
 )
-_ORDINALS = (
-    "First Second Third Fourth Fifth Sixth Seventh Eighth Ninth Tenth Eleventh Twelfth Thirteenth Fourteenth Fifteenth"
-).split()
+_MAX_ORDINAL = 15
+"""Items of a list after this one have a number: "Number 16"."""
 _REPEATED = re.compile(r"([^\w\s.])\1{2,}")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z ,;'?!-]*[.?!]?")
 
@@ -76,7 +75,7 @@ def _without_markup(text: str) -> str:
 
 def _ordinal(match: re.Match[str]) -> str:
     number = int(match.group(1))
-    return f"{_ORDINALS[number - 1]}, " if 1 <= number <= len(_ORDINALS) else f"Number {number}, "
+    return f"{language('en').say_ordinal(number).capitalize() if number <= _MAX_ORDINAL else f'Number {number}'}, "
 
 
 def _has_sound(character: str) -> bool:

@@ -97,7 +97,7 @@ async def measure_latencies(
         TrialFailed: a response failed.
     """
     loop = asyncio.get_running_loop()
-    over_at, questions, asked = loop.time() + budget_s - _QUESTION_S, cycle(_recorded_questions()), 0
+    over_at, questions, asked = loop.time() + budget_s - _QUESTION_S, cycle(recorded_questions()), 0
 
     async def ask(number: int) -> list[int]:
         nonlocal asked
@@ -125,7 +125,7 @@ async def measure_latencies(
     return Latencies(tuple(alone), together)
 
 
-def _recorded_questions() -> list[Samples]:
+def recorded_questions() -> list[Samples]:
     recordings = []
     for resource in sorted(files("voice.trial_questions").iterdir(), key=lambda one: one.name):
         if resource.name.endswith(".wav"):

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voice.audio.codec import OUTPUT_RATE, Samples, trim_silence
 from voice.audio.resampling import resample
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
 from voice.voice_file import Sessions
+
+if TYPE_CHECKING:
+    from voice.kokoro_voice import KokoroSynthesizer
+    from voice.piper_voice import PiperSynthesizer
 
 _LEAD_MS = 4.0
 """Silence kept before a clause. Piper adds 20 to 150 ms and Kokoro about 300, which would delay the response."""
@@ -33,18 +38,6 @@ class UnknownVoice(ValueError):
     """There is no voice of this name."""
 
 
-class _Synthesizer(Protocol):
-    """A model that pronounces text as [T] float32 at `sample_rate`."""
-
-    @property
-    def sample_rate(self) -> int: ...
-
-    @property
-    def speaks_english(self) -> bool: ...
-
-    def pronounce(self, text: str, speed: float) -> Samples: ...
-
-
 class Voice:
     """A loaded voice. Blocking, and used by one thread at a time.
 
@@ -52,14 +45,22 @@ class Voice:
         path: a Piper voice's `.onnx` file or a Kokoro voice's `.bin` file.
         device: where it runs.
         loaded: models that other voices have loaded. Kokoro voices in one folder share theirs.
+        lexicon: how some words are said.
 
     Raises:
         BadAudio: the voice's files are missing or damaged.
         SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, path: Path, *, device: SpeechDevice = CPU, loaded: Sessions | None = None) -> None:
-        self._synthesizer: _Synthesizer
+    def __init__(
+        self,
+        path: Path,
+        *,
+        device: SpeechDevice = CPU,
+        loaded: Sessions | None = None,
+        lexicon: Lexicon = NO_LEXICON,
+    ) -> None:
+        self._synthesizer: KokoroSynthesizer | PiperSynthesizer
         if path.suffix == ".bin":
             from voice.kokoro_voice import KokoroSynthesizer  # most servers have no such voice
 
@@ -68,7 +69,7 @@ class Voice:
             from voice.piper_voice import PiperSynthesizer  # late: it imports onnxruntime
 
             self._synthesizer = PiperSynthesizer(path, device)
-        self.name = path.stem
+        self.name, self._lexicon = path.stem, lexicon
 
     def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
         """Synthesize one clause: [T] float32 at 24 kHz, empty if the clause has nothing to pronounce.
@@ -76,7 +77,7 @@ class Voice:
         Args:
             speed: 1 is the voice's own speed, 2 twice as fast.
         """
-        text = clause.spoken(english=self._synthesizer.speaks_english)
+        text = self._lexicon.apply(clause.spoken(english=self._synthesizer.speaks_english))
         if not text:
             return np.zeros(0, np.float32)
         samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate
@@ -118,11 +119,11 @@ class Voices:
         raise UnknownVoice(f"the voice {name!r} does not exist here: this server has {', '.join(self.names)}")
 
 
-def load_voices(paths: Sequence[Path], device: SpeechDevice = CPU) -> Voices:
+def load_voices(paths: Sequence[Path], device: SpeechDevice = CPU, lexicon: Lexicon = NO_LEXICON) -> Voices:
     """Load voices; those of one Kokoro model share it.
 
     Raises:
         BadAudio, SpeechDeviceUnavailable, ValueError: see `Voice` and `Voices`.
     """
     loaded: Sessions = {}
-    return Voices([Voice(path, device=device, loaded=loaded) for path in dict.fromkeys(paths)])
+    return Voices([Voice(path, device=device, loaded=loaded, lexicon=lexicon) for path in dict.fromkeys(paths)])

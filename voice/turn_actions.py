@@ -8,8 +8,12 @@ from typing import Literal
 StopReason = Literal["turn_detected", "client_cancelled"]
 
 
+class Action:
+    """What is to be done."""
+
+
 @dataclass(frozen=True)
-class BeginTurn:
+class BeginTurn(Action):
     """The user started to speak at `at_ms`; `turn` is the turn's number."""
 
     turn: int
@@ -17,7 +21,7 @@ class BeginTurn:
 
 
 @dataclass(frozen=True)
-class StartSpeculation:
+class StartSpeculation(Action):
     """The user's turn may be over: the last speech ended at `at_ms`. Start a response and buffer its output."""
 
     revision: int
@@ -25,7 +29,7 @@ class StartSpeculation:
 
 
 @dataclass(frozen=True)
-class CancelSpeculation:
+class CancelSpeculation(Action):
     """Discard the speculative response: the user resumed speaking at `resumed_ms`, or (None) the client committed or
     cleared the audio."""
 
@@ -33,7 +37,7 @@ class CancelSpeculation:
 
 
 @dataclass(frozen=True)
-class EndTurn:
+class EndTurn(Action):
     """The user's turn is over; the last speech ended at `at_ms`. Transcribe it, unless the active speculation has.
 
     Attributes:
@@ -46,12 +50,12 @@ class EndTurn:
 
 
 @dataclass(frozen=True)
-class DropTurn:
+class DropTurn(Action):
     """Discard the audio of the turn in progress."""
 
 
 @dataclass(frozen=True)
-class CommitSilence:
+class CommitSilence(Action):
     """Nobody has spoken from `start_ms` to `end_ms`, since the last response: the silence is the user's turn."""
 
     start_ms: int
@@ -59,36 +63,22 @@ class CommitSilence:
 
 
 @dataclass(frozen=True)
-class StartResponse:
+class StartResponse(Action):
     """Respond to the conversation as it stands."""
 
 
 @dataclass(frozen=True)
-class PauseResponse:
+class PauseResponse(Action):
     """Fall silent at once; the response may resume."""
 
 
 @dataclass(frozen=True)
-class ResumeResponse:
+class ResumeResponse(Action):
     """The interruption was not a real one: resume where the response was paused."""
 
 
 @dataclass(frozen=True)
-class StopResponse:
+class StopResponse(Action):
     """Fall silent at once and abandon the response, a paused one included."""
 
     reason: StopReason
-
-
-Action = (
-    BeginTurn
-    | StartSpeculation
-    | CancelSpeculation
-    | EndTurn
-    | DropTurn
-    | CommitSilence
-    | StartResponse
-    | PauseResponse
-    | ResumeResponse
-    | StopResponse
-)

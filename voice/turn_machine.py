@@ -66,6 +66,11 @@ class Assistant(Enum):
 
 Phase = Literal["listening", "user_speaking", "thinking", "answering"]
 
+_PHASES: dict[Assistant, Phase] = {
+    Assistant.IDLE: "listening", Assistant.THINKING: "thinking", Assistant.RESPONDING: "answering",
+    Assistant.PAUSED: "thinking",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class TurnRules:
@@ -144,14 +149,7 @@ class TurnState:
         """The state in one word, as `rejoinder.phase` reports it."""
         if self.user is User.SPEAKING:
             return "user_speaking"
-        return {
-            Assistant.IDLE: "listening",
-            Assistant.THINKING: "thinking",
-            Assistant.RESPONDING: "answering",
-            Assistant.PAUSED: "thinking",
-        }[  # type: ignore[return-value]
-            self.assistant
-        ]
+        return _PHASES[self.assistant]
 
 
 # Events. `voice.audio.vad.Frame`, one window of audio with its speech probability, is one too.

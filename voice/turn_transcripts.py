@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from voice import events
 from voice.asr import Utterance
 from voice.audio.codec import RECOGNITION_RATE
+from voice.context import SessionContext
 from voice.history import Item
 from voice.response_request import RequestError
-from voice.speech_models import SpeechModels
 from voice.turn_metrics import TurnMetrics
 from voice.word_alignment import Word
 
@@ -26,27 +25,16 @@ _MAX_PENDING = 4
 
 
 class TurnTranscripts:
-    """Transcribes turns that have ended.
+    """Transcribes turns that have ended."""
 
-    Args:
-        emit: called with every session event.
-        spawn: starts a task of the conversation.
-        clock: seconds, monotonic.
-    """
-
-    def __init__(
-        self,
-        speech_models: SpeechModels,
-        emit: Callable[[events.SessionEvent], None],
-        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._speech_models, self._emit, self._spawn, self._clock = speech_models, emit, spawn, clock
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
         self._pending: set[asyncio.Task[None]] = set()
         self._failure = ""
 
     async def wait_for_capacity(self) -> None:
-        """Wait until another turn may end."""
+        """Wait until another turn may end. This slows down clients that send much faster than real time, so that their
+        transcription does not delay other conversations."""
         while len(self._pending) >= _MAX_PENDING:
             await asyncio.wait(set(self._pending), return_when=asyncio.FIRST_COMPLETED)
 
@@ -70,12 +58,11 @@ class TurnTranscripts:
         """Transcribe the first `voiced_ms` of a turn and the `tail_ms` after them."""
         voiced = voiced_ms * RECOGNITION_RATE // 1000
         until = min(voiced + tail_ms * RECOGNITION_RATE // 1000, utterance.samples)
-        return self._spawn(self._transcribe(utterance, until, min(voiced, until)))
+        return self._context.spawn(self._transcribe(utterance, until, min(voiced, until)))
 
     async def _transcribe(self, utterance: Utterance, until: int, voiced: int) -> str:
-        executor, request = self._speech_models.recognition_executor, utterance.latest_request
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(executor, utterance.final, until, voiced, request)
+        executor, request = self._context.speech_models.recognition_executor, utterance.latest_request
+        return await asyncio.get_running_loop().run_in_executor(executor, utterance.final, until, voiced, request)
 
     def finish(
         self,
@@ -94,44 +81,36 @@ class TurnTranscripts:
             details_of: the turn, if the times and probabilities of its words are wanted. They are found after
                 `on_text` was called, so that the response does not wait for them.
         """
-        task = self._spawn(self._finish(item, transcript, seconds, metrics, on_text, details_of))
+
+        async def complete() -> None:
+            try:
+                text = await transcript
+            except Exception as error:
+                _log.exception("a turn could not be transcribed", extra={"turn_id": metrics.turn_id})
+                self._failure = f"the turn could not be transcribed: {str(error) or type(error).__name__}"
+                self._context.emit(events.TranscriptionFailed(item.id, self._failure))
+                on_text(_UNKNOWN_WORDS)
+                return
+            self._failure = ""
+            item.text = f"{item.text} {text}".strip()
+            item.complete = True
+            metrics.stamp("transcript_final", self._context.clock())
+            if details_of is None:
+                self._context.emit(events.FinalTranscript(item.id, text, seconds))
+                on_text(text)
+                return
+            on_text(text)
+            words: list[Word] = []
+            try:
+                executor, until = self._context.speech_models.recognition_executor, int(seconds * RECOGNITION_RATE)
+                words = await asyncio.get_running_loop().run_in_executor(executor, details_of.words, text, until)
+            except RuntimeError:
+                _log.exception("the words of a transcript could not be found in its audio")
+            self._context.emit(events.FinalTranscript(item.id, text, seconds, tuple(words)))
+
+        task = self._context.spawn(complete())
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
-
-    async def _finish(
-        self,
-        item: Item,
-        transcript: asyncio.Task[str],
-        seconds: float,
-        metrics: TurnMetrics,
-        on_text: Callable[[str], None],
-        details_of: Utterance | None,
-    ) -> None:
-        try:
-            text = await transcript
-        except Exception as error:
-            _log.exception("a turn could not be transcribed", extra={"turn_id": metrics.turn_id})
-            self._failure = f"the turn could not be transcribed: {str(error) or type(error).__name__}"
-            self._emit(events.TranscriptionFailed(item.id, self._failure))
-            on_text(_UNKNOWN_WORDS)
-            return
-        self._failure = ""
-        item.text = f"{item.text} {text}".strip()
-        item.complete = True
-        metrics.stamp("transcript_final", self._clock())
-        if details_of is None:
-            self._emit(events.FinalTranscript(item.id, text, seconds))
-            on_text(text)
-            return
-        on_text(text)
-        words: list[Word] = []
-        try:
-            words = await asyncio.get_running_loop().run_in_executor(
-                self._speech_models.recognition_executor, details_of.words, text, int(seconds * RECOGNITION_RATE)
-            )
-        except RuntimeError:
-            _log.exception("the words of a transcript could not be found in its audio")
-        self._emit(events.FinalTranscript(item.id, text, seconds, tuple(words)))
 
     def add_recording(self, item: Item, utterance: Utterance, *, word_details: bool) -> None:
         """Transcribe a message that arrived as a recording. Its transcript follows the item's text."""

@@ -29,7 +29,8 @@ class UnpromptedResponses:
         self._has_result = False
 
     def announce(self, announcement: Announcement) -> None:
-        """Say a text, after those before it. One that nobody heard, because it was interrupted, is said again."""
+        """Say a text as soon as both sides are silent, after those before it. One that nobody heard, because it was
+        interrupted, is said again."""
         self._announcements.append(announcement)
         self._on_added()
 

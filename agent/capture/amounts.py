@@ -32,10 +32,7 @@ class Amount(Field[Decimal | None, Decimal]):
     most: Decimal = Decimal("1000000")
 
     kind: ClassVar[str] = "amount"
-
-    @property
-    def empty(self) -> None:
-        return None
+    empty: ClassVar[None] = None
 
     @property
     def hint(self) -> str:
@@ -92,9 +89,6 @@ class Amount(Field[Decimal | None, Decimal]):
 
     def progress(self, entry: Decimal | None) -> Progress:
         return Progress.EMPTY if entry is None else Progress.POSSIBLE
-
-    def ask_rest(self, entry: Decimal | None) -> str:
-        return self.prompt
 
     def value(self, entry: Decimal | None) -> Decimal:
         assert entry is not None  # an empty entry has no value

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
 from agent.words.language import language
 
@@ -27,10 +26,6 @@ class Choice(Field[str, str]):
 
     kind: ClassVar[str] = "choice"
     answers_first: ClassVar[bool] = True
-
-    @property
-    def empty(self) -> str:
-        return ""
 
     @property
     def hint(self) -> str:
@@ -70,14 +65,8 @@ class Choice(Field[str, str]):
     def press(self, keys: str, entry: str) -> str | None:
         return self._at(int(keys)) if keys else None
 
-    def correct(self, text: str, entry: str) -> str | None:
-        return self.hear(without_denial(text), entry)
-
     def progress(self, entry: str) -> Progress:
         return Progress.COMPLETE if entry else Progress.EMPTY
-
-    def ask_rest(self, entry: str) -> str:
-        return self.hint
 
     def value(self, entry: str) -> str:
         return entry

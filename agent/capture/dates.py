@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, ClassVar, Literal
 
-from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
 from agent.words.language import DateParts, language
 
@@ -33,14 +32,8 @@ class Date(Field[DateParts, date]):
     day_first: bool = False
 
     kind: ClassVar[str] = "date"
-
-    @property
-    def empty(self) -> DateParts:
-        return DateParts()
-
-    @property
-    def hint(self) -> str:
-        return "Please say the day and the month, for example: the fifteenth of March."
+    empty: ClassVar[DateParts] = DateParts()
+    hint: ClassVar[str] = "Please say the day and the month, for example: the fifteenth of March."
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -69,9 +62,6 @@ class Date(Field[DateParts, date]):
         day, month = (first, second) if self.day_first else (second, first)
         year = int(keys[4:]) if len(keys) == 8 else None
         return DateParts(year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
-
-    def correct(self, text: str, entry: DateParts) -> DateParts | None:
-        return self.hear(without_denial(text), entry)
 
     def progress(self, entry: DateParts) -> Progress:
         if entry == DateParts():

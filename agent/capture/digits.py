@@ -38,10 +38,6 @@ class Digits(Field[str, str]):
         return self.max_length or self.length
 
     @property
-    def empty(self) -> str:
-        return ""
-
-    @property
     def hint(self) -> str:
         return f"Please say the {self.name} digit by digit, or type it and press the hash key."
 

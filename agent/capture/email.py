@@ -44,14 +44,7 @@ class Email(Field[str, str]):
     prompt: str = "What is your e-mail address?"
 
     kind: ClassVar[str] = "e-mail address"
-
-    @property
-    def empty(self) -> str:
-        return ""
-
-    @property
-    def hint(self) -> str:
-        return "Please say it slowly, with at and dot, and spell what is hard to understand."
+    hint: ClassVar[str] = "Please say it slowly, with at and dot, and spell what is hard to understand."
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -66,9 +59,6 @@ class Email(Field[str, str]):
         if "@" in entry and (said.startswith("@") or (_ADDRESS.fullmatch(entry) and not said.startswith("."))):
             return None
         return entry + said
-
-    def press(self, keys: str, entry: str) -> str | None:
-        return None
 
     def correct(self, text: str, entry: str) -> str | None:
         local, at, domain = entry.partition("@")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
+from agent.capture.corrections import without_denial
+
 Entry = TypeVar("Entry")
 Value = TypeVar("Value")
 
@@ -44,13 +46,11 @@ class Field(ABC, Generic[Entry, Value]):
     kind: ClassVar[str]
     """What the field is called when it is spoken about, such as "phone number"."""
 
+    empty: ClassVar[Any] = ""
+    """The entry while nothing was heard."""
+
     answers_first: ClassVar[bool] = False
     """Whether an answer may sound like a command ("cancel"), and then is no command."""
-
-    @property
-    @abstractmethod
-    def empty(self) -> Entry:
-        """Nothing was heard."""
 
     @property
     @abstractmethod
@@ -66,21 +66,21 @@ class Field(ABC, Generic[Entry, Value]):
     def hear(self, text: str, entry: Entry) -> Entry | None:
         """The entry after the caller has said more; None if nothing in the text belongs to it."""
 
-    @abstractmethod
     def press(self, keys: str, entry: Entry) -> Entry | None:
         """The entry after digits were pressed on a telephone; None if it cannot be entered by keys."""
+        return None
 
-    @abstractmethod
     def correct(self, text: str, entry: Entry) -> Entry | None:
         """The entry as the caller corrects it once it was read back; None if the text is no correction."""
+        return self.hear(without_denial(text), entry)
 
     @abstractmethod
     def progress(self, entry: Entry) -> Progress:
         """How far the entry is from a value."""
 
-    @abstractmethod
     def ask_rest(self, entry: Entry) -> str:
         """Asks for what a partial entry lacks."""
+        return self.prompt
 
     @abstractmethod
     def value(self, entry: Entry) -> Value:

@@ -242,8 +242,7 @@ class Form:
             case Command.CANCEL:
                 return replace(state, outcome="cancelled", say="All right.", pause=Pause.SHORT)
             case Command.START_OVER:
-                say = f"All right, from the beginning. {field.prompt}"
-                return replace(state, phase=Phase.ASKING, entry=field.empty, say=say, pause=Pause.SHORT)
+                return self._again(state, "All right, from the beginning.")
             case Command.WAIT:
                 return replace(state, say="Take your time.", pause=Pause.DICTATION)
             case Command.REPEAT:
@@ -328,11 +327,10 @@ class Form:
         say = f"Thank you. {field.prompt}"
         return FormState(say, values, index, entry=field.empty, pause=Pause.SHORT, by_keys=state.by_keys)
 
-    def _again(self, state: FormState) -> FormState:
+    def _again(self, state: FormState, opening: str = "All right.") -> FormState:
         field = self.field(state)
-        return replace(
-            state, phase=Phase.ASKING, entry=field.empty, say=f"All right. {field.prompt}", pause=Pause.SHORT
-        )
+        say = f"{opening} {field.prompt}"
+        return replace(state, phase=Phase.ASKING, entry=field.empty, say=say, pause=Pause.SHORT)
 
     def _not_understood(self, state: FormState) -> FormState:
         field = self.field(state)

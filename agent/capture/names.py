@@ -41,14 +41,8 @@ class SpelledName(Field[SpelledEntry, str]):
     prompt: str = "What is your last name? Please spell it."
 
     kind: ClassVar[str] = "name"
-
-    @property
-    def empty(self) -> SpelledEntry:
-        return SpelledEntry()
-
-    @property
-    def hint(self) -> str:
-        return "Please spell it letter by letter, for example: S as in Sierra, M as in Mike."
+    empty: ClassVar[SpelledEntry] = SpelledEntry()
+    hint: ClassVar[str] = "Please spell it letter by letter, for example: S as in Sierra, M as in Mike."
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -68,9 +62,6 @@ class SpelledName(Field[SpelledEntry, str]):
         if not plain or len(plain) > _MAX_WORDS or set(plain) & _NOT_NAMES or (entry.text and not named):
             return None
         return SpelledEntry(" ".join(plain))
-
-    def press(self, keys: str, entry: SpelledEntry) -> SpelledEntry | None:
-        return None
 
     def correct(self, text: str, entry: SpelledEntry) -> SpelledEntry | None:
         after = corrected(entry.text, text, lambda named: spelled_letters(named, alone=True))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import time
 from typing import Any, ClassVar
 
-from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
 from agent.words.language import TimeParts, language
 
@@ -26,14 +25,8 @@ class Time(Field[TimeParts, time]):
     latest: time = time(23, 59)
 
     kind: ClassVar[str] = "time"
-
-    @property
-    def empty(self) -> TimeParts:
-        return TimeParts()
-
-    @property
-    def hint(self) -> str:
-        return "Please say the time, for example: half past two."
+    empty: ClassVar[TimeParts] = TimeParts()
+    hint: ClassVar[str] = "Please say the time, for example: half past two."
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -50,9 +43,6 @@ class Time(Field[TimeParts, time]):
     def press(self, keys: str, entry: TimeParts) -> TimeParts | None:
         hour, minute = (int(keys[:-2]), int(keys[-2:])) if len(keys) > 2 else (int(keys or "99"), 0)
         return TimeParts(hour, minute, hour >= 12 or None) if hour < 24 and minute < 60 and len(keys) <= 4 else None
-
-    def correct(self, text: str, entry: TimeParts) -> TimeParts | None:
-        return self.hear(without_denial(text), entry)
 
     def progress(self, entry: TimeParts) -> Progress:
         if entry == TimeParts():

@@ -5,37 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from agent.documents.grounding import Grounding, ground, search_text
 from agent.documents.index import Match
 from chat.types import Message
 
+if TYPE_CHECKING:
+    from agent.documents.search import SharedDocuments
+
 _log = logging.getLogger("rejoinder.server")
-
-
-class Documents(Protocol):
-    """Searches the documents."""
-
-    def search(self, question: str) -> list[Match]:
-        """The best matches, the best first. Takes some milliseconds; runs on `executor`."""
-        ...
-
-    @property
-    def executor(self) -> Executor:
-        """Where searches run."""
-        ...
-
-
-@dataclass
-class _Search:
-    """The newest search of a turn."""
-
-    text: str = ""
-    num_messages: int = 0
-    matches: Sequence[Match] = ()
 
 
 class DocumentEvidence:
@@ -45,9 +24,10 @@ class DocumentEvidence:
         enabled: whether responses use the documents; asked before each one.
     """
 
-    def __init__(self, documents: Documents, enabled: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, documents: SharedDocuments, enabled: Callable[[], bool] = lambda: True) -> None:
         self._documents, self._enabled = documents, enabled
-        self._last_search, self._grounding = _Search(), Grounding()
+        self._searched, self._grounding = ("", 0), Grounding()  # the text, and the number of messages
+        self._matches: Sequence[Match] = ()
 
     def is_asked(self, messages: Sequence[Message]) -> bool:
         """Whether the newest message is one to search for."""
@@ -60,15 +40,15 @@ class DocumentEvidence:
             final: whether the user has said all of it.
         """
         text = search_text(messages)
-        if (text, len(messages)) != (self._last_search.text, self._last_search.num_messages):
+        if (text, len(messages)) != self._searched:
             loop = asyncio.get_running_loop()
             try:
-                matches = await loop.run_in_executor(self._documents.executor, self._documents.search, text)
+                self._matches = await loop.run_in_executor(self._documents.executor, self._documents.search, text)
             except Exception:
                 _log.exception("the documents could not be searched; the response does without")
                 return Grounding()
-            if len(messages) != self._last_search.num_messages:
+            if len(messages) != self._searched[1]:
                 self._grounding = Grounding()
-            self._last_search = _Search(text, len(messages), matches)
-        self._grounding = ground(messages[-1].content, self._last_search.matches, self._grounding, final=final)
+            self._searched = (text, len(messages))
+        self._grounding = ground(messages[-1].content, self._matches, self._grounding, final=final)
         return self._grounding

@@ -117,10 +117,6 @@ class FoundPassage:
     passage: Passage
 
 
-class UnknownFolder(ValueError):
-    """The library has no folder of this name or path."""
-
-
 class Library:
     """The file. Its methods may be called on any thread; those that read documents take as long as that takes.
 
@@ -154,14 +150,14 @@ class Library:
             return [self._folder(*row) for row in self._file.execute(query).fetchall()]
 
     def find(self, name: str) -> Folder:
-        """The folder of this name or path. Raises UnknownFolder."""
+        """The folder of this name or path. Raises ValueError if there is none."""
         path = Path(name).expanduser()
         for folder in self.folders():
             if folder.name == name or (path.exists() and folder.path == path.resolve()):
                 return folder
         known = ", ".join(folder.name for folder in self.folders())
         have = f"it has {known}" if known else "it is empty"
-        raise UnknownFolder(f"the library has no documents named {name!r} ({have}): run `rejoinder docs add FOLDER`")
+        raise ValueError(f"the library has no documents named {name!r} ({have}): run `rejoinder docs add FOLDER`")
 
     def add(self, path: Path, name: str = "") -> str:
         """Add a folder, or a single file, that is read at the next `update`. Returns its name, which it keeps if it is
@@ -189,7 +185,7 @@ class Library:
         return name
 
     def remove(self, name: str) -> Folder:
-        """Forget a folder and its passages; the files themselves stay. Raises UnknownFolder."""
+        """Forget a folder and its passages; the files themselves stay. Raises ValueError if there is none."""
         folder = self.find(name)
         with self._lock:
             self._file.execute("delete from folders where name = ?", (folder.name,))
@@ -210,24 +206,24 @@ class Library:
             report: called before each file with its path, its number and how many there are.
 
         Raises:
-            UnknownFolder: there is none of this name.
+            ValueError: there is none of this name.
             OSError: the folder cannot be read; nothing is changed.
         """
         folder = self.find(name)
-        found, update = _walk(folder.path), Update()
-        update.ignored = found.ignored
+        files, ignored = _walk(folder.path)
+        update = Update(ignored=ignored)
         version = f"{_READER_VERSION} {model}"
         with self._lock:
             (number,) = self._file.execute("select id from folders where name = ?", (folder.name,)).fetchone()
             query = "select path, id, size, modified_ns, sha256, version, error from files where folder = ?"
             known = {row[0]: row[1:] for row in self._file.execute(query, (number,))}
-        for path in known.keys() - found.files.keys():
+        for path in known.keys() - files.keys():
             with self._lock:
                 self._file.execute("delete from files where id = ?", (known[path][0],))
             if known[path][4]:  # it had been read
                 update.removed.append(path)
-        for count, (path, file) in enumerate(sorted(found.files.items())):
-            report(path, count, len(found.files))
+        for count, (path, file) in enumerate(sorted(files.items())):
+            report(path, count, len(files))
             self._update_file(number, path, file, known.get(path), version, embed, update)
         with self._lock:
             self._file.execute("update folders set updated_at = ? where id = ?", (time.time(), number))
@@ -367,19 +363,13 @@ class Library:
             self._file.execute("commit")
 
 
-@dataclass(frozen=True)
-class _Found:
-    files: dict[str, Path]
-    ignored: int
-
-
-def _walk(root: Path) -> _Found:
-    """The files below a folder that can be read, by their path inside it. Hidden ones and links are left out. Raises
-    OSError."""
+def _walk(root: Path) -> tuple[dict[str, Path], int]:
+    """The files below a folder that can be read, by their path inside it, and how many others there are. Hidden ones
+    and links are left out. Raises OSError."""
     if root.is_file():
         if root.suffix.lower() not in READERS:
             raise OSError(f"{root} is of a kind that is not read: use {', '.join(READERS)}")
-        return _Found({root.name: root}, 0)
+        return {root.name: root}, 0
     if not root.is_dir():
         raise OSError(f"the folder {root} is not there: nothing was changed")
 
@@ -397,4 +387,4 @@ def _walk(root: Path) -> _Found:
                 files[path.relative_to(root).as_posix()] = path
             else:
                 ignored += 1
-    return _Found(files, ignored)
+    return files, ignored

@@ -62,7 +62,7 @@ def read_document(path: Path) -> Document:
     if size > MAX_FILE_BYTES:
         raise UnreadableDocument(f"it has {size / 1e6:.0f} MB, and the limit is {MAX_FILE_BYTES / 1e6:.0f}: split it")
     try:
-        title, blocks = READERS[path.suffix.lower()](path.read_bytes())
+        title, read = READERS[path.suffix.lower()](path.read_bytes())
     except ImportError as error:
         raise UnreadableDocument(
             f'it needs the package {error.name}: run `pip install "rejoinder[documents]"`'
@@ -72,7 +72,7 @@ def read_document(path: Path) -> Document:
     except Exception as error:  # whatever a parser raises for a damaged file
         reason = str(error) or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
-    blocks = tuple(part for block in blocks for part in _parts(block) if re.search(r"\w", part.text))
+    blocks = tuple(part for block in read for part in _parts(block) if re.search(r"\w", part.text))
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
@@ -123,13 +123,13 @@ def _decode(data: bytes) -> str:
 
 
 class _Outline:
-    """The headings that the current block stands under."""
+    """The blocks so far, and the headings that the next one stands under."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, str]] = []
-        self.title = ""
+        self.title, self.blocks = "", list[Block]()
 
-    def add(self, level: int, heading: str) -> None:
+    def add_heading(self, level: int, heading: str) -> None:
         """A heading of this level, 1 for the topmost. The first one on level 1 is the document's title."""
         heading = _one_line(heading)
         self._open = [entry for entry in self._open if entry[0] < level]
@@ -138,18 +138,27 @@ class _Outline:
         elif heading:
             self._open.append((level, heading))
 
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """The topmost first."""
-        return tuple(heading for _, heading in self._open)
+    def add(self, text: str) -> None:
+        """A paragraph, a list item or a table row."""
+        self.blocks.append(Block(tuple(heading for _, heading in self._open), _one_line(text)))
+
+    def add_table(self, cells: list[list[str]]) -> None:
+        """A table, row by row: every cell follows the name of its column, which the first row names."""
+        header, *rows = cells or [[]]
+        if not rows:
+            self.add(", ".join(filter(None, header)))
+        for row in rows:
+            names = [*header, *[""] * len(row)]
+            named = zip(names, row, strict=False)
+            self.add("; ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell))
 
 
-def _read_text(data: bytes) -> tuple[str, tuple[Block, ...]]:
+def _read_text(data: bytes) -> tuple[str, list[Block]]:
     text = _decode(data).replace("\r\n", "\n").replace("\f", "\n\n")
-    return "", tuple(Block((), paragraph) for paragraph in _paragraphs(text))
+    return "", [Block((), paragraph) for paragraph in _paragraphs(text)]
 
 
-def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
+def _read_markdown(data: bytes) -> tuple[str, list[Block]]:
     from markdown_it import MarkdownIt
 
     text = _decode(data)
@@ -159,9 +168,8 @@ def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
         if rule.rstrip() == "---":
             titles = (line.removeprefix("title:") for line in front if line.startswith("title:"))
             text, named = rest, next(titles, "").strip().strip("\"'")
-    outline, blocks = _Outline(), list[Block]()
-    table: _Table | None = None
-    heading_level = 0
+    outline, heading_level = _Outline(), 0
+    cells: list[list[str]] | None = None  # of the table that is open
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         match token.type:
             case "heading_open":
@@ -169,19 +177,19 @@ def _read_markdown(data: bytes) -> tuple[str, tuple[Block, ...]]:
             case "heading_close":
                 heading_level = 0
             case "table_open":
-                table = _Table()
-            case "table_close" if table is not None:
-                blocks += [Block(outline.headings, row) for row in table.rows()]
-                table = None
-            case "tr_open" if table is not None:
-                table.cells.append([])
+                cells = []
+            case "table_close" if cells is not None:
+                outline.add_table(cells)
+                cells = None
+            case "tr_open" if cells is not None:
+                cells.append([])
             case "inline" if heading_level:
-                outline.add(heading_level, _inline_text(token))
-            case "inline" if table is not None:
-                table.cells[-1].append(_one_line(_inline_text(token)))
+                outline.add_heading(heading_level, _inline_text(token))
+            case "inline" if cells is not None:
+                cells[-1].append(_one_line(_inline_text(token)))
             case "inline" | "fence" | "code_block":
-                blocks.append(Block(outline.headings, _one_line(_inline_text(token))))
-    return named or outline.title, tuple(blocks)
+                outline.add(_inline_text(token))
+    return named or outline.title, outline.blocks
 
 
 def _inline_text(token: Any) -> str:
@@ -192,35 +200,19 @@ def _inline_text(token: Any) -> str:
     return "".join(" " if child.type in breaks else _inline_text(child) for child in token.children)
 
 
-class _Table:
-    """The cells of a table, row by row; the first row names the columns."""
-
-    def __init__(self) -> None:
-        self.cells: list[list[str]] = []
-
-    def rows(self) -> Iterator[str]:
-        """Each row as text, in which every cell follows the name of its column."""
-        header, *rows = self.cells or [[]]
-        if not rows:
-            yield ", ".join(filter(None, header))
-        for row in rows:
-            names = [*header, *[""] * len(row)]
-            yield "; ".join(f"{name}: {cell}" if name else cell for name, cell in zip(names, row, strict=False) if cell)
-
-
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
 _HTML_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div", "section",
                 "article", "main", "body", "address", "summary", "details")  # fmt: skip
 
 
-def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
+def _read_html(data: bytes) -> tuple[str, list[Block]]:
     from bs4 import BeautifulSoup
 
     soup: Any = BeautifulSoup(data, "html.parser")
     for element in soup.find_all(_SKIPPED):
         element.decompose()
-    outline, blocks = _Outline(), list[Block]()
+    outline = _Outline()
     title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
     if soup.head is not None:
         soup.head.decompose()
@@ -229,15 +221,13 @@ def _read_html(data: bytes) -> tuple[str, tuple[Block, ...]]:
             continue  # its table has it
         if element.name == "table":
             if element.find_parent("table") is None:
-                table = _Table()
-                for row in element.find_all("tr"):
-                    table.cells.append([_one_line(cell.get_text(" ")) for cell in row.find_all(["td", "th"])])
-                blocks += [Block(outline.headings, row) for row in table.rows()]
+                rows = [row.find_all(["td", "th"]) for row in element.find_all("tr")]
+                outline.add_table([[_one_line(cell.get_text(" ")) for cell in row] for row in rows])
         elif element.name in _HTML_HEADINGS:
-            outline.add(int(element.name[1]), element.get_text(" "))
+            outline.add_heading(int(element.name[1]), element.get_text(" "))
         elif text := _own_text(element):
-            blocks.append(Block(outline.headings, text))
-    return outline.title or title, tuple(blocks)
+            outline.add(text)
+    return outline.title or title, outline.blocks
 
 
 def _own_text(element: Any) -> str:
@@ -251,7 +241,7 @@ def _own_text(element: Any) -> str:
     return _one_line("".join(parts))
 
 
-def _read_pdf(data: bytes) -> tuple[str, tuple[Block, ...]]:
+def _read_pdf(data: bytes) -> tuple[str, list[Block]]:
     from pypdf import PdfReader
     from pypdf.errors import DependencyError, FileNotDecryptedError
 
@@ -267,32 +257,30 @@ def _read_pdf(data: bytes) -> tuple[str, tuple[Block, ...]]:
     except (DependencyError, FileNotDecryptedError):
         raise UnreadableDocument("it is encrypted: save a copy that is not") from None
     title = reader.metadata.title if reader.metadata is not None else None
-    return title or "", tuple(blocks)
+    return title or "", blocks
 
 
-def _read_docx(data: bytes) -> tuple[str, tuple[Block, ...]]:
+def _read_docx(data: bytes) -> tuple[str, list[Block]]:
     import docx
     from docx.table import Table
 
     document: Any = docx.Document(BytesIO(data))
-    outline, blocks = _Outline(), list[Block]()
+    outline = _Outline()
     for content in document.iter_inner_content():
         if isinstance(content, Table):
-            table = _Table()
-            table.cells = [[_one_line(cell.text) for cell in row.cells] for row in content.rows]
-            blocks += [Block(outline.headings, row) for row in table.rows()]
+            outline.add_table([[_one_line(cell.text) for cell in row.cells] for row in content.rows])
             continue
         style = (content.style.name or "") if content.style is not None else ""
         if style == "Title":
-            outline.add(1, content.text)
+            outline.add_heading(1, content.text)
         elif heading := re.fullmatch(r"Heading ([1-9])", style):
-            outline.add(int(heading[1]) + 1, content.text)  # level 1 is the title's
+            outline.add_heading(int(heading[1]) + 1, content.text)  # level 1 is the title's
         else:
-            blocks.append(Block(outline.headings, _one_line(content.text)))
-    return document.core_properties.title or outline.title, tuple(blocks)
+            outline.add(content.text)
+    return document.core_properties.title or outline.title, outline.blocks
 
 
-READERS: dict[str, Callable[[bytes], tuple[str, tuple[Block, ...]]]] = {
+READERS: dict[str, Callable[[bytes], tuple[str, list[Block]]]] = {
     ".txt": _read_text,
     ".text": _read_text,
     ".md": _read_markdown,

@@ -16,7 +16,7 @@ ALL = "all"
 
 
 class SharedDocuments:
-    """Folders of the library, with the model that searches them. A `grounded_model.Documents`.
+    """Folders of the library, with the model that searches them.
 
     Args:
         names: of folders, or their paths; `all` for all of them.
@@ -24,7 +24,7 @@ class SharedDocuments:
         model: folder of the embedding model.
 
     Raises:
-        UnknownFolder: the library has no such folder.
+        ValueError: the library has no such folder.
         OSError: the library cannot be used.
     """
 
@@ -45,7 +45,7 @@ class SharedDocuments:
         return self._index.num_passages
 
     def search(self, question: str) -> list[Match]:
-        """The best matches, the best first."""
+        """The best matches, the best first. Takes some milliseconds; runs on `executor`."""
         return self._index.search(question)
 
     def close(self) -> None:

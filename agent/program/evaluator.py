@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from agent.program import values
-from agent.program.places import UnknownPlace, zone_of
-from agent.program.units import UnknownConversion, convert
+from agent.program.places import zone_of
+from agent.program.units import convert
 from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
 from agent.words.language import language
 
@@ -208,7 +208,7 @@ class _Run:
             case ("time_in", [str() as place]):
                 if _is_here(place):
                     return self._now
-                return self._now.astimezone(_zone(place)).replace(tzinfo=self._now.tzinfo)
+                return self._now.astimezone(zone_of(place)).replace(tzinfo=self._now.tzinfo)
             case ("convert_time", [Clock() as clock, str() as source, str() as target]):
                 return self._moved(clock, source, target)
             case ("weekday", [date() as day]):
@@ -235,8 +235,8 @@ class _Run:
     def _moved(self, clock: Clock, source: str, target: str) -> Clock:
         """A time of day in one place, as the clocks show it in another one."""
         here = self._now.replace(hour=clock.minutes // 60, minute=clock.minutes % 60, second=0, microsecond=0)
-        start = here if _is_here(source) else here.replace(tzinfo=_zone(source))
-        end = start.astimezone(self._now.tzinfo if _is_here(target) else _zone(target))
+        start = here if _is_here(source) else here.replace(tzinfo=zone_of(source))
+        end = start.astimezone(self._now.tzinfo if _is_here(target) else zone_of(target))
         return Clock(60 * end.hour + end.minute, clock.certain, (end.date() - start.date()).days)
 
 
@@ -271,23 +271,13 @@ def plain(value: Value) -> Any:
     raise BadProgram("this cannot be an argument")
 
 
-def _zone(place: str) -> Any:
-    try:
-        return zone_of(place)
-    except UnknownPlace as error:
-        raise BadProgram(str(error)) from None
-
-
 def _is_here(place: str) -> bool:
     return place.strip().lower() in ("here", "local", "home", "now", "")
 
 
 def _converted(amount: Fraction | Quantity, unit: str, target: str) -> Quantity:
     number = amount.amount if isinstance(amount, Quantity) else amount
-    try:
-        return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
-    except UnknownConversion as error:
-        raise BadProgram(str(error)) from None
+    return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
 
 
 def _operation(op: ast.operator, left: Value, right: Value) -> Value:

@@ -69,10 +69,6 @@ _MORE_PLACES = {
 capital or of most people."""
 
 
-class UnknownPlace(ValueError):
-    """No time zone is known for this place."""
-
-
 @cache
 def _zones() -> dict[str, str]:
     """Time zones by the plain names of places."""
@@ -87,18 +83,18 @@ def _plain(place: str) -> str:
 
 
 def zone_of(place: str) -> ZoneInfo:
-    """The time zone of a city, a country or a zone's own name. Raises UnknownPlace."""
+    """The time zone of a city, a country or a zone's own name. Raises ValueError if none is known."""
     name = _plain(place)
     for candidate in (name, name.partition(" in ")[2], _plain(place.partition(",")[0]), name.removesuffix(" time")):
         if candidate in _zones():
             return ZoneInfo(_zones()[candidate])
-    raise UnknownPlace(f"The time zone of {place!r} is not known. Ask for a larger city nearby.")
+    raise ValueError(f"The time zone of {place!r} is not known. Ask for a larger city nearby.")
 
 
 def is_known_place(place: str) -> bool:
     """Whether the time zone of a place is known."""
     try:
         zone_of(place)
-    except UnknownPlace:
+    except ValueError:
         return False
     return True

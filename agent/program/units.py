@@ -58,10 +58,6 @@ _NAME = re.compile(r"[^\W\d_][^\W\d_]*(?:[ _/°][^\W\d_]+){0,5}|°[CF]", re.IGNO
 """What a name of a unit consists of: words."""
 
 
-class UnknownConversion(ValueError):
-    """Not units of which one can be converted to the other."""
-
-
 @cache
 def load_units() -> Any:
     """The registry of units. Takes half a second the first time."""
@@ -74,20 +70,19 @@ def load_units() -> Any:
 
 
 def convert(value: float, source: str, target: str) -> float:
-    """A quantity in another unit. Raises UnknownConversion."""
+    """A quantity in another unit. Raises ValueError if the one cannot be converted to the other."""
     import pint
 
     for name in (source, target):  # pint computes what is in a name
         if not _NAME.fullmatch(name):
-            raise UnknownConversion(f"{name[:40]!r} is not a unit that is known.")
+            raise ValueError(f"{name[:40]!r} is not a unit that is known.")
     registry = load_units()
     try:
         return float(registry.Quantity(value, _pint_name(source)).to(_pint_name(target)).magnitude)
     except pint.DimensionalityError:
-        message = f"{source} cannot be converted to {target}: they measure different things."
-        raise UnknownConversion(message) from None
+        raise ValueError(f"{source} cannot be converted to {target}: they measure different things.") from None
     except (pint.UndefinedUnitError, AttributeError, TypeError, ValueError):
-        raise UnknownConversion(f"{source} or {target} is not a unit that is known.") from None
+        raise ValueError(f"{source} or {target} is not a unit that is known.") from None
 
 
 def _pint_name(name: str) -> str:

@@ -1,19 +1,25 @@
 """Whether the arguments of a call match the function's schema, which a client or an MCP server wrote.
 
-Its regular expressions never reach Python's `re`, which a pattern such as `^(a+)+$` keeps busy for hours.
+Its regular expressions never reach Python's `re`, which a pattern such as `^(a+)+$` keeps busy for hours. llguidance
+reads them, as it does while tokens are generated: it never backtracks, so the time grows with the text alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonschema import ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-from agent.remote.text_pattern import text_matches
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+_MAX_TEXT = 10_000
+"""Characters of a text that can match. Strings of function calls have at most 2,000 where the schema says nothing."""
 
 
 def match_schema(arguments: Any, schema: Mapping[str, Any]) -> bool:
@@ -35,7 +41,7 @@ def _without_re(validator: Any) -> Any:
 
 
 def _pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not text_matches(pattern, instance):
+    if isinstance(instance, str) and not _text_matches(pattern, instance):
         yield ValidationError("the text does not match its pattern")
 
 
@@ -43,7 +49,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
     if isinstance(instance, dict):
         for pattern, subschema in patterns.items():
             for name, value in instance.items():
-                if text_matches(pattern, name):
+                if _text_matches(pattern, name):
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
@@ -52,7 +58,7 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name, value in instance.items():
-        if name in named or any(text_matches(pattern, name) for pattern in patterns):
+        if name in named or any(_text_matches(pattern, name) for pattern in patterns):
             continue
         if additional is False:
             yield ValidationError("there is a property that the schema does not name")
@@ -62,3 +68,27 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
 
 def _nothing(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     yield from ()
+
+
+def _text_matches(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text, as `pattern` of JSON Schema has it. False if the text is too long, and
+    if llguidance does not know the pattern or gives up on it."""
+    from llguidance import LLMatcher
+
+    if len(text) > _MAX_TEXT:
+        return False
+    try:
+        grammar = LLMatcher.grammar_from_json_schema(json.dumps({"type": "string", "pattern": pattern}))
+    except ValueError:
+        return False
+    matcher = LLMatcher(_byte_tokens(), grammar, log_level=0)
+    written = json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")
+    return bool(matcher.try_consume_tokens(list(written)) == len(written) and matcher.is_accepting())
+
+
+@cache
+def _byte_tokens() -> LLTokenizer:
+    """A tokenizer with a token for each byte."""
+    from llguidance import LLTokenizer
+
+    return LLTokenizer("byte")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from chat.types import Effort, Message, Tool, ToolChoice
 
@@ -23,8 +23,18 @@ _THINK, _END_THINK = "<think>", "</think>"
 """Some servers leave the notes of a reasoning model in the text. They are not for the user."""
 
 
-class BadStream(Exception):
-    """What arrived is not a chat completion; a sentence without a subject, such as "sent no JSON"."""
+class RemoteFailed(Exception):
+    """A request failed.
+
+    Args:
+        message: a sentence without its subject, such as "refuses the key (HTTP 401)".
+        retry_after_s: for how long the server asks to be left alone.
+        server_failed: whether the next request would probably fail as well.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 0.0, *, server_failed: bool = True) -> None:
+        super().__init__(message)
+        self.retry_after_s, self.server_failed = retry_after_s, server_failed
 
 
 def request_body(
@@ -71,37 +81,33 @@ def _message(message: Message) -> dict[str, Any]:
     return fields
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _FunctionPart(_Part):
+class _FunctionPart(BaseModel):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _CallPart(_Part):
+class _CallPart(BaseModel):
     index: int | None = None
     id: str | None = None
     function: _FunctionPart = _FunctionPart()
 
 
-class _Delta(_Part):
+class _Delta(BaseModel):
     content: str | None = None
     tool_calls: list[_CallPart] | None = None
 
 
-class _Choice(_Part):
+class _Choice(BaseModel):
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
-class _Usage(_Part):
+class _Usage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-class _Chunk(_Part):
+class _Chunk(BaseModel):
     choices: list[_Choice] = []
     usage: _Usage | None = None
     error: Any = None
@@ -139,7 +145,7 @@ class ChatStream:
     _size: int = 0
 
     def feed(self, line: str) -> str:
-        """Take one line of server-sent events; returns the text that it adds to the response. Raises BadStream."""
+        """Take one line of server-sent events; returns the text that it adds to the response. Raises RemoteFailed."""
         name, _, data = line.partition(":")
         if name != "data" or not data.strip():
             return ""
@@ -149,9 +155,9 @@ class ChatStream:
         try:
             chunk = _Chunk.model_validate_json(data)
         except ValidationError:
-            raise BadStream("sent something that is not a chat completion") from None
+            raise RemoteFailed("sent something that is not a chat completion") from None
         if chunk.error is not None:
-            raise BadStream("reported an error in the middle of the answer")
+            raise RemoteFailed("reported an error in the middle of the answer")
         if chunk.usage is not None:
             self.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
         text = ""
@@ -192,7 +198,7 @@ class ChatStream:
         position = self._positions.get(index)
         if position is None or (part.id and self.calls[position].id not in ("", part.id)):
             if len(self.calls) >= MAX_CALLS:
-                raise BadStream(f"made more than {MAX_CALLS} calls")
+                raise RemoteFailed(f"made more than {MAX_CALLS} calls")
             self._positions[index] = position = len(self.calls)
             self.calls.append(RemoteCall())
         call, arguments = self.calls[position], part.function.arguments or ""
@@ -204,4 +210,4 @@ class ChatStream:
     def _count(self, text: str) -> None:
         self._size += len(text)
         if self._size > MAX_CHARACTERS:
-            raise BadStream(f"sent more than {MAX_CHARACTERS} characters")
+            raise RemoteFailed(f"sent more than {MAX_CHARACTERS} characters")

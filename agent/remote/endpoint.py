@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from agent.remote.chat_stream import BadStream, ChatStream
+from agent.remote.chat_stream import ChatStream, RemoteFailed
 from agent.remote.settings import RemoteSettings
 
 _MAX_LINE_BYTES = 1 << 20
@@ -22,20 +22,6 @@ _STATUSES = {
 }
 _OWN_FAULT = frozenset([400, 409, 413, 422])
 """What is wrong is this request, such as its length: others may succeed."""
-
-
-class RemoteFailed(Exception):
-    """A request failed.
-
-    Args:
-        message: a sentence without its subject, such as "refuses the key (HTTP 401)".
-        retry_after_s: for how long the server asks to be left alone.
-        server_failed: whether the next request would probably fail as well.
-    """
-
-    def __init__(self, message: str, retry_after_s: float = 0.0, *, server_failed: bool = True) -> None:
-        super().__init__(message)
-        self.retry_after_s, self.server_failed = retry_after_s, server_failed
 
 
 # The openai SDK (3.54) was tried here. It reads events and the bodies of errors whatever their size, fails at a byte
@@ -68,8 +54,6 @@ class ChatEndpoint:
                     yield stream.feed(line)
                     if stream.done:
                         break
-        except BadStream as error:
-            raise RemoteFailed(str(error)) from None
         except httpx.HTTPError as error:
             if stream.finish_reason is None:
                 raise _connection_failure(error) from None
@@ -88,7 +72,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
         for line in lines:
             yield line.rstrip(b"\r").decode("utf-8", "replace")
         if len(pending) > _MAX_LINE_BYTES:
-            raise BadStream("sent an event of more than 1 MiB")
+            raise RemoteFailed("sent an event of more than 1 MiB")
     if pending:
         yield pending.decode("utf-8", "replace")
 

@@ -18,9 +18,9 @@ import httpx
 
 from agent.language_model import RemoteRequest
 from agent.remote.argument_check import match_schema
-from agent.remote.chat_stream import ChatStream, RemoteCall, request_body
+from agent.remote.chat_stream import ChatStream, RemoteCall, RemoteFailed, request_body
 from agent.remote.circuit_breaker import CircuitBreaker
-from agent.remote.endpoint import ChatEndpoint, RemoteFailed
+from agent.remote.endpoint import ChatEndpoint
 from agent.remote.settings import RemoteSettings
 from chat.progress import Progress
 from chat.types import Ask, Tool, ToolCallDelta

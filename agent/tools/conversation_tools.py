@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from agent.capture.form_runner import Dialogue
 from agent.tools.alarms import Alarms, Announce
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import ToolOutput, ToolTraits
-from agent.tools.registry import ToolRegistry
 from agent.tools.user_data import owner_id
 from chat.types import Tool
 
 
 class ConversationTools:
-    """The server's tools in one conversation; a `agent.tools.protocol.Tools`. None may be called until `enable`.
+    """The server's tools in one conversation. None may be called until `enable`.
 
     Args:
+        registry: the tools of the server by name, which come and go with those of MCP servers.
         alarms: announces what is due; None if there are no timers.
         owner: whose timers and notes these are; if empty, they are nobody's after the conversation.
     """
 
-    def __init__(self, registry: ToolRegistry, alarms: Alarms | None, owner: str = "") -> None:
+    def __init__(self, registry: Mapping[str, ServerTool], alarms: Alarms | None, owner: str = "") -> None:
         self._registry, self._alarms = registry, alarms
         self._announce: Announce | None = None
         self._caller = Caller(owner or owner_id("conversation", secrets.token_hex()))
@@ -63,24 +63,29 @@ class ConversationTools:
     @property
     def all(self) -> list[ServerTool]:
         """All tools of the server."""
-        return list(self._registry)
+        return list(self._registry.values())
+
+    @property
+    def _enabled(self) -> list[ServerTool]:
+        return [tool for tool in self._registry.values() if tool.name in self._names]
 
     @property
     def declarations(self) -> tuple[Tool, ...]:
         """The tools that may be called, for the language model."""
-        return tuple(tool.declaration for tool in self._registry if tool.name in self._names)
+        return tuple(tool.declaration for tool in self._enabled)
 
     def traits(self, name: str) -> ToolTraits | None:
-        """How a tool is called; None if it may not be called."""
+        """How a tool is called; None if it may not be called, or is the client's."""
         tool = self._registry.get(name) if name in self._names else None
         return tool.traits if tool is not None else None
 
     def question(self, name: str, arguments: str) -> str:
-        """Asks the user whether a consequential call is to be made."""
+        """Asks the user whether a consequential call is to be made. Ends with a question mark."""
         tool, given = self._registry.get(name), json.loads(arguments)
-        if tool is not None and tool.question:
+        if tool is not None and tool.traits.question:
             try:
-                return tool.question.format(**{key: value for key, value in given.items() if value not in ("", None)})
+                stated = {key: value for key, value in given.items() if value not in ("", None)}
+                return tool.traits.question.format(**stated)
             except (KeyError, IndexError, ValueError):
                 pass  # it names an argument that was left out
         action = name.replace("_", " ")
@@ -89,20 +94,19 @@ class ConversationTools:
 
     @property
     def functions(self) -> tuple[Tool, ...]:
-        """See `Tools`."""
-        return tuple(
-            tool.declaration for tool in self._registry if tool.in_programs == "called" and tool.name in self._names
-        )
+        """Those that may be called, also by programs."""
+        return tuple(tool.declaration for tool in self._enabled if tool.traits.in_programs == "called")
 
     @property
     def replaced(self) -> frozenset[str]:
-        """See `Tools`."""
-        return frozenset(tool.name for tool in self._registry if tool.in_programs and tool.name in self._names)
+        """Names of those, and of the tools that do what programs compute by themselves."""
+        return frozenset(tool.name for tool in self._enabled if tool.traits.in_programs)
 
     async def call(self, name: str, arguments: str, dialogue: Dialogue | None = None) -> ToolOutput:
-        """Make a call. Raises whatever the tool raises.
+        """Make a call. Raises whatever the tool raises; cancelling the task cancels the call.
 
         Args:
+            arguments: JSON text of an object.
             dialogue: asks the user for data; None where nobody can be asked.
         """
         tool = self._registry.get(name)
@@ -113,7 +117,7 @@ class ConversationTools:
     @property
     def opening(self) -> str:
         """The tool that phone calls begin with, of those that may be called; empty if none does."""
-        return next((tool.name for tool in self._registry if tool.opens_calls and tool.name in self._names), "")
+        return next((tool.name for tool in self._enabled if tool.traits.opens_calls), "")
 
     def disconnect(self) -> None:
         """Nobody listens: announce nothing until `connect`."""

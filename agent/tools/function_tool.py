@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from agent.capture.form_runner import Dialogue
-from agent.tools.protocol import HOLDING_PHRASE, ToolOutput, ToolTraits
+from agent.tools.protocol import HOLDING_PHRASE, InPrograms, ToolOutput, ToolTraits
 from chat.types import Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,8 +29,6 @@ _THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
 """For functions that are not async. A thread cannot be stopped: one that has exceeded its time limit stays busy."""
 
 _SUPERFLUOUS = ("title", "default", "additionalProperties")
-
-InPrograms = Literal["", "called", "computed"]
 
 _TRAITS = "_rejoinder_traits"
 _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*+(.+)$")
@@ -68,31 +66,16 @@ class ServerTool:
 
     Attributes:
         run: makes a call with the arguments, an object.
-        question: asked before a consequential call; may name arguments in braces.
-        opens_calls: whether phone calls begin with it.
-        in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
-            what it does; otherwise it is no part of them.
     """
 
     declaration: Tool
     traits: ToolTraits
     run: Callable[[dict[str, Any], Caller], typing.Awaitable[ToolOutput]]
-    question: str = ""
-    opens_calls: bool = False
-    in_programs: InPrograms = ""
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.declaration.name
-
-
-@dataclass(frozen=True)
-class _Options:
-    traits: ToolTraits
-    question: str
-    opens_calls: bool = False
-    in_programs: InPrograms = ""
 
 
 def tool(
@@ -114,13 +97,12 @@ def tool(
         holding_phrase: spoken when a call takes longer than 400 ms.
         timeout_s: how long a call may take.
         opens_calls: phone calls begin with it. It takes no arguments.
-        in_programs: see `ServerTool`.
+        in_programs: see `ToolTraits`.
     """
-    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s)
-    options = _Options(traits, question, opens_calls, in_programs)
+    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, question, opens_calls, in_programs)
 
     def mark(function: F) -> F:
-        setattr(function, _TRAITS, options)
+        setattr(function, _TRAITS, traits)
         return function
 
     return mark
@@ -133,14 +115,14 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         BadTool: it has no docstring, or a parameter has no type hint or one without a JSON schema.
     """
     name = function.__name__
-    options: _Options = getattr(function, _TRAITS, _Options(ToolTraits(), ""))
+    traits: ToolTraits = getattr(function, _TRAITS, ToolTraits())
     description, about = _read_docstring(inspect.getdoc(function) or "")
     if not description:
         raise BadTool(f"{name} has no docstring: say in one what it does and when to call it", function)
     arguments, provided = _arguments_model(function, about)
     schema = _brief(arguments.model_json_schema())
-    _check_dialogue(function, options, asks=Dialogue in provided.values())
-    if options.opens_calls and schema.get("required"):
+    _check_dialogue(function, traits, asks=Dialogue in provided.values())
+    if traits.opens_calls and schema.get("required"):
         raise BadTool(f"{name} opens calls, so it cannot have arguments without a default", function)
 
     async def run(given: dict[str, Any], who: Caller) -> ToolOutput:
@@ -157,15 +139,14 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
             return as_output(await bound())
         return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
 
-    declaration = Tool(name, description, schema)
-    return ServerTool(declaration, options.traits, run, options.question, options.opens_calls, options.in_programs)
+    return ServerTool(Tool(name, description, schema), traits, run)
 
 
-def _check_dialogue(function: Callable[..., Any], options: _Options, *, asks: bool) -> None:
+def _check_dialogue(function: Callable[..., Any], traits: ToolTraits, *, asks: bool) -> None:
     """Check that a function that asks the user for data can. Raises BadTool."""
     if asks and not inspect.iscoroutinefunction(function):
         raise BadTool(f"{function.__name__} takes a Dialogue, so it has to be an `async def`", function)
-    if asks and options.traits.read_only:
+    if asks and traits.read_only:
         raise BadTool(f"{function.__name__} asks the user, so it cannot be read_only", function)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcp import StdioServerParameters
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, model_validator
 
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
@@ -44,8 +44,6 @@ class McpServerConfig(BaseModel):
         always_allow: tools that are called without asking the user, although they are not read-only.
         allowed_tools: names of the tools to use; None for all.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     command: str | None = None
     args: list[str] = []

@@ -1,21 +1,20 @@
-"""The protocol of the functions that run where the session runs. `agent/tools` implements it; functions that the
-client runs are not part of it."""
+"""How the functions are called that run where the session runs, and what they return. Functions that the client runs
+are not part of it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
-
-from agent.capture.form_runner import Dialogue
-from chat.types import Tool
+from typing import Literal
 
 PENDING_OUTPUT = "The function is still running. Its result will follow."
 """What the language model reads as the output of a call whose function has not returned yet."""
 
 HOLDING_PHRASE = "One moment, please."
 """Spoken while a tool runs that has no phrase of its own."""
+
+InPrograms = Literal["", "called", "computed"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,19 @@ class ToolTraits:
         consequential: it is only called once the user has agreed.
         holding_phrase: spoken when a call takes longer than a moment.
         timeout_s: how long a call may take.
+        question: asked before a consequential call; may name arguments in braces.
+        opens_calls: whether phone calls begin with it.
+        in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
+            what it does; otherwise it is no part of them.
     """
 
     read_only: bool = False
     consequential: bool = False
     holding_phrase: str = HOLDING_PHRASE
     timeout_s: float = 20.0
+    question: str = ""
+    opens_calls: bool = False
+    in_programs: InPrograms = ""
 
 
 @dataclass(frozen=True)
@@ -57,37 +63,6 @@ class ToolOutput:
     text: str
     speech: str = ""
     failed: bool = False
-
-
-class Tools(Protocol):
-    """The tools of one conversation."""
-
-    def traits(self, name: str) -> ToolTraits | None:
-        """How the tool is called; None if it is not one of these, but the client's."""
-        ...
-
-    def question(self, name: str, arguments: str) -> str:
-        """Asks the user whether a consequential call is to be made. Ends with a question mark."""
-        ...
-
-    @property
-    def functions(self) -> tuple[Tool, ...]:
-        """Those of its tools that programs may call."""
-        ...
-
-    @property
-    def replaced(self) -> frozenset[str]:
-        """Names of those, and of the tools that do what programs compute by themselves."""
-        ...
-
-    async def call(self, name: str, arguments: str, dialogue: Dialogue) -> ToolOutput:
-        """Make a call. Any exception counts as its failure; cancelling the task cancels the call.
-
-        Args:
-            arguments: JSON text of an object.
-            dialogue: asks the user for data.
-        """
-        ...
 
 
 def canonical(arguments: str) -> str:

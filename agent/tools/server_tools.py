@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,6 @@ from agent.tools.calculator import calculator_tools
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.function_tool import ServerTool
 from agent.tools.notes import note_tools
-from agent.tools.registry import ToolRegistry
 from agent.tools.tool_file import load_tool_file
 from agent.tools.user_data import USER_DATA_FILE, UserData
 from chat.types import Tool
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from agent.tools.web_search import WebSearch
 
 _log = logging.getLogger("rejoinder.server")
+
+_TWO_TOOLS = "there are two tools named {!r}: rename one of them"
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,21 @@ class ServerTools:
     Args:
         now: the time here, with its zone.
 
+    Attributes:
+        registry: the tools by name.
+
     Raises:
         OSError: the folder cannot be used.
         ValueError: a file cannot be used, or two tools have the same name.
     """
 
     def __init__(self, settings: ToolSettings, now: Callable[[], datetime] = local_time) -> None:
-        own = [tool for path in settings.files for tool in load_tool_file(path)]
-        self.registry = ToolRegistry(own)
+        self.registry: dict[str, ServerTool] = {}
+        for path in settings.files:
+            for tool in load_tool_file(path):
+                if tool.name in self.registry:
+                    raise ValueError(_TWO_TOOLS.format(tool.name))
+                self.registry[tool.name] = tool
         self._mcp_servers: list[McpServerConnection] = []
         if settings.mcp_config is not None:
             from agent.tools.mcp_servers import (  # the SDK takes a second to import
@@ -95,13 +103,12 @@ class ServerTools:
             self._alarms = Alarms(self._data, now)
             builtin += builtin_tools(self._data, self._alarms, now)
         for tool in builtin:
-            with suppress(ValueError):  # a tool of the operator replaces the built-in one of its name
-                self.registry.add(tool)
+            self.registry.setdefault(tool.name, tool)  # a tool of the operator replaces the built-in one of its name
 
     @property
     def functions(self) -> tuple[Tool, ...]:
         """Those that programs may call."""
-        return tuple(tool.declaration for tool in self.registry if tool.in_programs == "called")
+        return tuple(tool.declaration for tool in self.registry.values() if tool.traits.in_programs == "called")
 
     def conversation(self, owner: str = "") -> ConversationTools:
         """The tools for one conversation, as `ConversationTools` describes."""
@@ -110,7 +117,7 @@ class ServerTools:
     def local_conversation(self) -> ConversationTools:
         """All tools, for a conversation with the user of this machine."""
         tools = self.conversation("local")
-        tools.enable([tool.name for tool in self.registry])
+        tools.enable(self.registry)
         return tools
 
     @asynccontextmanager
@@ -134,14 +141,14 @@ class ServerTools:
     def _replace_tools(self, present: set[str], tools: list[ServerTool]) -> None:
         """The tools of one MCP server have changed; `present` are the names of those that it has brought."""
         for name in present:
-            self.registry.remove(name)
+            self.registry.pop(name, None)
         present.clear()
         for tool in tools:
-            try:
-                self.registry.add(tool)
-                present.add(tool.name)
-            except ValueError as error:
-                _log.warning("%s; the one of the MCP server is not used", error)
+            if tool.name in self.registry:
+                _log.warning("%s; the one of the MCP server is not used", _TWO_TOOLS.format(tool.name))
+                continue
+            self.registry[tool.name] = tool
+            present.add(tool.name)
 
 
 def builtin_tools(data: UserData, alarms: Alarms, now: Callable[[], datetime] = local_time) -> list[ServerTool]:

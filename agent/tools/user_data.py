@@ -28,10 +28,6 @@ create index if not exists notes_owner on notes (owner);
 """
 
 
-class TooMany(ValueError):
-    """The owner has as many entries as are allowed."""
-
-
 @dataclass(frozen=True)
 class Alarm:
     """A timer, an alarm or a reminder. `text` is the timer's name or what to remind of. Times are Unix times in
@@ -82,7 +78,7 @@ class UserData:
             self._file.close()
 
     def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> Alarm:
-        """Keep a timer, an alarm or a reminder. Raises TooMany."""
+        """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
         row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at, repeat)
         with self._lock:
             self._check_room("alarms", owner)
@@ -107,7 +103,7 @@ class UserData:
             self._file.execute("delete from alarms where id = ?", (number,))
 
     def add_note(self, owner: str, text: str, written_at: float) -> None:
-        """Keep a note. Raises TooMany."""
+        """Keep a note. Raises ValueError if the owner has as many entries as are allowed."""
         with self._lock:
             self._check_room("notes", owner)
             query = "insert into notes (owner, text, written_at) values (?, ?, ?)"
@@ -133,4 +129,4 @@ class UserData:
     def _check_room(self, table: str, owner: str) -> None:
         (count,) = self._file.execute(f"select count(*) from {table} where owner = ?", (owner,)).fetchone()
         if count >= MAX_ENTRIES:
-            raise TooMany(f"There are {count} already, and no more fit: remove some first.")
+            raise ValueError(f"There are {count} already, and no more fit: remove some first.")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
 from agent.tools.web_service import ServiceFailed, WebService, saying_failures
@@ -54,27 +54,23 @@ class WeatherSettings:
         return self.places_url or (_OPEN_METEO_PLACES if self.url.rstrip("/") == _OPEN_METEO else self.url)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Place(_Answer):
+class _Place(BaseModel):
     name: str
     latitude: float
     longitude: float
     country: str = ""
 
 
-class _Places(_Answer):
+class _Places(BaseModel):
     results: list[_Place] = []
 
 
-class _Current(_Answer):
+class _Current(BaseModel):
     temperature_2m: float
     weather_code: int
 
 
-class _Daily(_Answer):
+class _Daily(BaseModel):
     time: list[date]
     weather_code: list[int | None]
     temperature_2m_max: list[float | None]
@@ -82,7 +78,7 @@ class _Daily(_Answer):
     precipitation_probability_max: list[float | None] = []
 
 
-class _Forecast(_Answer):
+class _Forecast(BaseModel):
     current: _Current
     daily: _Daily
 
@@ -110,11 +106,11 @@ class Weather:
         """The weather of a place, today or on another day, as a sentence. Raises ServiceFailed."""
         if not name:
             return "For which place?"
-        places = await self._get(self._places, "/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
+        places = await self._places.get("/v1/search", {"name": name, "count": 1, "language": "en"}, _Places)
         if not places.results:
             return f"I don't know where {name} is."
         place = places.results[0]
-        forecast = await self._get(self._forecasts, "/v1/forecast", self._question(place), _Forecast)
+        forecast = await self._forecasts.get("/v1/forecast", self._question(place), _Forecast)
         day = _day(day_text, forecast.daily.time)
         if day is None:
             return f"I only know the weather of the next {_FORECAST_DAYS} days."
@@ -131,12 +127,6 @@ class Weather:
             "forecast_days": _FORECAST_DAYS,
             **units,
         }
-
-    async def _get(self, service: WebService, path: str, parameters: dict[str, Any], answer: type[Any]) -> Any:
-        try:
-            return answer.model_validate(await service.get(path, parameters))
-        except ValidationError:
-            raise service.misunderstood() from None
 
     async def close(self) -> None:
         """Close the connections."""

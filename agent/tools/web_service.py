@@ -6,14 +6,17 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+from pydantic import BaseModel, ValidationError
 
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import ToolOutput
 
 _log = logging.getLogger("rejoinder.server")
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 REQUEST_TIMEOUT_S = 5.0
 """Of one request. Somebody waits, and hears a holding phrase meanwhile."""
@@ -38,8 +41,8 @@ class WebService:
         self._name, self._url = name, url.rstrip("/")
         self._http: httpx.AsyncClient | None = None
 
-    async def get(self, path: str, parameters: Mapping[str, str | int | float]) -> dict[str, Any]:
-        """The JSON object that the service answers with. Raises ServiceFailed."""
+    async def get(self, path: str, parameters: Mapping[str, str | int | float], form: type[Answer]) -> Answer:
+        """The JSON object that the service answers with, which has a form. Raises ServiceFailed."""
         if self._http is None:
             self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
         content = b""
@@ -61,11 +64,10 @@ class WebService:
             answer = None
         if not isinstance(answer, dict):
             raise self._failure("its answer is no JSON object")
-        return answer
-
-    def misunderstood(self) -> ServiceFailed:
-        """An answer has not the form that was expected."""
-        return self._failure("its answer has an unknown form")
+        try:
+            return form.model_validate(answer)
+        except ValidationError:
+            raise self._failure("its answer has an unknown form") from None
 
     def _failure(self, reason: str, spoken: str = "does not answer right now") -> ServiceFailed:
         """An exception to raise. The reason is for the log: users cannot do anything about it."""

@@ -23,7 +23,8 @@ from lab.bench.session_answers import session_answers
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine, load_speech_models
+from server.serving.runtime import load_engine
+from server.serving.speech import load_speech_models
 from voice.history import History, Item
 
 Half = Literal["tuning", "reported"]

@@ -32,7 +32,7 @@ async def session_answers(engine: Engine, speech_models: SpeechModels, instructi
 
         async def ask(turns: Sequence[str], max_tokens: int) -> tuple[str, ...]:
             own = tools.conversation()
-            own.enable([tool.name for tool in tools.registry])
+            own.enable(tools.registry)
             try:
                 model = Conversation(engine)
                 return await ask_session(model, speech_models, own, turns, instructions, max_tokens)

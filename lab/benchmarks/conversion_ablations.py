@@ -27,7 +27,7 @@ from torch import Tensor
 from model.convert.corpus import load_corpus
 from model.convert.draft_loss import NoiseBlocks, noise_hidden_states
 from model.convert.padded_batch import PaddedBatch
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B
 from model.nn.adapter import Adapter
@@ -118,7 +118,7 @@ def main() -> None:
             console.print(f"{name}: step {progress.step}, variation {progress.variation}, {progress.acceptance or ''}")
 
         with random_tokens(config.seed) if name == RANDOM_TOKENS else nullcontext():
-            train(model, corpus, config, folder, on_progress=report, probe_every=None)
+            AdapterTraining(model, corpus, config, folder).run(report, probe_every=None)
     Console(width=120).print(results_table(arguments.folder, arguments.steps))
 
 

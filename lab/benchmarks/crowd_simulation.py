@@ -74,9 +74,9 @@ class Costs:
         Args:
             past: earlier tokens of all of them.
         """
-        copies = _COPIES if batch == 1 or batch * num_rows(4, _COPIES) <= _COPY_ROWS else 0
+        copies = _COPIES if batch == 1 or batch * (num_rows(4) + _COPIES) <= _COPY_ROWS else 0
         step = step_roofline(self.config, 2, _RANK if drafts else 0, past, OTHER_KERNELS)
-        return self._ms(step.num_bytes, batch * num_rows(drafts, copies), step.nodes * NODE_US)
+        return self._ms(step.num_bytes, batch * (num_rows(drafts) + copies), step.nodes * NODE_US)
 
     def prompt_ms(self, rows: int, past: int) -> float:
         """ms of a forward pass that reads parts of prompts, which is not captured."""

@@ -28,10 +28,10 @@ from model.convert.generate_states import StateShard
 from model.convert.own_text import joined, load_text, with_states
 from model.convert.train_block_drafter import READ_SHARES, BlockTraining, BlockTrainingConfig
 from model.convert.train_draft_head import HeadTrainingProgress
-from model.engine.bundled import bundled_draft_head, weights_checksum
+from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
-from model.nn.draft_head import DraftHeadWeights
+from model.nn.draft_head import DraftHeadWeights, load_draft_head
 from server.serving.runtime import locate_model
 
 SHIPPED = BlockTrainingConfig()
@@ -135,7 +135,7 @@ def main() -> None:
     console = Console(stderr=True)
     path = locate_model(arguments.model, console)
     model = load_model(path, device="cpu", adapter="none", turn_completion="none", request_classifier="none")
-    head = bundled_draft_head(path, model.decoder)
+    head = bundled(path, model.decoder.config, BUNDLED_DRAFT_HEADS, load_draft_head)
     if head is None:
         parser.error("a block drafter extends a draft head, and this model has none")
     missing = [

@@ -28,7 +28,8 @@ from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
 from server.app import read_ahead
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine, load_speech_models
+from server.serving.runtime import load_engine
+from server.serving.speech import load_speech_models
 from voice.audio.codec import Samples
 from voice.clauses import Clause
 from voice.history import FunctionCall

@@ -8,7 +8,7 @@ import numpy as np
 
 from agent.documents.evidence import DocumentEvidence
 from agent.language_model import LanguageModel
-from agent.tools.protocol import Tools
+from agent.tools.conversation_tools import ConversationTools
 from voice import events
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.playback import SessionSettings
@@ -29,7 +29,7 @@ async def ask_aloud(
     models: SpeechModels,
     question: Samples,
     settings: SessionSettings | None = None,
-    tools: Tools | None = None,
+    tools: ConversationTools | None = None,
     documents: DocumentEvidence | None = None,
 ) -> events.ResponseDone:
     """Ask one question, [T] at 24 kHz, in real time.

@@ -40,7 +40,8 @@ from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_speech_models, locate_model
+from server.serving.runtime import locate_model
+from server.serving.speech import load_speech_models
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeLanguageModel, FakeProgress
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples, to_pcm16

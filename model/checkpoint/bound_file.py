@@ -22,7 +22,12 @@ def save_bound_file(path: Path, tensors: dict[str, Tensor], base: str, metadata:
 
 
 def load_bound_file(
-    path: Path, kind: str, advice: str, *, base: str | None = None, names: Sequence[str] = ()
+    path: Path,
+    kind: str,
+    advice: str = "train one for these weights, or run without",
+    *,
+    base: str | None = None,
+    names: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a file that `save_bound_file` wrote.
 

@@ -182,6 +182,11 @@ class GGUFCheckpoint:
     def has_tensor(self, name: str) -> bool:
         return gguf_name(name) in self._file.tensor_names
 
+    def _stored_name(self, name: str) -> str:
+        if not self.has_tensor(name):
+            raise BadModelFile(f"{self.path} has no tensor {gguf_name(name)}: it is not a complete model")
+        return gguf_name(name)
+
     def as_stored(self, name: str, values: torch.Tensor) -> torch.Tensor:
         """A matrix as `tensor` returns it, with its rows in the order of the file."""
         if self._has_paired_rows(name):
@@ -192,19 +197,13 @@ class GGUFCheckpoint:
         return self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
 
     def tensor(self, name: str) -> torch.Tensor:
-        try:
-            values = self._file.tensor(gguf_name(name))
-        except KeyError:
-            raise BadModelFile(f"{self.path} has no tensor {gguf_name(name)}: it is not a complete model") from None
+        values = self._file.tensor(self._stored_name(name))
         if self._has_paired_rows(name):
             return _pairs_to_halves(values, self.config.head_dim)
         return values
 
     def blocks(self, name: str) -> StoredBlocks | None:
-        try:
-            stored = self._file.blocks(gguf_name(name))
-        except KeyError:
-            raise BadModelFile(f"{self.path} has no tensor {gguf_name(name)}: it is not a complete model") from None
+        stored = self._file.blocks(self._stored_name(name))
         if self._has_paired_rows(name):
             rows = _pairs_to_halves(torch.from_numpy(stored.blocks.copy()), self.config.head_dim)
             return replace(stored, blocks=rows.numpy())

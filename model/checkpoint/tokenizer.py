@@ -6,7 +6,7 @@ Text of users never becomes a control token: `encode` ignores control tokens, `e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,11 @@ class TextTokenizer:
         """The tokenizer in the form of a tokenizer.json."""
         return str(self._full.to_str())
 
-    def detokenizer(self) -> IncrementalDetokenizer:
-        """A new incremental detokenizer."""
-        return IncrementalDetokenizer(self._full)
+    def detokenizer(self) -> Callable[[int], str]:
+        """Turns a stream of token ids into text: what each token completes; empty while bytes of a character are
+        missing."""
+        stream = DecodeStream(skip_special_tokens=True)
+        return lambda token: stream.step(self._full, token) or ""
 
 
 def _from_vocabulary(folder: Path) -> Tokenizer:
@@ -186,15 +188,3 @@ def _without_control(full: Tokenizer, extra_token: int | None) -> tuple[Tokenize
     plain.add_tokens([added[id_] for id_ in sorted(added)])
     plain.encode_special_tokens = True
     return plain, tuple(added[id_].content for id_ in sorted(added) if added[id_].special)
-
-
-class IncrementalDetokenizer:
-    """Turns a stream of token ids into text, as soon as it forms whole characters."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
-
-    def push(self, token: int) -> str:
-        """Return the text that `token` completes; empty while bytes of a character are missing."""
-        return self._stream.step(self._tokenizer, token) or ""

@@ -157,13 +157,11 @@ class _BatchGenerator:
 def top_logits(decoder: Decoder, states: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest logits of each state [n, hidden], sorted, and their tokens: [n, count] each."""
     weight = decoder.head_weight
-    values = tokens = None
+    parts = []
     for start in range(0, weight.shape[0], _HEAD_CHUNK):
         logits = float32_product(states, weight[start : start + _HEAD_CHUNK])
         top = logits.max(-1, keepdim=True) if count == 1 else logits.topk(min(count, logits.shape[1]))
-        ids = top.indices + start
-        values = top.values if values is None else torch.cat((values, top.values), 1)
-        tokens = ids if tokens is None else torch.cat((tokens, ids), 1)
-    assert values is not None and tokens is not None
+        parts.append((top.values, top.indices + start))
+    values, tokens = (torch.cat(part, 1) for part in zip(*parts, strict=True))
     best = values.topk(count)
     return best.values, tokens.gather(1, best.indices)

@@ -8,6 +8,7 @@ weights that generated it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +87,7 @@ def load_corpus(path: Path, base: str | None = None) -> Corpus:
     return Corpus(texts, metadata.get("base_sha256", ""), json.loads(metadata.get("about", "{}")))
 
 
-def is_looping(tokens: Sequence[int], size: int = 6, times: int = 3) -> bool:
-    """Whether the same `size` tokens occur `times` times or more, as when a small model loops in greedy decoding."""
-    counts: dict[tuple[int, ...], int] = {}
-    for n in range(len(tokens) - size + 1):
-        ngram = tuple(tokens[n : n + size])
-        counts[ngram] = counts.get(ngram, 0) + 1
-        if counts[ngram] >= times:
-            return True
-    return False
+def is_looping(tokens: Sequence[int]) -> bool:
+    """Whether the same six tokens occur three times or more, as when a small model loops in greedy decoding."""
+    counts = Counter(tuple(tokens[n : n + 6]) for n in range(len(tokens) - 5))
+    return max(counts.values(), default=0) >= 3

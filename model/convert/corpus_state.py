@@ -55,11 +55,7 @@ class CorpusState:
             "num_looping": self.num_looping,
             "num_batches": self.num_batches,
         }
-
-        def write(partial: Path) -> None:
-            partial.write_text(json.dumps(payload), encoding="utf-8")
-
-        write_atomically(path, write)
+        write_atomically(path, lambda partial: partial.write_text(json.dumps(payload), encoding="utf-8"))
 
     @staticmethod
     def load(path: Path, purpose: Mapping[str, Any]) -> CorpusState | None:

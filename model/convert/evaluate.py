@@ -18,6 +18,7 @@ from chat.types import Message
 from model.convert.corpus import is_looping
 from model.convert.prompts import PASSAGE_TURN
 from model.decode import decoding
+from model.decode.draft_length import DraftLengthController
 from model.decode.output import GenerationOutput
 from model.decode.sampling import Sampler
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
@@ -140,22 +141,17 @@ def all_drafts(model: LoadedModel) -> tuple[DraftSettings, int]:
     return DraftSettings(num_drafts), num_drafts
 
 
-class _AcceptanceRecorder:
-    """Records how many drafts were accepted."""
-
-    copied_acceptance = 0.0
-    """Nothing is copied."""
+class _AcceptanceRecorder(DraftLengthController):
+    """Records how many drafts were accepted, and decides nothing."""
 
     def __init__(self) -> None:
+        super().__init__({1: 1.0}, 0)
         self.accepted: list[tuple[int, int]] = []
 
     def record_drafts(self, tried: int, accepted: int) -> None:
         """A step verified drafts."""
         if tried:
             self.accepted.append((tried, accepted))
-
-    def record_copied(self, tried: int, accepted: int) -> None:
-        """Not used: copied tokens are no drafts."""
 
 
 def generate_greedily(

@@ -82,47 +82,39 @@ class _Conversation:
     spans: tuple[tuple[int, int], ...] = ()
 
 
-def generate_corpus(
-    model: LoadedModel,
-    base: str,
-    config: CorpusConfig,
-    *,
-    forbidden: Iterable[str],
-    on_progress: ProgressCallback = lambda *_: None,
-    state_file: Path | None = None,
-    is_over: Callable[[], bool] = lambda: False,
-) -> Corpus:
-    """Generate text until there are `config.response_tokens` response tokens.
+class CorpusGenerator:
+    """Generates text until there are `config.response_tokens` response tokens.
 
     Args:
         base: sha256 of the model's weights.
         forbidden: user messages that must not occur: the prompts of the evaluation.
-        state_file: saves what was generated after each round, some thousand tokens, and goes on from there if the file
-            exists.
-        is_over: asked after each round; if so, generation stops.
-
-    Raises:
-        GenerationStopped: `is_over` was true.
-        BadModelFile: a file in `config.own_conversations` cannot be read, or `state_file` is damaged or belongs to
-            other settings.
     """
-    return _CorpusGenerator(model, base, config, forbidden, on_progress).run(state_file, is_over)
 
-
-class _CorpusGenerator:
     def __init__(
         self,
         model: LoadedModel,
         base: str,
         config: CorpusConfig,
-        forbidden: Iterable[str],
-        on_progress: ProgressCallback,
+        forbidden: Iterable[str] = (),
+        on_progress: ProgressCallback = lambda *_: None,
     ) -> None:
         self._model, self._base, self._config, self._on_progress = model, base, config, on_progress
         self._state = CorpusState(random.Random(config.seed))
-        self._state.used_messages = {_normalized(message) for message in forbidden}
+        self._state.used_messages = {normalized(message) for message in forbidden}
 
-    def run(self, state_file: Path | None, is_over: Callable[[], bool]) -> Corpus:
+    def run(self, state_file: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Corpus:
+        """Generate the text.
+
+        Args:
+            state_file: saves what was generated after each round, some thousand tokens, and goes on from there if the
+                file exists.
+            is_over: asked after each round; if so, generation stops.
+
+        Raises:
+            GenerationStopped: `is_over` was true.
+            BadModelFile: a file in `config.own_conversations` cannot be read, or `state_file` is damaged or belongs to
+                other settings.
+        """
         config = self._config
         # Whatever changes the text. Where it is generated, and how many texts at a time, may change.
         purpose = {**asdict(config), "own_conversations": str(config.own_conversations), "base": self._base}
@@ -250,10 +242,10 @@ class _CorpusGenerator:
         return [line for line in lines if 8 <= len(line) <= 200 and self._is_new(line)]
 
     def _is_new(self, message: str) -> bool:
-        normalized = _normalized(message)
-        if normalized in self._state.used_messages:
+        text = normalized(message)
+        if text in self._state.used_messages:
             return False
-        self._state.used_messages.add(normalized)
+        self._state.used_messages.add(text)
         return True
 
     def _respond(self, conversations: Sequence[_Conversation], activity: str) -> list[_Conversation]:
@@ -348,7 +340,8 @@ class _CorpusGenerator:
         )
 
 
-def _normalized(message: str) -> str:
+def normalized(message: str) -> str:
+    """A message without punctuation, for comparing."""
     return re.sub(r"\W+", " ", message.lower()).strip()
 
 

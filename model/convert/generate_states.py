@@ -124,7 +124,9 @@ def invent_questions(
     asked = [
         SpokenPrompt(kind, (Message("user", prompts.QUESTIONS[kind].format(topic=topic)),)) for kind, topic in requests
     ]
-    generator = _Generator(model, seed, follow_ups=0.0, sampled=1.0, sampling=_INVENTING, max_tokens=_INVENTED_TOKENS)
+    generator = ResponseGenerator(
+        model, seed, follow_ups=0.0, sampled=1.0, sampling=_INVENTING, max_tokens=_INVENTED_TOKENS
+    )
     lines: set[tuple[str, str]] = set()
     responses = islice(generator.run(chain(asked, repeat(asked[0]))), len(asked))
     for done, response in enumerate(responses, 1):
@@ -163,7 +165,7 @@ def generate_shard(
     kept: list[_Finished] = []
     seen: dict[tuple[int, ...], int] = {}
     count = 0
-    for response in _Generator(model, seed).run(new_prompts):
+    for response in ResponseGenerator(model, seed).run(new_prompts):
         key = tuple(response.tokens)
         if response.prompt.kind in ("no_tool", "result") and looks_like_call(model.tokenizer.decode(key)):
             continue
@@ -213,7 +215,7 @@ def beginning(model: LoadedModel, kind: str) -> KeyValueCache:
     return cache
 
 
-class _Generator:
+class ResponseGenerator:
     """Generates many responses at a time.
 
     Args:
@@ -239,19 +241,24 @@ class _Generator:
         self._instructions: dict[tuple[object, ...], KeyValueCache] = {}
 
     def run(self, new_prompts: Iterable[SpokenPrompt]) -> Iterator[_Finished]:
-        """Responses as they finish. `new_prompts` must not end."""
+        """Responses as they finish."""
         prompts = iter(new_prompts)
         active = [self._start(prompt) for prompt in islice(prompts, _CONVERSATIONS)]
-        while True:
+        while active:
             logits = self._model.decoder.run([response.next_input() for response in active])
-            for n, (response, row) in enumerate(zip(list(active), logits, strict=True)):
+            following = list[_Response]()
+            for response, row in zip(active, logits, strict=True):
                 response.cache.commit(response.unread)
                 token = self._choose(row[0], response.sampling)
                 response.tokens.append(token)
                 response.unread = [token]
-                if token in self._model.stop_tokens or len(response.tokens) >= response.max_tokens:
-                    active[n] = self._start(self._next_prompt(response, prompts))
-                    yield response.finished()
+                if token not in self._model.stop_tokens and len(response.tokens) < response.max_tokens:
+                    following.append(response)
+                    continue
+                if (prompt := self._next_prompt(response, prompts)) is not None:
+                    following.append(self._start(prompt))
+                yield response.finished()
+            active = following
 
     def _choose(self, logits: Tensor, sampling: Sampling | None) -> int:
         """The next token. Only the likeliest are ever drawn, so only they are compared."""
@@ -280,10 +287,10 @@ class _Generator:
         max_tokens = self._max_tokens or _MAX_TOKENS.get(prompt.kind, 72)
         return _Response(prompt, ids, cache, ids[len(cache.tokens) :], sampling, max_tokens)
 
-    def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt:
+    def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt | None:
         ended = response.tokens[-1] in self._model.stop_tokens
         first = len(response.prompt.messages) == 2 and response.prompt.kind != "program"
         if ended and first and not response.prompt.tools and self._draw.random() < self._follow_ups:
             text = self._model.tokenizer.decode(response.tokens[:-1])
             return follow_up(response.prompt, text, self._draw)
-        return next(prompts)
+        return next(prompts, None)

@@ -7,10 +7,11 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-_TEMPLATES = Path(__file__).with_name("spoken_templates.toml")
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_PHRASES: dict[str, list[str]] = _DATA["phrases"]
 
 LabelledWords = list[tuple[str, bool | None]]
 """Words, and whether a turn that ends after each word is complete; None if that cannot be told."""
@@ -21,25 +22,14 @@ _USES = 9
 _MIN_HESITANT_WORDS = 4
 """Shorter sentences get no hesitation."""
 
-_FILLERS = ("um", "uh", "er", "um", "uh", "hmm", "you know", "i mean")
-_OPENERS = ("hey", "okay", "um", "so", "well", "hi", "excuse me", "and", "oh", "alright", "please")
-_CLOSERS = ("please", "thanks", "thank you", "right now", "if you can", "then")
-
-_CONTINUATIONS = (
-    "and", "but", "and then", "so", "because", "or", "and also", "um", "uh", "but i", "and the", "or maybe", "which",
-    "if", "when", "and second", "and second of all", "and um", "so i", "because i", "and i", "but the",
-    "and what", "and maybe", "except", "unless", "although",
-)  # fmt: skip
-
 _SLOT = re.compile(r"\{(\w+)(!?)\}")
 
 
 def spoken_sentences(draw: random.Random) -> Iterator[tuple[str, LabelledWords]]:
     """Yield (origin, labelled sentence). Sentences of one origin are too similar to be split between training and test
     data."""
-    data = tomllib.loads(_TEMPLATES.read_text(encoding="utf-8"))
-    slots = {name: " ".join(words.split()).split("; ") for name, words in data["slots"].items()}
-    for kind, templates in data["templates"].items():
+    slots = {name: " ".join(words.split()).split("; ") for name, words in _DATA["slots"].items()}
+    for kind, templates in _DATA["templates"].items():
         for template in templates.strip().splitlines():
             for _ in range(_USES if "{" in template else _USES // 3):
                 words = _fill(template, slots, draw)
@@ -68,9 +58,9 @@ def _fill(template: str, slots: dict[str, list[str]], draw: random.Random) -> La
 def _add_politeness(words: LabelledWords, draw: random.Random) -> LabelledWords:
     """Sometimes add what people say before and after a sentence."""
     if draw.random() < 0.2:
-        words = [*_incomplete(_OPENERS, draw), *words]
+        words = [*_incomplete(_PHRASES["openers"], draw), *words]
     if draw.random() < 0.1:
-        closer = draw.choice(_CLOSERS).split()
+        closer = draw.choice(_PHRASES["closers"]).split()
         words = [*words, *((word, None) for word in closer[:-1]), (closer[-1], True)]
     return words
 
@@ -80,15 +70,15 @@ def _add_hesitation(words: LabelledWords, draw: random.Random) -> LabelledWords:
     if len(words) < _MIN_HESITANT_WORDS or draw.random() > 0.25:
         return words
     position = draw.randrange(1, len(words))
-    return [*words[:position], *_incomplete(_FILLERS, draw), *words[position:]]
+    return [*words[:position], *_incomplete(_PHRASES["fillers"], draw), *words[position:]]
 
 
 def _add_continuation(words: LabelledWords, draw: random.Random) -> LabelledWords:
     """Sometimes add the beginning of a further clause."""
-    return [*words, *_incomplete(_CONTINUATIONS, draw)] if draw.random() < 0.25 else words
+    return [*words, *_incomplete(_PHRASES["continuations"], draw)] if draw.random() < 0.25 else words
 
 
-def _incomplete(phrases: tuple[str, ...], draw: random.Random) -> LabelledWords:
+def _incomplete(phrases: Sequence[str], draw: random.Random) -> LabelledWords:
     return [(word, False) for word in draw.choice(phrases).split()]
 
 
@@ -100,19 +90,10 @@ def _label_dictation(opening: list[str], dictated: list[str]) -> LabelledWords:
     return [*words[:-1], (dictated[-1], True)]
 
 
-_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_NUMBERS = ("my number is", "my phone number is", "the number is", "you can reach me at", "call me at", "")
-_CODES = ("my account number is", "the code is", "my customer number is", "the reference number is")
-_SPELLINGS = ("my name is spelled", "it's spelled", "that's spelled", "you spell it")
-_NAMES = ("smith", "meyer", "jonas", "garcia", "novak", "walker", "lopez", "keller", "brandt", "quinn")
-_ADDRESSES = ("my address is", "the address is", "i live at", "send it to")
-_STREETS = ("main street", "oak avenue", "park road", "church lane", "baker street", "mill road")
-
-
 def _spoken_digits(count: int, draw: random.Random) -> list[str]:
     digits = [draw.randrange(10) for _ in range(count)]
     zero, as_words = draw.choice(("zero", "oh")), draw.random() < 0.5
-    return [str(n) if not as_words else _DIGITS[n] if n else zero for n in digits]
+    return [str(n) if not as_words else _PHRASES["digits"][n] if n else zero for n in digits]
 
 
 def _phone(draw: random.Random) -> tuple[str, list[str]]:
@@ -125,16 +106,16 @@ def _phone(draw: random.Random) -> tuple[str, list[str]]:
         _spoken_digits(10, draw),
         _spoken_digits(10, draw),
     )
-    return draw.choice(_NUMBERS), draw.choice(variants)
+    return draw.choice(_PHRASES["numbers"]), draw.choice(variants)
 
 
 def _code(draw: random.Random) -> tuple[str, list[str]]:
-    return draw.choice(_CODES), _spoken_digits(8, draw)
+    return draw.choice(_PHRASES["codes"]), _spoken_digits(8, draw)
 
 
 def _spelled(draw: random.Random) -> tuple[str, list[str]]:
-    return draw.choice(_SPELLINGS), list(draw.choice(_NAMES))
+    return draw.choice(_PHRASES["spellings"]), list(draw.choice(_PHRASES["names"]))
 
 
 def _address(draw: random.Random) -> tuple[str, list[str]]:
-    return draw.choice(_ADDRESSES), [str(draw.randrange(1, 300)), *draw.choice(_STREETS).split()]
+    return draw.choice(_PHRASES["addresses"]), [str(draw.randrange(1, 300)), *draw.choice(_PHRASES["streets"]).split()]

@@ -119,39 +119,19 @@ class TrainingProgress:
     acceptance: tuple[float, ...] | None = None
 
 
-def train(
-    model: LoadedModel,
-    corpus: Corpus,
-    config: TrainingConfig,
-    folder: Path,
-    *,
-    base_bytes: int = 0,
-    on_progress: Callable[[TrainingProgress], None] = lambda progress: None,
-    probe_every: float | None = 300.0,
-    is_over: Callable[[], bool] = lambda: False,
-) -> Adapter:
-    """Train an adapter, or continue the training in `folder`.
-
-    Writes `state.pt` (to resume), `adapter.safetensors` and `log.jsonl` into `folder` every two minutes.
+class AdapterTraining:
+    """A training of an adapter, or its continuation if `folder` contains one.
 
     Args:
         model: the base model, with float weights.
         base_bytes: size of the model's file, by which a bundled adapter is found.
-        probe_every: seconds between two evaluations on held-out text; None for one evaluation at the end.
-        is_over: asked before each step; if so, the training is saved and stops.
-
-    Returns:
-        The adapter, as far as it is trained.
 
     Raises:
         BadModelFile: the folder contains a different training, or the corpus is too small.
     """
-    return _Training(model, corpus, config, folder, base_bytes).run(on_progress, probe_every, is_over)
 
-
-class _Training:
     def __init__(
-        self, model: LoadedModel, corpus: Corpus, config: TrainingConfig, folder: Path, base_bytes: int
+        self, model: LoadedModel, corpus: Corpus, config: TrainingConfig, folder: Path, base_bytes: int = 0
     ) -> None:
         decoder = model.decoder
         texts = [text for text in corpus.texts if any(end - begin > 2 for begin, end in text.spans)]
@@ -183,10 +163,20 @@ class _Training:
 
     def run(
         self,
-        on_progress: Callable[[TrainingProgress], None],
-        probe_every: float | None,
-        is_over: Callable[[], bool],
+        on_progress: Callable[[TrainingProgress], None] = lambda progress: None,
+        *,
+        probe_every: float | None = 300.0,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Adapter:
+        """Train. Writes `state.pt` (to resume), `adapter.safetensors` and `log.jsonl` into `folder` every two minutes.
+
+        Args:
+            probe_every: seconds between two evaluations on held-out text; None for one evaluation at the end.
+            is_over: asked before each step; if so, the training is saved and stops.
+
+        Returns:
+            The adapter, as far as it is trained.
+        """
         saved_s = self._seconds
         probed_s = -math.inf
         log = (self._folder / "log.jsonl").open("a", encoding="utf-8")

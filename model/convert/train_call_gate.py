@@ -12,6 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,11 +20,10 @@ import torch
 from torch import Tensor
 
 from chat.types import Message, Tool, ToolCall
+from model.convert.read_states import last_states
 from model.convert.tool_prompts import as_read, notes_outputs
-from model.convert.train_request_classifier import last_states
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.call_gate import CallGate
 from model.engine.loader import LoadedModel
 
@@ -151,7 +151,7 @@ def train_call_gate(
     *,
     examples: Path | None = None,
     seed: int = 1,
-    on_progress: Callable[[float], None] = lambda done: None,
+    on_progress: Callable[[str, float], None] = lambda phase, done: None,
 ) -> tuple[CallGate, GateMetrics]:
     """Train a gate for a model, and measure it.
 
@@ -159,7 +159,7 @@ def train_call_gate(
         instructions: that conversations may have.
         base, base_bytes: sha256 and size of the model's weights, by which a bundled gate is found.
         examples: more prompts, for `read_examples`.
-        on_progress: called with the share of the prompts that were read.
+        on_progress: called with the current phase and the share of it that is done.
 
     Raises:
         ValueError: a line of the examples is none.
@@ -167,7 +167,7 @@ def train_call_gate(
     prompts = labelled_prompts(instructions, seed)
     if examples is not None:
         prompts += read_examples(examples, 1 + max(one.group for one in prompts))
-    states = states_of(model, prompts, on_progress)
+    states = states_of(model, prompts, partial(on_progress, "reading"))
     weights, biases, l2_weights = [], [], []
     metrics = GateMetrics(len(prompts), {}, {})
     for question in get_args(Question):
@@ -189,17 +189,10 @@ def train_call_gate(
 
 
 def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress: Callable[[float], None]) -> Tensor:
-    """The states (`classified_states`) of the last row of each prompt: [n, hidden] float32."""
+    """What `last_states` delivers for the prompts: [n, hidden] float32."""
     noted = notes_outputs(model)
-    groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-    for n, prompt in enumerate(prompts):
-        groups.setdefault((prompt.group, tuple(tool.name for tool in prompt.tools)), []).append(n)
-    states: dict[int, Tensor] = {}
-    for group in groups.values():
-        for n, row in last_states(model, {n: _encoded(model, prompts[n], noted) for n in group}):
-            states[n] = row
-        on_progress(len(states) / len(prompts))
-    return torch.stack([states[n] for n in range(len(prompts))])
+    groups = [(prompt.group, tuple(tool.name for tool in prompt.tools)) for prompt in prompts]
+    return last_states(model, [_encoded(model, prompt, noted) for prompt in prompts], groups, on_progress)
 
 
 def _encoded(model: LoadedModel, prompt: LabelledPrompt, noted: bool) -> list[int]:
@@ -212,8 +205,7 @@ def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -
     odds = torch.zeros(len(states))
     for fold in range(_FOLDS):
         out = groups % _FOLDS == fold
-        gate = BinaryClassifier(*fit_logistic_regression(states[~out], known[~out], l2_weight), "", {})
-        odds[out] = gate.log_odds(states[out])
-    one = BinaryClassifier(torch.ones(1), 0.0, "", {})
-    measured = measure(one, odds[:, None], known)
+        weight, bias = fit_logistic_regression(states[~out], known[~out], l2_weight)
+        odds[out] = states[out] @ weight + bias
+    measured = measure(odds.sigmoid(), known)
     return measured.auc, measured.accuracy

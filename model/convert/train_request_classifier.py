@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from chat.types import Message
 from model.convert.known_facts import ORIGIN, fact_requests
+from model.convert.read_states import last_states
 from model.convert.requests import LabelledRequest, labelled_requests
 from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
@@ -26,15 +28,9 @@ from model.engine.request_classifier import (
     VERDICTS,
     RequestClassifier,
     Verdict,
-    classified_states,
     instructions_checksum,
     verdict_odds,
 )
-from model.nn.forward_batch import ForwardInput, prefill, text_input
-from model.nn.kv_cache import KeyValueCache
-
-_ROWS = 256
-"""Rows of a forward pass, at most."""
 
 _FOLDS = 8
 
@@ -74,16 +70,16 @@ def train_request_classifier(
     base_bytes: int,
     *,
     seed: int = 1,
-    on_progress: Callable[[float], None] = lambda done: None,
+    on_progress: Callable[[str, float], None] = lambda phase, done: None,
 ) -> tuple[RequestClassifier, RequestMetrics]:
     """Train a classifier for a model with some instructions, and measure it.
 
     Args:
         base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
-        on_progress: called with the share of the prompts that were read.
+        on_progress: called with the current phase and the share of it that is done.
     """
     requests = [*labelled_requests(seed), *fact_requests(model, instructions)]
-    states = request_states(model, instructions, requests, on_progress)
+    states = request_states(model, instructions, requests, partial(on_progress, "reading"))
     kinds = torch.tensor([KINDS.index(request.kind) for request in requests])
     scores = held_out_scores(states, kinds, [request.origin for request in requests], seed)
     own = torch.tensor([not (request.tools or request.instructions) for request in requests])
@@ -105,64 +101,15 @@ def request_states(
     requests: Sequence[LabelledRequest],
     on_progress: Callable[[float], None] = lambda done: None,
 ) -> Tensor:
-    """The states (`classified_states`) of the last row of each prompt: [n, hidden] float32, in the order of
-    `requests`."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for n, request in enumerate(requests):
-        groups.setdefault((request.instructions, *(tool.name for tool in request.tools)), []).append(n)
-    states: dict[int, Tensor] = {}
-    for group in groups.values():
-        for n, row in last_states(model, {n: _prompt(model, instructions, requests[n]) for n in group}):
-            states[n] = row
-            on_progress(len(states) / len(requests))
-    return torch.stack([states[n] for n in range(len(requests))])
+    """What `last_states` delivers for the prompts of `requests`: [n, hidden] float32."""
+    groups = [(request.instructions, *(tool.name for tool in request.tools)) for request in requests]
+    return last_states(model, [_prompt(model, instructions, each) for each in requests], groups, on_progress)
 
 
 def _prompt(model: LoadedModel, instructions: str, request: LabelledRequest) -> list[int]:
     messages = [Message("system", request.instructions or instructions), *request.messages]
     declarations = [declaration(tool) for tool in request.tools]
     return model.template.encode(messages, tools=declarations, add_generation_prompt=True)
-
-
-def last_states(model: LoadedModel, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Tensor]]:
-    """Yields the number of each prompt with the state (`classified_states`) [hidden] of its last row. What all prompts
-    begin with is read once."""
-    decoder = model.decoder
-    first = next(iter(prompts.values()))
-    count = min(_common_length(first, ids) for ids in prompts.values())
-    count = min(count, min(map(len, prompts.values())) - 1)
-    start = decoder.new_cache()
-    for chunk in prefill(start, first[:count]):
-        decoder.run([chunk])
-    caches: list[KeyValueCache] = []
-    batch: list[ForwardInput] = []
-    numbers: list[int] = []
-    received: list[Tensor] = []
-
-    def run() -> list[tuple[int, Tensor]]:
-        decoder.run(batch)
-        states = [classified_states(part[0], decoder.config.hidden) for part in received]
-        read = list(zip(numbers, states, strict=True))
-        for used in (batch, numbers, received):
-            used.clear()
-        return read
-
-    for n, ids in prompts.items():
-        new = ids[count:]
-        if batch and sum(len(inputs.tokens) for inputs in batch) + len(new) > _ROWS:
-            yield from run()
-        if len(batch) == len(caches):
-            caches.append(start.fork())
-        # Nothing is committed: the next forward pass overwrites what follows the common beginning.
-        rows = text_input(caches[len(batch)], new, 1, return_hidden_states=True)
-        batch.append(replace(rows, on_features=received.append))
-        numbers.append(n)
-    yield from run()
-
-
-def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 def fit(states: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:

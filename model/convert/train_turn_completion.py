@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from model.convert.corpus import Corpus
+from model.convert.read_states import read_after
 from model.convert.spoken_templates import LabelledWords, spoken_sentences
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
-from model.engine.turn_completion import normalize_text, user_turn_prefix
-from model.nn.forward_batch import ForwardInput, text_input
+from model.engine.turn_completion import TurnCompletionClassifier, normalize_text, user_turn_prefix
 
 
 def _words(text: str) -> frozenset[str]:
@@ -57,9 +56,6 @@ _SENTENCE = re.compile(r"[A-Z][^()*:|\[\]]*[.?!]")
 
 _MIN_WORDS, _MAX_WORDS = 3, 25
 """Length of a user's sentence. Shorter and longer ones by the base model are mostly not sentences."""
-
-_ROWS = 256
-"""Rows of a forward pass, at most."""
 
 _CUT_SHARE = 0.3
 """Share of the other positions where a user's sentence is cut; the turn could be complete at some of them."""
@@ -183,22 +179,12 @@ def hidden_states_of(
         States [n, hidden] float32, and whether each is complete [n] bool.
     """
     decoder, prefix = model.decoder, user_turn_prefix(model.template)
-    first = decoder.new_cache()
-    decoder.forward(prefix, first, logits="none")
-    caches = [first]
-    states: list[Tensor] = []
+    start = decoder.new_cache()
+    decoder.forward(prefix, start, logits="none")
     complete: list[bool] = []
-    batch: list[ForwardInput] = []
-    positions_of: list[list[int]] = []
-    rows = 0
-
-    def run() -> None:
-        for output, positions in zip(decoder.run(batch), positions_of, strict=True):
-            states.append(output[positions].float().cpu())
-        batch.clear()
-        positions_of.clear()
-
-    for number, text in enumerate(texts):
+    read: list[tuple[list[int], int]] = []
+    labelled: list[list[int]] = []
+    for text in texts:
         ids: list[int] = []
         positions: list[int] = []
         for n, (word, ends) in enumerate(text.words):
@@ -206,18 +192,12 @@ def hidden_states_of(
             if ends is not None:
                 positions.append(len(ids) - 1)
                 complete.append(ends)
-        if batch and rows + len(ids) > _ROWS:
-            run()
-            rows = 0
-            on_progress(number / len(texts))
-        if len(batch) == len(caches):
-            caches.append(first.fork())
-        # Nothing is committed: the caches keep the prefix, and the next forward pass overwrites the rest.
-        batch.append(text_input(caches[len(batch)], ids, len(ids), return_hidden_states=True))
-        positions_of.append(positions)
-        rows += len(ids)
-    if batch:
-        run()
+        read.append((ids, len(ids)))
+        labelled.append(positions)
+    states: list[Tensor] = []
+    for positions, (output, _) in zip(labelled, read_after(decoder, start, read), strict=True):
+        states.append(output[positions].float().cpu())
+        on_progress(len(states) / len(texts))
     return torch.cat(states), torch.tensor(complete)
 
 
@@ -257,9 +237,8 @@ def _class_weights(complete: Tensor) -> Tensor:
     return positive * (0.5 / positive.sum()) + (1 - positive) * (0.5 / (1 - positive).sum())
 
 
-def measure(classifier: BinaryClassifier, states: Tensor, complete: Tensor) -> ClassifierMetrics:
-    """The quality of a classifier on positions that it was not trained on."""
-    scores = classifier(states)
+def measure(scores: Tensor, complete: Tensor) -> ClassifierMetrics:
+    """The quality of a classifier, from its probabilities [n] for positions that it was not trained on."""
     positive, negative = scores[complete], scores[~complete].sort().values
     rank_sum = torch.searchsorted(negative, positive, right=False) + torch.searchsorted(negative, positive, right=True)
     threshold = float(negative[min(len(negative) - 1, int(len(negative) * (1 - _FALSE_POSITIVE_RATE)))])
@@ -280,7 +259,7 @@ def train_classifier(
     *,
     seed: int = 1,
     on_progress: Callable[[str, float], None] = lambda phase, done: None,
-) -> tuple[BinaryClassifier, ClassifierMetrics]:
+) -> tuple[TurnCompletionClassifier, ClassifierMetrics]:
     """Train a classifier for a model, and measure it on held-out sentences of templates and users.
 
     Args:
@@ -305,8 +284,8 @@ def train_classifier(
     best: tuple[float, float] | None = None
     for number, l2_weight in enumerate(_L2_WEIGHTS):
         on_progress("fitting", number / len(_L2_WEIGHTS))
-        candidate = BinaryClassifier(*fit_logistic_regression(states, complete, l2_weight), base, {})
-        auc = measure(candidate, validation_states, validation_complete).auc
+        candidate = TurnCompletionClassifier(*fit_logistic_regression(states, complete, l2_weight), base, {})
+        auc = measure(candidate(validation_states), validation_complete).auc
         best = max(best or (auc, l2_weight), (auc, l2_weight))
     assert best is not None
     all_states = torch.cat((states, validation_states))
@@ -316,6 +295,6 @@ def train_classifier(
         "trained_on": f"{len(training)} sentences, seed {seed}",
         "decay": str(best[1]),
     }
-    classifier = BinaryClassifier(*fit_logistic_regression(all_states, all_complete, best[1]), base, metadata)
-    metrics = measure(classifier, test_states, test_complete)
+    classifier = TurnCompletionClassifier(*fit_logistic_regression(all_states, all_complete, best[1]), base, metadata)
+    metrics = measure(classifier(test_states), test_complete)
     return replace(classifier, metadata={**metadata, "held_out": json.dumps(asdict(metrics))}), metrics

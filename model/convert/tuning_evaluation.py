@@ -108,7 +108,7 @@ def _turn_completion(model: LoadedModel, messages: Sequence[str]) -> float | Non
     if model.turn_completion is None or not texts:
         return None
     states, complete = hidden_states_of(model, texts)
-    return measure(model.turn_completion, states, complete).auc if 0 < complete.sum() < len(complete) else None
+    return measure(model.turn_completion(states), complete).auc if 0 < complete.sum() < len(complete) else None
 
 
 def _declined(model: LoadedModel, conversations: Sequence[Conversation], instructions: str) -> float | None:

@@ -26,9 +26,8 @@ class Beginning:
     avoided: Sequence[tuple[int, ...]] = ()
 
 
-class ConditionalOpening:
-    """A `Constraint` that begins some responses with a text, or keeps them from beginning with others. A tool call has
-    no opening.
+class ConditionalOpening(Constraint):
+    """Begins some responses with a text, or keeps them from beginning with others. A tool call has no opening.
 
     Args:
         constraint: what the response is held to otherwise.
@@ -37,6 +36,7 @@ class ConditionalOpening:
     """
 
     def __init__(self, constraint: Constraint, choose: Callable[[Tensor], Beginning]) -> None:
+        super().__init__()
         self._constraint, self._choose = constraint, choose
         self._features: Tensor | None = None
         self._is_open = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,23 +20,28 @@ _SHORT_VALUE = 4
 longer text the guess is hardly ever right, and its rows are not free."""
 
 
-class Constraint(Protocol):
-    """What a response is held to, as decoding sees it."""
+class Constraint:
+    """What a response is held to, as decoding sees it: here a grammar. Without a matcher, anything is allowed."""
+
+    def __init__(self, matcher: GrammarMatcher | None = None) -> None:
+        self._matcher = matcher
+        self._value_length = 0
+        """Tokens committed since the last forced one."""
 
     @property
     def active(self) -> bool:
         """Whether the next tokens are restricted."""
-        ...
+        return self._matcher is not None
 
     @property
     def in_call(self) -> bool:
         """Whether a tool call is being written."""
-        ...
+        return False
 
     @property
     def observes(self) -> bool:
-        """Whether it waits for `observe`."""
-        ...
+        """Whether it waits for `observe`. A grammar needs no features."""
+        return False
 
     def observe(self, features: Tensor) -> None:
         """Receive what the model computed for the row that predicts the next token (`ForwardInput.on_features`), before
@@ -46,12 +50,11 @@ class Constraint(Protocol):
         Args:
             features: [features] float32.
         """
-        ...
 
     @property
     def options(self) -> OptionTree | None:
         """Beginnings of the response that are to be scored before anything is written. Asked for after `restrict`."""
-        ...
+        return None
 
     def choose(self, logits: Tensor) -> int | None:
         """Choose one of the options, or none of them.
@@ -59,11 +62,11 @@ class Constraint(Protocol):
         Args:
             logits: [1 + nodes, vocabulary], unmasked; row 0 predicts the first token.
         """
-        ...
+        return None
 
     def start(self) -> tuple[int, ...]:
         """The tokens that the response must begin with. Called once, before the first step."""
-        ...
+        return self._take_forced()
 
     def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
         """Set the logits of tokens that are not allowed to -∞, in place.
@@ -73,68 +76,6 @@ class Constraint(Protocol):
                 rows after those follow `copied` in the same way. Rows after a token that is not allowed are left alone:
                 that token will be rejected.
         """
-        ...
-
-    def allowed_length(self, tokens: Sequence[int]) -> int:
-        """How many of these drafts come before the first one that is not allowed."""
-        ...
-
-    def accepted_length(self, tokens: Sequence[int]) -> int:
-        """How many of these newly chosen tokens may be committed together."""
-        ...
-
-    def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Record committed tokens; returns the tokens that must follow them, which count as committed too."""
-        ...
-
-    def guess(self, limit: int) -> tuple[int, ...]:
-        """A guess at the next tokens; empty if there is none, or it is longer than `limit`."""
-        ...
-
-    def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
-        """Commit the next token of a block that is being denoised; see `GrammarConstraint`."""
-        ...
-
-
-class GrammarConstraint:
-    """Holds a response to a grammar. Without a matcher, anything is allowed."""
-
-    in_call = False
-    """See `Constraint`."""
-
-    def __init__(self, matcher: GrammarMatcher | None = None) -> None:
-        self._matcher = matcher
-        self._value_length = 0
-        """Tokens committed since the last forced one."""
-
-    @property
-    def active(self) -> bool:
-        """Whether there is a grammar to follow."""
-        return self._matcher is not None
-
-    @property
-    def observes(self) -> bool:
-        """See `Constraint`: a grammar needs no features."""
-        return False
-
-    def observe(self, features: Tensor) -> None:
-        """Nothing to do."""
-
-    @property
-    def options(self) -> OptionTree | None:
-        """None: there is nothing to choose."""
-        return None
-
-    def choose(self, logits: Tensor) -> int | None:
-        """None of no options."""
-        return None
-
-    def start(self) -> tuple[int, ...]:
-        """The tokens that the grammar begins with."""
-        return self._take_forced()
-
-    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
-        """Mask the logits; see `Constraint`."""
         if self._matcher is None:
             return
         for row, allowed in enumerate(self._matcher.along(draft)):
@@ -148,15 +89,16 @@ class GrammarConstraint:
         mask_logits(logits, allowed)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
-        """See `Constraint`."""
+        """How many of these drafts come before the first one that is not allowed."""
         return len(tokens) if self._matcher is None or not tokens else len(self._matcher.along(tokens)) - 1
 
     def accepted_length(self, tokens: Sequence[int]) -> int:
-        """All of them: they were chosen from restricted logits."""
+        """How many of these newly chosen tokens may be committed together. Under a grammar that is all: they were
+        chosen from restricted logits."""
         return len(tokens)
 
     def commit(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Follow the grammar; returns what it forces next."""
+        """Record committed tokens; returns the tokens that must follow them, which count as committed too."""
         if self._matcher is not None:
             for token in tokens:
                 if self._matcher.finished:
@@ -169,8 +111,9 @@ class GrammarConstraint:
         return forced
 
     def guess(self, limit: int) -> tuple[int, ...]:
-        """That a short value ends now, with what the grammar forces after it: verified with the value's newest token,
-        it saves the forward pass that would find the end."""
+        """A guess at the next tokens; empty if there is none, or it is longer than `limit`. A grammar's is that a short
+        value ends now, with what it forces after that: verified with the value's newest token, it saves the forward
+        pass that would find the end."""
         if self._matcher is None or not 0 < self._value_length <= _SHORT_VALUE:
             return ()
         return self._matcher.ending(limit)
@@ -210,20 +153,13 @@ class GrammarConstraint:
         matcher.consume(token)
 
 
-class OpeningConstraint(GrammarConstraint):
+class OpeningConstraint(Constraint):
     """Holds the beginning of a response to a grammar. What follows is free: where the grammar would end the response,
     it is left."""
 
-    def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
-        """Mask the logits; see `Constraint`."""
-        if self._matcher is None:
-            return
-        rows = list(enumerate(self._matcher.along(draft)))
-        if copied:
-            rows += list(enumerate(self._matcher.along(copied)[1:], 1 + len(draft)))
-        for row, allowed in rows:
-            if not self._matcher.is_end(allowed):
-                mask_logits(logits[row], allowed)
+    def _mask(self, logits: Tensor, allowed: Allowed, drafted: Sequence[int]) -> None:
+        if self._matcher is not None and not self._matcher.is_end(allowed):
+            super()._mask(logits, allowed, drafted)
 
     def allowed_length(self, tokens: Sequence[int]) -> int:
         """See `Constraint`: anything is allowed after the end of the grammar."""

@@ -19,10 +19,9 @@ from torch import Tensor
 from model.checkpoint.architectures import DiffusionConfig
 from model.decode.block import Block, denoise_step, new_block, truncate_after
 from model.decode.constraint import Constraint
-from model.decode.decoding import StepOutput
 from model.decode.draft import Draft
 from model.decode.effort import STEPS_TOKENS, DenoisingSchedule
-from model.decode.output import GenerationOutput
+from model.decode.output import GenerationOutput, StepOutput
 from model.decode.sampling import Sampler
 from model.decode.step_budget import StepBudget
 from model.nn.attention import denoising_mask, text_mask
@@ -245,7 +244,7 @@ class DiffusionDecoder:
             self._num_committed.append(0)
 
     def draft(self, remaining: int) -> Draft:
-        """The tokens that may still change: those after the final part of each block."""
+        """The tokens that may still change, whatever remains: those after the final part of each block."""
         drafts = [block.draft() for block in self._blocks if block.steps]
         tokens = tuple(token for draft in drafts for token in draft.tokens)
         confidence = tuple(chance for draft in drafts for chance in draft.confidence)

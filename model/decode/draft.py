@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
 from chat.progress import DraftOrigin
+
+if TYPE_CHECKING:  # conversion runs on machines without llvmlite
+    from model.nn.cpu.block_drafter import BlockQuantizedDrafter
+    from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 
 
 @dataclass(frozen=True)
@@ -39,39 +42,6 @@ class Draft:
 NO_DRAFT = Draft()
 
 
-class DraftHead(Protocol):
-    """Drafts between two forward passes, from what the last one computed: one token after another (`nn/draft_head.py`),
-    or a block of them in a few denoising steps (`nn/block_drafter.py`).
-    """
-
-    @property
-    def origin(self) -> DraftOrigin:
-        """Of its drafts."""
-        ...
-
-    @property
-    def acceptance(self) -> tuple[tuple[float, ...], ...]:
-        """How often the first, the first two, … drafts are all accepted: after one denoising step, two, …; one entry
-        where drafts are made one after another."""
-        ...
-
-    @property
-    def block(self) -> int:
-        """How many tokens are denoised together; 0 where drafts are made one after another."""
-        ...
-
-    def draft(
-        self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Draft what follows some tokens.
-
-        Args:
-            features: [features] of the row that predicted the first of them (`ForwardInput.on_features`).
-            tokens: committed since then; at least one.
-            more: whether to draft another token, given the confidence of those before it.
-            steps: most denoising steps.
-
-        Returns:
-            The drafts, and the confidence in each, provided that those before it are right.
-        """
-        ...
+DraftHead: TypeAlias = "BlockQuantizedDraftHead | BlockQuantizedDrafter"
+"""Drafts between two forward passes, from what the last one computed: one token after another, or a block of them in a
+few denoising steps."""

@@ -12,11 +12,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from model.decode.step_cost import StepCost
-
 _MIN_WEIGHT, _PRIOR_STEPS = 0.02, 10
 """Weight of the newest step in the running acceptance: it spans a few dozen steps, about three responses. The weight is
 higher at first: the initial acceptance counts as this many steps, because it was measured on other text."""
+
+_TIME_WEIGHT = 0.1
+"""Weight of the newest step in the measured time of a forward pass."""
 
 _MIN_SPEEDUP = 1.25
 """Drafting with an adapter, and copying, must be expected to be this much faster than no drafting. The cost of a
@@ -37,9 +38,9 @@ MAX_HEAD_DRAFTS = 7
 more."""
 
 
-def num_rows(num_drafts: int, num_copied: int = 0) -> int:
+def num_rows(num_drafts: int) -> int:
     """Rows of a step with this many drafts and a branch for each outcome."""
-    return (num_drafts + 1) ** 2 + num_copied
+    return (num_drafts + 1) ** 2
 
 
 def best_num_drafts(step_seconds: Sequence[float], acceptance: Sequence[float]) -> int:
@@ -86,7 +87,9 @@ class DraftLengthController:
         block_seconds: float = 0.0,
         by_steps: Sequence[Sequence[float]] = (),
     ) -> None:
-        self._cost, self.head_seconds, self.block_seconds = StepCost(step_seconds), head_seconds, block_seconds
+        self.head_seconds, self.block_seconds = head_seconds, block_seconds
+        self._measured, self._rows = dict(step_seconds), sorted(step_seconds)
+        self._seconds = self._monotonic()
         self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
         self._acceptance, self._initial_acceptance = initial, tuple(initial)
@@ -104,22 +107,30 @@ class DraftLengthController:
         return self._copied_acceptance
 
     def step_seconds(self, rows: int) -> float:
-        """Expected seconds of a forward pass with this many rows."""
-        return self._cost.seconds(rows)
+        """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
+        beyond them at least as steeply as the overall slope."""
+        if len(self._rows) == 1 or rows <= self._rows[0]:
+            return self._seconds[0]
+        points = list(zip(self._rows, self._seconds, strict=True))
+        for (r0, s0), (r1, s1) in itertools.pairwise(points):
+            if rows <= r1:
+                return s0 + (s1 - s0) * (rows - r0) / (r1 - r0)
+        (first, low), (before, middle), (last, high) = points[0], points[-2], points[-1]
+        slope = max((high - low) / (last - first), (high - middle) / (last - before))
+        return high + slope * (rows - last)
 
-    def num_drafts(self, conversations: int = 1, num_copied: int = 0) -> int:
+    def num_drafts(self, conversations: int = 1) -> int:
         """The number of an adapter's drafts that maximizes tokens per second; 0 with a draft head.
 
         Args:
             conversations: number of conversations that share the forward pass, each with that many drafts.
-            num_copied: number of copied tokens that each verifies in addition.
         """
         best, best_speed = 0, 0.0
         if self.head_seconds is not None:
             return 0
         for count in range(len(self._acceptance) + 1):
             tokens = 1 + sum(self._acceptance[:count])
-            speed = tokens / self.step_seconds(conversations * num_rows(count, num_copied))
+            speed = tokens / self.step_seconds(conversations * num_rows(count))
             if speed > best_speed:
                 best, best_speed = count, speed if count else speed * _MIN_SPEEDUP
         return best
@@ -190,8 +201,15 @@ class DraftLengthController:
         self._copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self._copied_acceptance)
 
     def record_time(self, rows: int, seconds: float) -> None:
-        """Record how long a forward pass took."""
-        self._cost.record(rows, seconds)
+        """Record how long a forward pass took. Processors slow down, and other work competes for their cores. Numbers
+        of rows that were not measured at the start are ignored."""
+        if rows in self._measured:
+            self._measured[rows] += _TIME_WEIGHT * (seconds - self._measured[rows])
+            self._seconds = self._monotonic()
+
+    def _monotonic(self) -> list[float]:
+        """Seconds by number of rows, non-decreasing: where more rows seem to take less time, that is noise."""
+        return list(itertools.accumulate((self._measured[rows] for rows in self._rows), max))
 
     def record_drafts(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` drafts and accepted the first `accepted`.

@@ -13,12 +13,10 @@ class NgramLookup:
 
     Args:
         tokens: the conversation so far.
-        size: how many of the newest tokens must match.
     """
 
-    def __init__(self, tokens: Sequence[int], size: int = NGRAM_SIZE) -> None:
+    def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens: list[int] = []
-        self._size = size
         self._next_position: dict[tuple[int, ...], int] = {}
         self._match: int | None = None
         self.extend(tokens)
@@ -27,9 +25,9 @@ class NgramLookup:
         """Append tokens to the conversation."""
         for token in tokens:
             self._tokens.append(token)
-            newest = tuple(self._tokens[-self._size :])
+            newest = tuple(self._tokens[-NGRAM_SIZE:])
             self._match = self._next_position.get(newest)
-            if len(newest) == self._size:
+            if len(newest) == NGRAM_SIZE:
                 self._next_position[newest] = len(self._tokens)
 
     def find(self, length: int) -> tuple[int, ...]:

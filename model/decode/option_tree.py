@@ -18,9 +18,6 @@ class OptionTree:
     Args:
         options: token ids of each option, not empty.
         stop_tokens: ids that end an option.
-
-    Attributes:
-        num_nodes: rows besides the prompt's.
     """
 
     def __init__(self, options: Sequence[Sequence[int]], stop_tokens: Collection[int]) -> None:

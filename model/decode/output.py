@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -18,6 +18,19 @@ _CHARACTER_TOKENS = 4
 
 _CLAUSE_ENDS = tuple(".!?;:,…")
 """Characters that end a clause."""
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The result of one step of decoding.
+
+    Attributes:
+        committed: tokens that are now final.
+        log_probabilities: of each committed token, if they were asked for.
+    """
+
+    committed: Sequence[int]
+    log_probabilities: Sequence[TokenLogProbability] = ()
 
 
 class GenerationOutput:
@@ -77,7 +90,7 @@ class GenerationOutput:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
             self.finished = "length"
-        pieces = [self._detokenizer.push(token) for token in new_tokens]
+        pieces = [self._detokenizer(token) for token in new_tokens]
         text = "".join(pieces)
         scores = tuple(self._scored(entry, len(piece)) for entry, piece in zip(log_probabilities, pieces, strict=False))
         self.has_clause = self.has_clause or any(mark in text for mark in _CLAUSE_ENDS)

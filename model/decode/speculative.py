@@ -14,10 +14,11 @@ from torch import Tensor
 
 from chat.progress import DraftOrigin
 from model.decode.constraint import Constraint, draft_after
-from model.decode.decoding import StepOutput
 from model.decode.draft import NO_DRAFT, Draft, DraftHead
+from model.decode.draft_length import DraftLengthController
 from model.decode.log_probabilities import TokenLogProbability, forced, log_probabilities
 from model.decode.ngram import NgramLookup
+from model.decode.output import StepOutput
 from model.decode.sampling import Sampler
 from model.decode.verify import VerificationResult, VerificationStep, accept, accepted_length
 from model.nn.forward_batch import ForwardInput
@@ -40,23 +41,6 @@ class DeviceSteps(Protocol):
 Attach = Callable[[KeyValueCache, int, Draft], DeviceSteps | None]
 """Lets the device take the steps of a conversation from now on, given its cache, its last token and its drafts. None if
 it cannot."""
-
-
-class AcceptanceObserver(Protocol):
-    """Receives how many drafts were accepted (`DraftLengthController`)."""
-
-    @property
-    def copied_acceptance(self) -> float:
-        """How often a copied token is right after a right one."""
-        ...
-
-    def record_drafts(self, tried: int, accepted: int) -> None:
-        """A step verified `tried` drafts and accepted the first `accepted`."""
-        ...
-
-    def record_copied(self, tried: int, accepted: int) -> None:
-        """A step verified `tried` copied tokens and accepted the first `accepted`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +89,7 @@ class SpeculativeDecoder:
         draft_settings: Callable[[], DraftSettings],
         sampler: Sampler,
         context: int,
-        observer: AcceptanceObserver,
+        observer: DraftLengthController,
         attach: Attach = lambda cache, last, draft: None,
         constraint: Constraint | None = None,
         num_top: int | None = None,
@@ -154,7 +138,11 @@ class SpeculativeDecoder:
 
     def draft(self, remaining: int) -> Draft:
         """Plan the next step, and return what it verifies. What costs nothing comes first: tokens that the constraint
-        guesses, then copied ones."""
+        guesses, then copied ones. Called once a step's tokens have been reported, unless nobody waits for more.
+
+        Args:
+            remaining: how many more tokens the response may have; at least one.
+        """
         self._is_planned = True
         if self._first_logits is not None:
             return NO_DRAFT  # the constraint's options are scored
@@ -197,7 +185,8 @@ class SpeculativeDecoder:
         return (self._observer.copied_acceptance,) * len(copied)
 
     def step(self, result: Any) -> StepOutput:
-        """Accept drafts from the logits of the forward pass. The device's own steps have done so."""
+        """Accept drafts from the logits [num_outputs, vocabulary] of the forward pass. The device's own steps have done
+        so, and this is their result."""
         if self._first_logits is not None:
             accepted, scores = self._choose(self._first_logits, result)
         else:

@@ -19,7 +19,7 @@ from model.checkpoint.tokenizer import TextTokenizer
 from model.checkpoint.tool_call_parser import CALL_END, CALL_START
 from model.decode.call_decision import CallDecision
 from model.decode.call_margins import CallMargins
-from model.decode.constraint import GrammarConstraint, mask_logits
+from model.decode.constraint import Constraint, mask_logits
 from model.decode.grammar import InvalidGrammar, lark_string
 from model.decode.grammar_compiler import Allowed, GrammarCompiler, GrammarMatcher
 from model.decode.option_tree import OptionTree
@@ -123,7 +123,7 @@ class CallHabit:
     start: int | None = None
 
 
-class ToolCallConstraint(GrammarConstraint):
+class ToolCallConstraint(Constraint):
     """Lets a response be text or a call, and holds calls to their grammar.
 
     Args:
@@ -136,6 +136,8 @@ class ToolCallConstraint(GrammarConstraint):
         margins: for the choices within calls.
         habit: how the model writes its calls, shared by all responses.
     """
+
+    in_call = False
 
     def __init__(
         self,
@@ -157,7 +159,6 @@ class ToolCallConstraint(GrammarConstraint):
         self._is_open = not required
         self._written: list[int] = []
         self.in_call = required
-        """Whether a call is being written."""
 
     @property
     def active(self) -> bool:

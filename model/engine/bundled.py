@@ -17,9 +17,6 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile, split_parts
 from model.checkpoint.tuned import tuned_from
 from model.hub.store import verified_checksum
-from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
-from model.nn.decoder import Decoder
-from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head
 
 BUNDLED_ADAPTERS = Path(__file__).parent / "adapters"
 BUNDLED_DRAFT_HEADS = Path(__file__).parent / "draft_heads"
@@ -81,24 +78,6 @@ def required_checksum(path: Path, file: Path) -> str:
     from if the file was made for them."""
     base = tuned_from(path)
     return base if base is not None and stated_base(file) == base else weights_checksum(path)
-
-
-def bundled_draft_head(path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS) -> DraftHeadWeights | None:
-    """The bundled draft head for these weights, or None."""
-    file = _file_for(path, folder)
-    if file is None:
-        return None
-    return load_draft_head(file, decoder.config, decoder.num_features, required_checksum(path, file))
-
-
-def bundled_block_drafter(
-    path: Path, decoder: Decoder, folder: Path = BUNDLED_DRAFT_HEADS
-) -> BlockDrafterWeights | None:
-    """The bundled block drafter for these weights, or None."""
-    file = _file_for(path, folder)
-    if file is None or drafts_of(file) != "diffusion":
-        return None
-    return load_block_drafter(file, decoder.config, decoder.num_features, required_checksum(path, file))
 
 
 Load = Callable[[Path, DecoderConfig, str], T]

@@ -54,8 +54,7 @@ def load_call_gate(path: Path, config: DecoderConfig, base: str) -> CallGate:
     Raises:
         BadModelFile: the file is missing, damaged, or was made for other weights.
     """
-    advice = "train one for these weights, or run without"
-    tensors, metadata = load_bound_file(path, "call gate", advice, base=base, names=("weight", "bias"))
+    tensors, metadata = load_bound_file(path, "call gate", base=base, names=("weight", "bias"))
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
     if weight.shape != (_NUM_QUESTIONS, config.hidden) or bias.shape != (_NUM_QUESTIONS,):
         raise BadModelFile(f"the call gate {path.name} has another shape: train it again with this version")

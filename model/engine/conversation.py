@@ -17,12 +17,12 @@ from chat.progress import Progress
 from chat.types import Ask, Message, Tool, ToolChoice, Truncation
 from model.checkpoint.chat_template import with_noted_outputs
 from model.decode.constraint import Constraint
-from model.decode.decoding import DecodingStrategy, generate
+from model.decode.decoding import generate
 from model.decode.diffusion import DiffusionDecoder, prefill_length
 from model.decode.effort import DenoisingSchedule, schedule_for_effort
 from model.decode.grammar import Grammar
 from model.decode.output import GenerationOutput
-from model.decode.sampling import Sampler, Sampling
+from model.decode.sampling import Sampler
 from model.decode.speculative import DraftSettings, SpeculativeDecoder
 from model.decode.tool_calls import declaration
 from model.engine.engine import Engine
@@ -52,17 +52,19 @@ class PromptTooLong(ValueError):
 
 
 @dataclass(frozen=True)
-class _Options:
-    """Options of one request. `stop_tokens` end the response besides the model's own; `top_log_probabilities` is as in
-    `Conversation.reply`, `stop` too."""
+class ResponseOptions:
+    """How one request is responded to.
 
-    max_tokens: int | None
-    deadline: float | None
+    Attributes:
+        schedule: how its blocks are denoised.
+        stop_tokens: end the response besides the model's own.
+        encoded: token ids of the prompt and the maximum length of the response; None to encode the messages.
+    """
+
     schedule: DenoisingSchedule
     form: ResponseForm
     stop_tokens: frozenset[int] = frozenset()
-    top_log_probabilities: int | None = None
-    stop: tuple[str, ...] = ()
+    encoded: tuple[list[int], int] | None = None
 
 
 class Conversation:
@@ -127,39 +129,24 @@ class Conversation:
             )
         form = ResponseForm()
         if tools or ask.grammar is not None or ask.tool_choice not in ("auto", "none"):
-            form = await asyncio.to_thread(
-                response_form, self._engine.model, ask, answers_question=_answers_question(messages)
-            )
+            form = await asyncio.to_thread(response_form, self._engine.model, ask)
         if ask.tool_choice in ("auto", "none") and self._engine.diffusion is None:
             form = with_opening(self._engine.model, form, ask)
-        options = _Options(
-            ask.max_tokens, ask.deadline, schedule, form, frozenset(), ask.top_log_probabilities, tuple(ask.stop)
-        )
         declarations = self._declarations(messages, tools, ask.tool_choice)
         # Encoding a long prompt takes longer than a speaker should wait, so it is not done on the engine's thread.
         encoded = (
             await asyncio.to_thread(self._encode, list(messages), declarations, True) if self._background else None
         )
-        responding = self._respond(
-            list(messages), declarations, encoded, options, ask.sampling or self._engine.sampling
-        )
+        asked = replace(ask, messages=list(messages))  # whoever asked may add to them while the response is generated
+        responding = self._respond(asked, declarations, ResponseOptions(schedule, form, encoded=encoded))
         async with aclosing(responding):  # type: ignore[type-var]
             async for progress in responding:
                 yield progress
 
     async def _respond(
-        self,
-        messages: list[Message],
-        tools: Sequence[Mapping[str, Any]],
-        encoded: tuple[list[int], int] | None,
-        options: _Options,
-        sampling: Sampling,
+        self, ask: Ask, tools: Sequence[Mapping[str, Any]], options: ResponseOptions
     ) -> AsyncIterator[Progress]:
-        """Submit a request, and yield its progress.
-
-        Args:
-            encoded: token ids of the prompt and the maximum length of the response; None encodes the messages.
-        """
+        """Submit a request, and yield its progress."""
         loop = asyncio.get_running_loop()
         output: asyncio.Queue[Progress | Exception | None] = asyncio.Queue()
 
@@ -167,8 +154,7 @@ class Conversation:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(output.put_nowait, item)
 
-        steps = self._steps(messages, tools, encoded, options, sampling, deliver)
-        request = self._submit(steps, deliver, lambda: deliver(None))
+        request = self._submit(self._steps(ask, tools, options, deliver), deliver, lambda: deliver(None))
         try:
             while (item := await output.get()) is not None:
                 if isinstance(item, Exception):
@@ -287,17 +273,16 @@ class Conversation:
 
     def _steps(
         self,
-        messages: list[Message],
+        ask: Ask,
         tools: Sequence[Mapping[str, Any]],
-        encoded: tuple[list[int], int] | None,
-        options: _Options,
-        sampling: Sampling,
+        options: ResponseOptions,
         deliver: Callable[[Progress], None],
     ) -> RequestSteps:
         """Read the new part of the prompt, then decode until the response ends."""
-        engine = self._engine
-        ids, max_length = encoded or self._encode(messages, tools, True)
-        budget = max_length if options.max_tokens is None else min(max_length, options.max_tokens)
+        engine, messages = self._engine, list(ask.messages)
+        ids, max_length = options.encoded or self._encode(messages, tools, True)
+        budget = max_length if ask.max_tokens is None else min(max_length, ask.max_tokens)
+        sampling = ask.sampling or engine.sampling
         sampler = Sampler(sampling, sampling.generator(engine.model.decoder.device))
         diffusion = engine.diffusion
         # Verified drafts need the logits of the last token, so it is read again.
@@ -312,7 +297,7 @@ class Conversation:
                 num_committed = progress.tokens
                 engine.record_commit()
             deliver(progress := options.form.read(progress))
-            text += progress.committed if options.stop else ""
+            text += progress.committed if ask.stop else ""
 
         output = GenerationOutput(
             engine.model.tokenizer,
@@ -328,7 +313,7 @@ class Conversation:
             start = len(self._cache.tokens) + (start - len(self._cache.tokens)) // chunk * chunk
         yield from self._read(ids[:start])
         context = engine.model.decoder.config.context_length
-        decoding: DecodingStrategy
+        decoding: SpeculativeDecoder | DiffusionDecoder
         if diffusion is None:
             decoding = SpeculativeDecoder(
                 self._cache,
@@ -339,7 +324,7 @@ class Conversation:
                 engine.draft_length,
                 partial(engine.attach, drafting=self._drafting),
                 options.form.constraint,
-                options.top_log_probabilities,
+                ask.top_log_probabilities,
                 engine.model.draft_head if self._drafting else None,
                 engine.model.stop_tokens | options.stop_tokens,
             )
@@ -358,10 +343,10 @@ class Conversation:
                 output,
                 context,
                 gated=gated,
-                deadline=options.deadline,
+                deadline=ask.deadline,
                 constraint=options.form.constraint,
             )
-        yield from generate(decoding, output, lambda: engine.is_wanted and not any(one in text for one in options.stop))
+        yield from generate(decoding, output, lambda: engine.is_wanted and not any(one in text for one in ask.stop))
 
     def _instruction_tokens(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]
@@ -475,10 +460,3 @@ class Conversation:
         if tool_choice == "none" and not (follows_call and self._engine.model.notes_outputs):
             return []
         return [declaration(tool) for tool in tools]
-
-
-def _answers_question(messages: Sequence[Message]) -> bool:
-    """Whether the newest message answers a question of the assistant."""
-    if [message.role for message in messages[-2:]] != ["assistant", "user"]:
-        return False
-    return messages[-2].content.rstrip().endswith("?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -51,20 +52,8 @@ class Decider(Conversation):
             RuntimeError: the forward pass failed, or the engine was closed.
         """
         tree = self._tree(options)
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[OptionScores] = loop.create_future()
-
-        def finish(outcome: OptionScores | Exception | None) -> None:
-            if result.done():
-                return
-            if isinstance(outcome, OptionScores):
-                result.set_result(outcome)
-            else:
-                result.set_exception(outcome or RuntimeError("the decision was cancelled"))
-
-        def deliver(outcome: OptionScores | Exception | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(finish, outcome)
+        result: Future[OptionScores] = Future()
+        result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
 
         def steps() -> RequestSteps:
             ids, _ = self._encode(list(messages), (), True)
@@ -75,11 +64,15 @@ class Decider(Conversation):
             rest = ids[len(self._cache.tokens) :]
             logits: Tensor = yield tree.forward_input(self._cache, rest)
             self._cache.commit(rest)
-            deliver(OptionScores(tuple(tree.probabilities(logits)), len(ids), num_cached))
+            result.set_result(OptionScores(tuple(tree.probabilities(logits)), len(ids), num_cached))
 
-        request = self._submit(steps(), deliver, lambda: deliver(None))
+        def end() -> None:
+            if not result.done():
+                result.set_exception(RuntimeError("the decision was cancelled"))
+
+        request = self._submit(steps(), result.set_exception, end)
         try:
-            return await result
+            return await asyncio.wrap_future(result)
         finally:
             request.cancelled.set()
 

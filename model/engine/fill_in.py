@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from chat.progress import Progress
+from chat.types import Ask
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.sampling import Sampling
-from model.engine.conversation import Conversation, _Options
+from model.engine.conversation import Conversation, ResponseOptions
 from model.engine.response_form import ResponseForm
 
 _MARKERS = (
@@ -52,8 +53,9 @@ class FillIn(Conversation):
         head = head[max(0, len(head) - (room - len(tail))) :]
         ids = [prefix, *head, suffix, *tail, middle]
         ends = frozenset(token for end in _ENDS if (token := tokenizer.token_id(end)) is not None)
-        options = _Options(max_tokens, None, engine.denoising_schedule, ResponseForm(), ends)
-        return self._respond([], (), (ids, engine.context - len(ids)), options, sampling or engine.sampling)
+        encoded = ids, engine.context - len(ids)
+        options = ResponseOptions(engine.denoising_schedule, ResponseForm(), ends, encoded)
+        return self._respond(Ask([], max_tokens=max_tokens, sampling=sampling), (), options)
 
 
 def _markers(tokenizer: TextTokenizer) -> tuple[int, int, int]:

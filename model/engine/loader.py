@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -21,26 +21,25 @@ from model.decode.call_margins import CallMargins
 from model.decode.draft import DraftHead
 from model.decode.grammar_compiler import GrammarCompiler
 from model.decode.tool_calls import CallHabit
-from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
     BUNDLED_ADAPTERS,
     BUNDLED_CALL_GATES,
     BUNDLED_CLASSIFIERS,
+    BUNDLED_DRAFT_HEADS,
     BUNDLED_PROGRAM_PREFIXES,
     BUNDLED_REQUEST_CLASSIFIERS,
     Load,
     bundled,
-    bundled_block_drafter,
-    bundled_draft_head,
     required_checksum,
     weights_identity,
 )
 from model.engine.call_gate import CallGate, load_call_gate
 from model.engine.call_thresholds import call_thresholds
 from model.engine.request_classifier import RequestClassifier, load_request_classifier
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.computed_files import ComputedFiles
 from model.nn.adapter import Adapter, load_adapter
-from model.nn.block_drafter import BlockDrafterWeights, load_block_drafter
+from model.nn.block_drafter import BlockDrafterWeights, load_drafter
 from model.nn.cpu.block_formats import FORMATS, dequantize
 from model.nn.cuda import configure_cuda
 from model.nn.decoder import CacheType, Decoder, Precision
@@ -87,7 +86,7 @@ class LoadedModel:
     template: ChatTemplate
     stop_tokens: frozenset[int]
     adapter: Adapter | None = None
-    turn_completion: BinaryClassifier | None = None
+    turn_completion: TurnCompletionClassifier | None = None
     draft_head: DraftHead | None = None
     call_thresholds: CallThresholds = field(default_factory=CallThresholds)
     request_classifier: RequestClassifier | None = None
@@ -176,14 +175,13 @@ def load_model(
         drafts = drafts_of(adapter)
     draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
     masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
-    turn_completions = partial(load_binary_classifier, kind="turn-completion classifier")
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
         _adapter(path, decoder, adapter) if masked else None,
-        _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, turn_completions),
+        _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, load_turn_completion_classifier),
         draft_head,
         call_thresholds(path),
         _of_weights(path, decoder, request_classifier, BUNDLED_REQUEST_CLASSIFIERS, load_request_classifier),
@@ -195,38 +193,29 @@ def load_model(
 
 
 def _adapter(path: Path, decoder: Decoder, choice: Path | Literal["auto", "none"]) -> Adapter | None:
-    if choice == "none":
-        return None
     lora_folder = path / LINEAR_SPEC_FOLDER
     adapter: Adapter | None
-    if isinstance(choice, Path):
-        adapter = load_adapter(choice, decoder.config, required_checksum(path, choice))
-    elif lora_folder.is_dir() and decoder.mask_token is not None:
+    if choice == "auto" and lora_folder.is_dir() and decoder.mask_token is not None:
         mask_embedding = decoder.embedding(torch.tensor([decoder.mask_token], device=decoder.device))[0]
         adapter = load_lora_adapter(lora_folder, decoder.config, mask_embedding)
     else:
-        adapter = bundled(path, decoder.config, BUNDLED_ADAPTERS, load_adapter)
+        adapter = _of_weights(path, decoder, choice, BUNDLED_ADAPTERS, load_adapter)
     return None if adapter is None else adapter.to(decoder.device, decoder.dtype)
 
 
 def _draft_head(
-    path: Path, decoder: Decoder, checkpoint: Checkpoint, file: Path | Literal["auto", "none"], drafts: Drafts
+    path: Path, decoder: Decoder, checkpoint: Checkpoint, choice: Path | Literal["auto", "none"], drafts: Drafts
 ) -> DraftHead | None:
     if drafts in ("masked", "none"):
         return None
     if decoder.precision != "int8" or decoder.mask_token is not None:
-        if drafts == "diffusion" and file == "auto":
+        if drafts == "diffusion" and choice == "auto":
             raise ValueError("a block drafter needs int8 weights on a CPU: choose other drafts")
         return None
-    weights: DraftHeadWeights | BlockDrafterWeights | None
-    if isinstance(file, Path):
-        load = load_block_drafter if drafts == "diffusion" else load_draft_head
-        weights = load(file, decoder.config, decoder.num_features, required_checksum(path, file))
-    else:
-        weights = None if drafts == "recurrent" else bundled_block_drafter(path, decoder)
-        if weights is None and drafts == "diffusion":
-            raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
-        weights = weights or bundled_draft_head(path, decoder)
+    load: Load[DraftHeadWeights | BlockDrafterWeights] = load_draft_head if drafts == "recurrent" else load_drafter
+    weights = _of_weights(path, decoder, choice, BUNDLED_DRAFT_HEADS, load)
+    if drafts == "diffusion" and not isinstance(weights, BlockDrafterWeights):
+        raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
     return None if weights is None else build_draft_head(weights, decoder, checkpoint)
 
 

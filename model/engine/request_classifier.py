@@ -143,9 +143,8 @@ def load_request_classifier(path: Path, config: DecoderConfig, base: str) -> Req
     Raises:
         BadModelFile: the file is missing, damaged, or was made for other weights.
     """
-    advice = "train one for these weights, or run without"
     names = ("weight", "bias", "thresholds")
-    tensors, metadata = load_bound_file(path, "request classifier", advice, base=base, names=names)
+    tensors, metadata = load_bound_file(path, "request classifier", base=base, names=names)
     weight, bias, thresholds = (tensors[name].float() for name in names)
     num_kinds = len(KINDS) - 1
     if weight.shape != (num_kinds, config.hidden) or bias.shape != (num_kinds,) or thresholds.shape != (len(VERDICTS),):

@@ -13,7 +13,7 @@ from torch import Tensor
 from chat.types import Ask, HandedOver
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.conditional_opening import Beginning, ConditionalOpening
-from model.decode.constraint import GrammarConstraint
+from model.decode.constraint import Constraint
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import RequestClassifier, RequestKind, refusal_odds
 from model.engine.response_form import ResponseForm
@@ -67,7 +67,7 @@ def with_opening(model: LoadedModel, form: ResponseForm, ask: Ask) -> ResponseFo
     if not opens and ask.task != "maybe":
         return form
     opening = _Opening(model, classifier, ask, opens=opens)
-    constraint = ConditionalOpening(form.constraint or GrammarConstraint(), opening.choose)
+    constraint = ConditionalOpening(form.constraint or Constraint(), opening.choose)
     return replace(form, constraint=constraint, verdict=lambda: opening.ended)
 
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from chat.progress import Progress
-from chat.types import Ask, HandedOver, Opening, Tool
+from chat.types import Ask, HandedOver, Message, Opening, Tool
 from model.checkpoint.tool_call_parser import CALL_START, ToolCallParser
 from model.decode.call_decision import FENCE, CallDecision, start_tokens
-from model.decode.constraint import Constraint, GrammarConstraint, OpeningConstraint
+from model.decode.constraint import Constraint, OpeningConstraint
 from model.decode.grammar import InvalidGrammar, JSONSchema
 from model.decode.grammar_compiler import Allowed
 from model.decode.tool_calls import ToolCallConstraint, arguments_schema, call_matcher
@@ -64,11 +64,8 @@ class ResponseForm:
         )
 
 
-def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = False) -> ResponseForm:
+def response_form(model: LoadedModel, ask: Ask) -> ResponseForm:
     """The form of a response. Takes about a millisecond, the first time in a process about a second.
-
-    Args:
-        answers_question: whether the user's newest message answers a question.
 
     Raises:
         InvalidGrammar: the grammar, or a tool's parameters, cannot be enforced.
@@ -82,7 +79,7 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
     if not tools:
         if tool_choice not in ("auto", "none"):
             raise ValueError("tool_choice asks for a call, and there are no tools")
-        return ResponseForm(None if text is None else GrammarConstraint(text))
+        return ResponseForm(None if text is None else Constraint(text))
     named = None if isinstance(tool_choice, str) else tool_choice.name
     callable_tools = [tool for tool in tools if named in (None, tool.name)]
     if not callable_tools:
@@ -96,7 +93,7 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
             model.call_thresholds,
             [tool.name for tool in callable_tools],
             matcher,
-            expected=answers_question,
+            expected=_answers_question(ask.messages),
             after_output=after_output,
             gate=None if model.call_gate is None else model.call_gate.odds,
         )
@@ -114,6 +111,13 @@ def response_form(model: LoadedModel, ask: Ask, *, answers_question: bool = Fals
         habit=model.call_habit,
     )
     return ResponseForm(constraint, ToolCallParser(_validator(model, tools)), tool_choice != "none")
+
+
+def _answers_question(messages: Sequence[Message]) -> bool:
+    """Whether the newest message answers a question of the assistant."""
+    if [message.role for message in messages[-2:]] != ["assistant", "user"]:
+        return False
+    return messages[-2].content.rstrip().endswith("?")
 
 
 def check_tools(model: LoadedModel, tools: Sequence[Tool]) -> None:

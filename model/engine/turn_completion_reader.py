@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from concurrent.futures import Future
 
 from torch import Tensor
 
@@ -49,20 +49,11 @@ class TurnCompletionReader:
         words = normalize_text(text).split()
         if not words:
             return 0.0
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[float | None] = loop.create_future()
-
-        def set_result(value: float | None) -> None:
-            if not result.done():
-                result.set_result(value)
-
-        def deliver(value: float | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(set_result, value)
-
-        request = self._submit(words, deliver, lambda: deliver(None))
+        result: Future[float | None] = Future()
+        result.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it, so it can always be set
+        request = self._submit(words, result)
         try:
-            return await result
+            return await asyncio.wrap_future(result)
         finally:
             request.cancelled.set()
 
@@ -70,21 +61,23 @@ class TurnCompletionReader:
         """Read `text` while the user is still speaking, so that `probability` need not. Returns at once."""
         words = normalize_text(text).split()
         if words and self._engine.model.turn_completion is not None:
-            self._submit(words, lambda value: None, lambda: None)
+            self._submit(words, Future())
 
-    def _submit(
-        self, words: list[str], deliver: Callable[[float | None], None], on_done: Callable[[], None]
-    ) -> Request:
+    def _submit(self, words: list[str], result: Future[float | None]) -> Request:
+        def end() -> None:
+            if not result.done():
+                result.set_result(None)
+
         if self._request is not None:
             self._request.cancelled.set()
         self._request = self._engine.submit(
-            self._steps(words, deliver),
+            self._steps(words, result),
             lambda error: _log.warning("the turn-completion classifier failed: %s", error),
-            on_done,
+            end,
         )
         return self._request
 
-    def _steps(self, words: list[str], deliver: Callable[[float | None], None]) -> RequestSteps:
+    def _steps(self, words: list[str], result: Future[float | None]) -> RequestSteps:
         """One forward pass over the new words."""
         model, cache = self._engine.model, self._cache
         assert model.turn_completion is not None
@@ -99,4 +92,4 @@ class TurnCompletionReader:
         )
         cache.commit(new)
         self._engine.prefix_cache.add(cache, len(prefix))
-        deliver(float(model.turn_completion(states)))
+        result.set_result(float(model.turn_completion(states)))

@@ -1,5 +1,5 @@
 """Times the forward passes that a turn uses at the first start: what a row costs decides how much is drafted. Later
-starts know the times; what another load has changed since is measured while conversations run (`StepCost.record`)."""
+starts know the times; what has changed since is measured while conversations run (`record_time`)."""
 
 from __future__ import annotations
 

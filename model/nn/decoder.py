@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -18,10 +19,10 @@ from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.checkpoint.long_context import RopeScaling
 from model.nn.adapter import Adapter
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
-from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, text_input
+from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
 from model.nn.kv_cache import KeyValueCache
 from model.nn.layer import Layer
-from model.nn.linear import Embedding, FloatEmbedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
+from model.nn.linear import Embedding, FloatHead, FloatLinear, Linear, cpu_kernels_installed
 from model.nn.rotary import RotaryEmbedding, rotate
 
 Precision = Literal["int8", "float32", "bfloat16"]
@@ -70,21 +71,10 @@ class AttentionMask:
         return attend(query, key, value, self.mask)
 
 
-@dataclass(frozen=True)
-class GatedAdapter:
-    """Applies the adapter to noise rows only."""
-
-    adapter: Adapter
-    noise: Tensor | slice
-
-    def hook(self, layer: int) -> AdapterHook:
-        """The hook for `Decoder.run_layer`."""
-
-        def add_delta(out: Tensor, names: str, x: Tensor) -> Tensor:
-            out[self.noise] += self.adapter.delta(layer, names, x[self.noise])
-            return out
-
-        return add_delta
+def add_delta(adapter: Adapter, rows: Tensor | slice, layer: int, out: Tensor, names: str, x: Tensor) -> Tensor:
+    """Apply an adapter to the noise rows only: what precedes an `AdapterHook`'s arguments is bound to it."""
+    out[rows] += adapter.delta(layer, names, x[rows])
+    return out
 
 
 def _no_adapter(out: Tensor, names: str, x: Tensor) -> Tensor:
@@ -191,18 +181,6 @@ class Decoder:
         return None if self._block_layers is None else self._block_layers.team.name
 
     @property
-    def num_features(self) -> int:
-        """Features of a row (`ForwardInput.on_features`)."""
-        return (len(self._feature_layers) + 1) * self.config.hidden
-
-    @property
-    def _feature_layers(self) -> tuple[int, ...]:
-        """The layers whose states are features, besides the last one: a third and two thirds of all (EAGLE-3, arXiv
-        2503.01840: the last state is specialized in the very next token)."""
-        layers = self.config.layers
-        return tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3)}))
-
-    @property
     def head_weight(self) -> Tensor:
         """The output head's float weight [vocabulary, hidden], for training, which uses slices of it.
 
@@ -270,7 +248,7 @@ class Decoder:
         rotary = self.rotary.at(positions)
         for inputs in batch:
             inputs.cache.reserve(len(inputs.tokens))
-        taps = self._feature_layers if any(inputs.on_features for inputs in batch) else ()
+        taps = feature_layers(self.config) if any(inputs.on_features for inputs in batch) else ()
         if self._block_layers is None:
             last, tapped = self._run_layers(x, batch, rotary, adapter, taps)
         else:
@@ -294,7 +272,6 @@ class Decoder:
         (`BlockQuantizedLayers.run`)."""
         tapped: list[Tensor] = []
         noise = _noise_rows(batch, self.device)
-        gated = GatedAdapter(adapter, noise) if adapter is not None and noise is not None else None
         sizes = [len(inputs.tokens) for inputs in batch]
         masks = [AttentionMask.of(inputs, self.config, self.device, self.dtype) for inputs in batch]
         for number, layer in enumerate(self.layers):
@@ -311,7 +288,8 @@ class Decoder:
                 ]
                 return out[0] if len(out) == 1 else torch.cat(out)
 
-            x = self.run_layer(layer, x, rotary, attention, None if gated is None else gated.hook(number))
+            gated = None if adapter is None or noise is None else partial(add_delta, adapter, noise, number)
+            x = self.run_layer(layer, x, rotary, attention, gated)
         return self.normalize(x, self.norm), tapped
 
     def _logits(self, states: Sequence[Tensor]) -> list[Tensor]:
@@ -396,7 +374,7 @@ class Decoder:
         assert self._checkpoint is not None
         if self._packed is not None:
             return self._packed.embedding(name)
-        return FloatEmbedding(self._checkpoint.tensor(name).to(self.device, self.dtype))
+        return self._vector(name).__getitem__
 
     def _vector(self, name: str) -> Tensor:
         assert self._checkpoint is not None

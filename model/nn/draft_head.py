@@ -31,6 +31,7 @@ from torch import Tensor
 from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.checkpoint.checkpoint import DecoderConfig
 from model.checkpoint.gguf import BadModelFile
+from model.nn.forward_batch import num_features
 from model.nn.linear import quantize_rows
 
 MATRICES = ("features", "input", "gate_up", "down", "output")
@@ -76,18 +77,17 @@ def drafts_of(path: Path) -> Literal["diffusion", "recurrent", "masked"]:
     return "masked" if "vocabulary" not in names else "diffusion" if "places" in names else "recurrent"
 
 
-def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: str) -> DraftHeadWeights:
+def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWeights:
     """Load a draft head for a model.
 
     Args:
         config: the model's shape.
-        num_features: how many features it delivers for a row.
         base: sha256 of the model's weights.
 
     Raises:
         BadModelFile: missing, damaged, or made for other weights.
     """
-    tensors, metadata = load_bound_file(path, "draft head", "train one for these weights, or run without", base=base)
+    tensors, metadata = load_bound_file(path, "draft head", base=base)
     try:
         matrices = {name: tensors[name].float() * tensors[f"{name}.scale"][:, None] for name in MATRICES}
         vocabulary = tensors["vocabulary"].long()
@@ -95,7 +95,7 @@ def load_draft_head(path: Path, config: DecoderConfig, num_features: int, base: 
         raise BadModelFile(f"the draft head {path.name} is incomplete or damaged ({error})") from None
     size, inner = matrices["down"].shape
     expected = {
-        "features": (size, num_features),
+        "features": (size, num_features(config)),
         "input": (size, config.hidden + size),
         "gate_up": (2 * inner, size),
         "down": (size, inner),

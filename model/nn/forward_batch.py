@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.architectures import Attention
+from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.attention import text_mask
 from model.nn.kv_cache import KeyValueCache
 
@@ -28,6 +29,17 @@ GPU_PREFILL_CHUNK = 1024
 def prefill_chunk(device: torch.device) -> int:
     """Prompt tokens per forward pass."""
     return GPU_PREFILL_CHUNK if device.type == "cuda" else PREFILL_CHUNK
+
+
+def feature_layers(config: DecoderConfig) -> tuple[int, ...]:
+    """The layers whose states are features, besides the last one: a third and two thirds of all (EAGLE-3, arXiv
+    2503.01840: the last state is specialized in the very next token)."""
+    return tuple(sorted({max(1, config.layers // 3), max(1, 2 * config.layers // 3)}))
+
+
+def num_features(config: DecoderConfig) -> int:
+    """Features of a row (`ForwardInput.on_features`)."""
+    return (len(feature_layers(config)) + 1) * config.hidden
 
 
 class ForwardInterrupted(Exception):
@@ -51,7 +63,7 @@ class ForwardInput:
         num_outputs: the number of rows, counted from the end, to return logits for.
         return_hidden_states: return the normalized states of the last layer instead of logits.
         is_prefill: whether the rows are a chunk of a prompt. This includes its last chunk, which has outputs.
-        on_features: receives what a draft head or a classifier reads of the rows with outputs (`Decoder.num_features`),
+        on_features: receives what a draft head or a classifier reads of the rows with outputs (`num_features`),
             [num_outputs, features], before `Decoder.run` returns.
     """
 

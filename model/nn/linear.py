@@ -1,9 +1,10 @@
-"""Linear layers and embeddings: their protocols, and those with float weights. `cpu/linear.py` has the block-quantized
-ones."""
+"""Linear layers and embeddings: what they compute, and layers with float weights. `cpu/linear.py` has the
+block-quantized ones."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -28,12 +29,8 @@ class Linear(Protocol):
         ...
 
 
-class Embedding(Protocol):
-    """A table of token embeddings."""
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """[rows] int64 → [rows, hidden]."""
-        ...
+Embedding = Callable[[Tensor], Tensor]
+"""Looks up token embeddings: [rows] int64 → [rows, hidden]."""
 
 
 def cpu_kernels_installed() -> bool:
@@ -81,15 +78,3 @@ class FloatHead(FloatLinear):
 
     def __call__(self, x: Tensor) -> Tensor:
         return float32_product(x, self.weight)
-
-
-class FloatEmbedding:
-    """Token embeddings in the dtype of their table [vocabulary, hidden]."""
-
-    def __init__(self, table: Tensor) -> None:
-        self._table = table
-        self.nbytes = table.nbytes
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """[rows] int64 → [rows, hidden]."""
-        return self._table[ids]

@@ -54,8 +54,7 @@ def load_trained_prefix(path: Path, config: DecoderConfig, base: str) -> Trained
         BadModelFile: the file is missing, damaged, or was made for other weights.
     """
     names = ("tokens", "keys", "values", "keys.scale", "values.scale")
-    advice = "train one for these weights, or run without"
-    tensors, metadata = load_bound_file(path, "trained prefix", advice, base=base, names=names)
+    tensors, metadata = load_bound_file(path, "trained prefix", base=base, names=names)
     keys, values = (tensors[name].float() * tensors[f"{name}.scale"].float() for name in ("keys", "values"))
     tokens = tuple(tensors["tokens"].tolist())
     shape = (config.layers, config.kv_heads, len(tokens), config.head_dim)

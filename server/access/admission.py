@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from server.access.adaptive_limit import AdaptiveLimit
-from server.access.conversation_counts import ConversationCounts
 from server.access.keys import ApiKey, ApiKeys
+from server.access.shared_conversations import SharedConversations
 from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
 
 _log = logging.getLogger("rejoinder.server")
@@ -181,18 +181,13 @@ class Admission:
         self.refusals: Counter[str] = Counter()
         self.dropped_events = self.num_released = 0
         self.draining = False
-        self.shared: ConversationCounts | None = None
+        self.shared: SharedConversations | None = None
         self._released = asyncio.Event()
         self._cpu_s = time.process_time()
 
     def now(self) -> float:
         """The time in seconds, monotonic."""
         return self._clock()
-
-    @property
-    def total(self) -> Usage:
-        """What all keys have used since the start."""
-        return self.usage.total
 
     @property
     def limit(self) -> int:
@@ -379,14 +374,15 @@ class Admission:
         keys = (slot.key for slot in self.slots)
         return Counter(key.name for key in keys if key is not None and key.limits.conversations is not None)
 
-    def drain(self) -> None:
-        """Admit nobody from now on. Open conversations continue."""
-        self.draining = True
-        self.serve_waiting()
+    def conversations_by_kind(self) -> dict[str, int]:
+        """How many conversations of each kind are open. May be called from any thread."""
+        kinds = [slot.kind for slot in tuple(self.slots)]
+        return {kind: kinds.count(kind) for kind in ("realtime", "phone")}
 
-    def readmit(self) -> None:
-        """Take `drain` back."""
-        self.draining = False
+    def drain(self, draining: bool = True) -> None:
+        """Admit nobody from now on, or admit again. Open conversations continue."""
+        self.draining = draining
+        self.serve_waiting()
 
     async def dismiss_all(self, timeout_s: float) -> bool:
         """Admit nobody, and ask every conversation to end after its turn. Returns whether all did in time."""

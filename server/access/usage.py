@@ -24,30 +24,6 @@ USAGE_FILE = "usage.sqlite"
 NO_KEY = ""
 """The name under which usage without a key is counted."""
 
-_SCHEMA = """
-create table if not exists usage (
-    day text not null,
-    key text not null,
-    conversations integer not null,
-    seconds real not null,
-    audio_in_s real not null,
-    audio_out_s real not null,
-    turns integer not null,
-    completions integer not null,
-    input_tokens integer not null,
-    cached_tokens integer not null,
-    output_tokens integer not null,
-    cpu_s real not null,
-    remote_requests integer not null default 0,
-    remote_input_tokens integer not null default 0,
-    remote_output_tokens integer not null default 0,
-    primary key (day, key)
-);
-"""
-
-_ADDED_COLUMNS = ("remote_requests", "remote_input_tokens", "remote_output_tokens")
-"""Columns that files of earlier versions lack."""
-
 
 @dataclass(frozen=True)
 class Usage:
@@ -91,7 +67,20 @@ class Usage:
         return self.input_tokens + self.output_tokens + self.remote_input_tokens + self.remote_output_tokens
 
 
-COLUMNS = tuple(column.name for column in fields(Usage))
+_COLUMNS = {
+    field.name: f"{field.name} {'real' if field.type == 'float' else 'integer'} not null default 0"
+    for field in fields(Usage)
+}
+"""The definition of each column. Files of earlier versions lack some."""
+
+_SCHEMA = f"""
+create table if not exists usage (
+    day text not null,
+    key text not null,
+    {", ".join(_COLUMNS.values())},
+    primary key (day, key)
+);
+"""
 
 
 class UsageLog:
@@ -140,9 +129,9 @@ class UsageLog:
             pending, self._unsaved = self._unsaved, {}
         if self._file is None or not pending:
             return
-        updates = ", ".join(f"{name} = {name} + excluded.{name}" for name in COLUMNS)
+        updates = ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
         statement = (
-            f"insert into usage (day, key, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)}) "
+            f"insert into usage (day, key, {', '.join(_COLUMNS)}) values (?, ?{', ?' * len(_COLUMNS)}) "
             f"on conflict (day, key) do update set {updates}"
         )
         try:
@@ -221,13 +210,13 @@ def _open(path: Path) -> sqlite3.Connection:
     """The file, with the columns that an earlier version lacks. Raises OSError."""
     file = open_database(path, _SCHEMA)
     present = {row[1] for row in file.execute("pragma table_info(usage)")}
-    for column in _ADDED_COLUMNS:
-        if column not in present:
-            file.execute(f"alter table usage add column {column} integer not null default 0")
+    for name, definition in _COLUMNS.items():
+        if name not in present:
+            file.execute(f"alter table usage add column {definition}")
     return file
 
 
 def _rows(file: sqlite3.Connection, since_day: str) -> list[tuple[str, str, Usage]]:
-    statement = f"select day, key, {', '.join(COLUMNS)} from usage where day >= ? order by day, key"
+    statement = f"select day, key, {', '.join(_COLUMNS)} from usage where day >= ? order by day, key"
     with closing(file.execute(statement, (since_day,))) as rows:
         return [(day, key, Usage(*values)) for day, key, *values in rows]

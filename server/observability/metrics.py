@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -35,7 +35,7 @@ class Reading:
 
     name: str
     help: str
-    values: Callable[[], dict[str, float]]
+    values: Callable[[], Mapping[str, float]]
     label: str = ""
 
     def metric(self) -> Metric:

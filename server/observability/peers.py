@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from server.observability.recent_turns import merge_summaries
+from server.observability.observers import merge_summaries
 
 _SAMPLE = re.compile(rb"([a-zA-Z_:][\w:]*+)(\{)?(.*)", re.DOTALL)
 

@@ -47,13 +47,13 @@ class StageExecutor(Executor):
         self.busy_s, self.jobs, self.failures, self.refused = 0.0, 0, 0, 0
         self._inner, self._on_device_failure, self._clock = inner, on_device_failure, clock
         self._lock = threading.Lock()
-        self._queued = 0
+        self._queued = set[object]()
         self._started: dict[int, float] = {}
 
     @property
     def queued(self) -> int:
         """Jobs that wait for a thread."""
-        return self._queued
+        return len(self._queued)
 
     @property
     def longest_s(self) -> float:
@@ -63,32 +63,28 @@ class StageExecutor(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a job. Raises StageOverloaded."""
+        queued = object()
         with self._lock:
-            if self._queued >= _MAX_QUEUED:
+            if len(self._queued) >= _MAX_QUEUED:
                 self.refused += 1
                 raise StageOverloaded(f"too much waits for {self.name}: try again later")
-            self._queued += 1
-        counted = _Once(self._leave_queue)
+            self._queued.add(queued)
 
         def job() -> T:
-            counted()
+            self._queued.discard(queued)
             return self._run(fn, *args, **kwargs)
 
         try:
             future = self._inner.submit(job)
         except BaseException:
-            counted()
+            self._queued.discard(queued)
             raise
-        future.add_done_callback(lambda _: counted())  # a job that was cancelled while it waited
+        future.add_done_callback(lambda _: self._queued.discard(queued))  # a job that was cancelled while it waited
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `Executor`."""
         self._inner.shutdown(wait, cancel_futures=cancel_futures)
-
-    def _leave_queue(self) -> None:
-        with self._lock:
-            self._queued -= 1
 
     def _run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         key, started = id(threading.current_thread()), self._clock()
@@ -107,15 +103,3 @@ class StageExecutor(Executor):
                 self._started.pop(key, None)
                 self.busy_s += self._clock() - started
                 self.jobs += 1
-
-
-class _Once:
-    """Calls a function the first time only."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function: Callable[[], None] | None = function
-
-    def __call__(self) -> None:
-        function, self._function = self._function, None
-        if function is not None:
-            function()

@@ -30,7 +30,7 @@ from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
 from server.response_format import StrictModel
-from server.shared_store.store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
 _PREFIX = "ek_"

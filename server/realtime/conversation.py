@@ -52,7 +52,8 @@ from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
 
 if TYPE_CHECKING:
-    from agent.documents.evidence import DocumentEvidence, Documents
+    from agent.documents.evidence import DocumentEvidence
+    from agent.documents.search import SharedDocuments
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -127,7 +128,7 @@ class RealtimeConversation:
             send(server_event("session.created", session=self._session_object()))
         self._connect_mcp_servers(self._config)
 
-    def _evidence(self, documents: Documents) -> DocumentEvidence:
+    def _evidence(self, documents: SharedDocuments) -> DocumentEvidence:
         """The documents, for clients that take their sources."""
         from agent.documents.evidence import DocumentEvidence  # takes memory that nobody needs without documents
 

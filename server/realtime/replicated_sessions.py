@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.shared_store.store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, StoreUnavailable
 
 T = TypeVar("T")
 

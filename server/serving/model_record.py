@@ -75,6 +75,13 @@ class ModelHistory:
         """Whether there are enough turns to go by."""
         return len(self.turns_ms) >= ENOUGH_TURNS
 
+    @property
+    def median_ms(self) -> int | None:
+        """Turn latency, by the turns or else by the trial; None if it was not tried."""
+        if self.turns_tell:
+            return self.turn_percentile(0.5)
+        return self.trial.undisturbed_ms if self.trial else None
+
     def turn_percentile(self, share: float) -> int:
         """Of the turns, ms."""
         return round(percentile(self.turns_ms, share))

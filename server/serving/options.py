@@ -102,7 +102,8 @@ class DiffusionOptions(OptionGroup, title="Diffusion decoding (--decoding blocks
 
 
 class ModelOptions(DiffusionOptions, title="Models"):
-    """Which models to load, and how they run. `model` is `auto` until `resolve_model` has replaced it."""
+    """Which models to load, and how they run. `model` is `auto` until `resolve_model` has replaced it; which recognizer
+    `asr` stands for is decided when it is loaded (`speech.py`)."""
 
     model: str = option(
         AUTO_MODEL,
@@ -114,6 +115,12 @@ class ModelOptions(DiffusionOptions, title="Models"):
         "A name from `rejoinder models list`, a Piper .onnx file or a Kokoro voice's .bin file. "
         "Repeatable: conversations choose, and the first is the default.",
     )
+    asr: str = option(
+        AUTO_MODEL,
+        "Speech recognition: auto (the largest installed model that is quick enough), a name from `rejoinder models "
+        "list`, a folder with a Whisper model of CTranslate2, or one on the hub, like Systran/faster-whisper-small.",
+    )
+    lexicon: Path | None = option(None, 'How words are said: a TOML file of lines like: Siobhan = "/ʃɪˈvɔːn/".')
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     speech_device: str = option(
         "cpu", "Device of speech recognition and synthesis: cpu, cuda, cuda:N, or auto (a GPU where possible)."

@@ -128,10 +128,7 @@ class Replica:
 
     def drain(self, draining: bool) -> None:
         """Admit nobody, or admit again."""
-        if draining:
-            self._admission.drain()
-        else:
-            self._admission.readmit()
+        self._admission.drain(draining)
 
     async def dismiss_all(self, timeout_s: float) -> bool:
         """End all conversations after their turns. Returns whether all ended in time."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from rich.console import Console
@@ -12,8 +13,7 @@ from rich.console import Console
 from agent.remote.settings import is_loopback
 from model.hub.store import cache_folder
 from server.access.admission import Admission
-from server.serving.draining import DrainingServer
-from server.serving.http_server import http_config
+from server.serving.http_server import DrainingServer, http_config
 from server.serving.service import Service, checked_access, keys_required, load_service
 from server.serving.settings import ServeSettings
 from server.serving.starting import StartingApp
@@ -36,13 +36,14 @@ def run(settings: ServeSettings, console: Console) -> None:
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
-    start, stop_watching, services = Start(), list[Callable[[], None]](), list[Service]()
+    start, stack, services = Start(), ExitStack(), list[Service]()
     load = partial(load_service, settings, console, loopback=loopback, audiosocket=audiosocket, start=start)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
 
     def loaded(service: Service) -> None:
         service.failures.on_failure(server.stop)
-        stop_watching.append(service.watch(server.call_soon))
+        stack.callback(service.close)
+        stack.callback(service.watch(server.call_soon))
         services.append(service)
 
     def ready(service: Service) -> None:
@@ -53,13 +54,8 @@ def run(settings: ServeSettings, console: Console) -> None:
 
     app = StartingApp(load, start, loaded, ready, lambda: server.stop())
     server = DrainingServer(http_config(app, certificate, key), drain)
-    try:
+    with stack:
         server.run(sockets=[http_socket])
-    finally:
-        for stop in stop_watching:
-            stop()
-        for service in services:
-            service.close()
     if app.error is not None:
         raise app.error
     for service in services:

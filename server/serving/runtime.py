@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from agent.program.prompt import INSTRUCTIONS
 from chat.types import Message
@@ -20,21 +22,39 @@ from model.engine.loader import load_model
 from model.hub import catalog
 from model.hub.download import HubModels
 from model.hub.reference import parse_reference
-from model.hub.store import ModelStore
+from model.hub.selection import is_recognizer
+from model.hub.store import ModelStore, ProgressCallback
 from server.serving.options import ModelOptions
-from server.serving.progress import ProgressBars
-from voice import speech_models
-from voice.speech_device import SpeechDevice, SpeechDeviceUnavailable
 
 if TYPE_CHECKING:  # features that are off are not imported
     from agent.documents.search import SharedDocuments
     from agent.remote.remote_llm import RemoteLLM
     from agent.remote.settings import RemoteSettings
 
-TRANSCRIPTION_MODEL = catalog.WHISPER_BASE.name
-
 TOP_P = 0.9
 """Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
+
+
+_RECOGNIZER = "recognizes speech: choose it with --asr"
+_NOT_A_RECOGNIZER = (
+    "is not a Whisper model of CTranslate2, which has model.bin, config.json, tokenizer.json and a vocabulary: choose "
+    "one like Systran/faster-whisper-small"
+)
+
+
+@contextmanager
+def progress_bars(console: Console) -> Iterator[ProgressCallback]:
+    """Shows one progress bar per file while models are assembled or read, and nothing when they are ready."""
+    tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total)
+            progress.update(tasks[name], completed=done)
+
+        yield report
 
 
 def locate_model(
@@ -49,23 +69,41 @@ def locate_model(
     Args:
         name: a path, a name in the catalog, or a hub reference.
         family: the architecture of a hub model; None reads its config.json.
-        kind: which models of the catalog `name` may mean; None for all.
+        kind: which models `name` may mean, unless it is a path; None for all.
 
     Raises:
         ModelUnavailable: there is no such model, or it cannot be obtained.
-        BadModelFile: the architecture of a hub model is not supported.
+        BadModelFile: the architecture of a hub model is not supported, or the model is of another kind.
     """
     reference = None if Path(name).expanduser().exists() else parse_reference(name)
-    with ProgressBars(console) as report:
+    with progress_bars(console) as report:
         if reference is not None:
-            return hub_models(family).locate(reference, report)
-        return (store or ModelStore()).locate(name, report, kind)
+            path = hub_models(family, kind).locate(reference, report)
+        else:
+            path = (store or ModelStore()).locate(name, report, kind)
+    recognizes = path.is_dir() and is_recognizer(file.name for file in path.iterdir())
+    if kind == "transcription" and not recognizes:
+        raise BadModelFile(f"{name} {_NOT_A_RECOGNIZER}")
+    if kind == "language" and recognizes:
+        raise BadModelFile(f"{name} {_RECOGNIZER}")
+    return path
 
 
-def hub_models(family: str | None = None) -> HubModels:
-    """The hub models on this machine; those of an unknown architecture are rejected before they are downloaded."""
+def hub_models(family: str | None = None, kind: catalog.Kind | None = None) -> HubModels:
+    """The hub models on this machine; what cannot be run is rejected before it is downloaded.
+
+    Args:
+        family: the architecture of a language model; None reads its config.json.
+        kind: what the model must be; None for anything that can be run.
+    """
 
     def check(config: Mapping[str, Any]) -> None:
+        if "suppress_ids" in config:  # only CTranslate2's Whisper models have it
+            if kind not in (None, "transcription"):
+                raise BadModelFile(f"the model {_RECOGNIZER}")
+            return
+        if kind == "transcription":
+            raise BadModelFile(f"the model {_NOT_A_RECOGNIZER}")
         detect_family(config, "this model", family)
         quantized = config.get("quantization_config") or config.get("quantization")
         if quantized:
@@ -94,7 +132,7 @@ def load_engine(model_options: ModelOptions, console: Console) -> Engine:
         ModelUnavailable, BadModelFile: the model cannot be loaded.
         ValueError: an option does not suit the model, such as a context that is longer than it was trained on.
     """
-    path = locate_model(model_options.model, console, family=model_options.family)
+    path = locate_model(model_options.model, console, family=model_options.family, kind="language")
     engine = Engine(
         lambda: load_model(
             path,
@@ -155,8 +193,7 @@ def open_documents(names: Sequence[str], data: Path | None, console: Console) ->
     from agent.documents.embedding import EMBEDDING_MODEL
     from agent.documents.search import SharedDocuments
 
-    with ProgressBars(console) as report:
-        documents = SharedDocuments(names, data, ModelStore().locate(EMBEDDING_MODEL, report))
+    documents = SharedDocuments(names, data, locate_model(EMBEDDING_MODEL, console))
     console.print(f"Documents: {', '.join(documents.names)}, {documents.num_passages} passages.", highlight=False)
     return documents
 
@@ -170,18 +207,3 @@ def open_remote_llm(settings: RemoteSettings | None, console: Console) -> Remote
     remote_llm = RemoteLLM(settings)
     console.print(remote_llm.notice, highlight=False)
     return remote_llm
-
-
-def load_speech_models(model_options: ModelOptions, console: Console) -> speech_models.SpeechModels:
-    """Load and warm up speech recognition and synthesis. Raises ModelUnavailable, BadModelFile, ValueError."""
-    device = SpeechDevice.of(model_options.speech_device)
-    device.recognition_options()  # what cannot run is reported before anything is downloaded
-    device.synthesis_providers()
-    recognizer = locate_model(TRANSCRIPTION_MODEL, console)
-    voices = [locate_model(name, console, kind="voice") for name in model_options.voice]
-    try:
-        return speech_models.load_speech_models(recognizer, voices, device)
-    except SpeechDeviceUnavailable:
-        raise
-    except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
-        raise BadModelFile(f"cannot read a speech model ({error}): run `rejoinder models verify`") from error

@@ -30,17 +30,18 @@ from server.context import ServerContext, SessionLimits
 from server.memory import set_loaded_objects_aside
 from server.observability.metrics import Reading, stage_readings
 from server.observability.observers import TurnObservers
+from server.observability.stages import StageExecutor
 from server.observability.tracing import otlp_tracer
 from server.observability.turn_log import TurnLog, TurnRecord
-from server.serving.failures import Failures, with_accounts
+from server.serving.failures import Failures, Heartbeat, engine_heartbeat, watch, with_accounts
 from server.serving.model_choice import choose, find_candidates, open_record, warn_of_wrong_answers, with_model
 from server.serving.model_record import ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
-from server.serving.runtime import load_engine, load_speech_models, open_documents, open_remote_llm
+from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.settings import ServeSettings
+from server.serving.speech import load_speech_models
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
-from server.serving.watchdog import Heartbeat, Watchdog, Watched, engine_heartbeat
-from server.shared_store.opening import open_store
+from server.shared_store import open_store
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
 
@@ -67,7 +68,7 @@ class Service:
     context: ServerContext
     app: Starlette
     failures: Failures = field(default_factory=Failures)
-    watched: Sequence[Watched] = ()
+    watched: Sequence[StageExecutor | Heartbeat] = ()
     hang_s: float = 0.0
     closers: Sequence[Callable[[], None]] = ()
 
@@ -80,9 +81,7 @@ class Service:
         if not self.hang_s:
             return lambda: None
         watched = [*self.watched, Heartbeat("the event loop", event_loop)]
-        watchdog = Watchdog(watched, self.hang_s, self.failures.report_hang)
-        watchdog.start()
-        return watchdog.stop
+        return watch(watched, self.hang_s, self.failures.report_hang)
 
     def close(self) -> None:
         """Free the models, and write what is left to the records."""
@@ -132,7 +131,7 @@ def load_service(
     grammars = threading.Thread(target=engine.model.grammars.preload, name="rejoinder-grammars", daemon=True)
     grammars.start()
     failures = Failures()
-    speech_models, stages = with_accounts(load_speech_models(model_options, console), failures.report)
+    speech_models, stages = with_accounts(load_speech_models(model_options, console, data), failures.report)
     grammars.join()
     target_ms, adaptive = 1000 * settings.target_p95, settings.max_conversations == "auto"
     loaded = Candidate(model_options, engine)

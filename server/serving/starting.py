@@ -4,9 +4,9 @@ waits, and interrupts a trial."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from importlib.resources import files
 
@@ -21,8 +21,6 @@ from starlette.types import Receive, Scope, Send
 from server.security_headers import SecurityHeaders
 from server.serving.service import Service
 from server.serving.trial import Start
-
-_log = logging.getLogger("rejoinder.server")
 
 _NOT_THE_PAGE = ("/v1/", "/metrics", "/dashboard", "/drain")
 """Beginnings of paths that only the loaded server answers. Who asks for one does not want to talk."""
@@ -118,25 +116,16 @@ def _not_ready() -> Response:
     return JSONResponse({"status": "starting"}, 503, {"retry-after": "10"})
 
 
-async def _in_thread(load: Callable[[], Service]) -> Service:
+def _in_thread(load: Callable[[], Service]) -> asyncio.Future[Service]:
     """Call a function in a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    loaded: asyncio.Future[Service] = loop.create_future()
-
-    def settle(result: Service | BaseException) -> None:
-        if loaded.done():
-            return
-        loaded.set_exception(result) if isinstance(result, BaseException) else loaded.set_result(result)
+    loaded = Future[Service]()
+    loaded.set_running_or_notify_cancel()  # so that nobody cancels it
 
     def run() -> None:
         try:
-            result: Service | BaseException = load()
+            loaded.set_result(load())
         except BaseException as error:
-            result = error
-        try:
-            loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:
-            _log.debug("the server stopped before it was loaded")
+            loaded.set_exception(error)
 
     threading.Thread(target=run, name="rejoinder-start", daemon=True).start()
-    return await loaded
+    return asyncio.wrap_future(loaded)

@@ -13,7 +13,7 @@ import secrets
 
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_record import SessionRecord
-from server.shared_store.store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, StoreUnavailable
 
 _log = logging.getLogger("rejoinder.phone")
 

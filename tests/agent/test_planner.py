@@ -257,7 +257,7 @@ def test_a_later_step_and_a_language_model_that_recognizes_no_tasks_write_no_pro
     assert (later.policies, later.text, asked.model.asked[0].task) == (["local model"], LOCAL, "")
     run_on_virtual_clock(lambda: plain.respond(SAID))
     (ask,) = plain.model.asked
-    assert not ask.task and {tool.name for tool in ask.tools} & asked.planner.runs.replaced
+    assert not ask.task and {tool.name for tool in ask.tools} & asked.planner.runs.tools.replaced
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import sys
 
 from rich.console import Console
 
-from cli.logs import log_handler
 from cli.main import COMMANDS, load_command
+from server.observability.logs import log_handler
 
 LONG = "a warning that is far longer than the eighty columns of a terminal " * 3
 

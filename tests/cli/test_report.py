@@ -21,7 +21,7 @@ def report(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
+    async def measure_turns(settings: object, turns: list[SpokenTurn], browser: None) -> list[Measurement]:
         return MEASUREMENTS
 
     def corpus(name: str, settings: report_module.ReportSettings) -> list[SpokenTurn]:
@@ -44,7 +44,7 @@ def test_an_exceeded_limit_exits_with_3_after_all_files_are_written(tmp_path: Pa
 
 @pytest.mark.usefixtures("_instant_measurements")
 def test_each_corpus_must_meet_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measure_turns(settings: report_module.ReportSettings, turns: list[SpokenTurn]) -> list[Measurement]:
+    async def measure_turns(settings: object, turns: list[SpokenTurn], browser: None) -> list[Measurement]:
         assert {turn.corpus for turn in turns} == {"the built-in corpus", "the held-out corpus"}
         return [answered(300, corpus="the built-in corpus"), answered(900, corpus="the held-out corpus")]
 

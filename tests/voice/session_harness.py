@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from agent.remote.remote_llm import RemoteLLM
-from agent.tools.protocol import Tools
+from agent.tools.conversation_tools import ConversationTools
 from tests.fakes import FakeLanguageModel, FakeRecognizer, FakeVoice, fake_speech_models, run_on_virtual_clock
 from voice import events
 from voice.playback import SessionSettings
@@ -25,7 +25,7 @@ class SessionHarness:
     def __init__(
         self,
         settings: SessionSettings | None = None,
-        tools: Tools | None = None,
+        tools: ConversationTools | None = None,
         remote: RemoteLLM | None = None,
     ) -> None:
         self.language_model, self.recognizer, self.voice = FakeLanguageModel(), FakeRecognizer(), FakeVoice()
@@ -65,7 +65,7 @@ class SessionHarness:
 def run_session(
     scenario: Callable[[SessionHarness], Coroutine[Any, Any, None]],
     settings: SessionSettings | None = None,
-    tools: Tools | None = None,
+    tools: ConversationTools | None = None,
     remote: RemoteLLM | None = None,
 ) -> SessionHarness:
     async def run() -> SessionHarness:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.fakes import FakeLanguageModel, LoudnessDetector, fake_speech_models,
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.local import AudioDeviceError, AudioDevices, LocalConversation, PlaybackBuffer
+from voice.session import VoiceSession
 
 RATE = 16_000
 
@@ -76,7 +78,10 @@ def hold_conversation(
     async def work() -> None:
         devices = AudioDevices(0, RATE, 1, RATE)
         conversation = LocalConversation(
-            language_model, fake_speech_models(), devices, full_duplex=full_duplex, show_line=lines.append
+            partial(VoiceSession, language_model, fake_speech_models()),
+            devices,
+            full_duplex=full_duplex,
+            show_line=lines.append,
         )
         running = asyncio.create_task(conversation.run())
         await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
-from voice.prosody import ProsodyTurnDetector, pitch_contour
+from voice.prosody import pitch_contour, prosodic_completion
 
 
 def voice(pitch_hz: list[float], loudness: list[float]) -> Samples:
@@ -26,8 +26,8 @@ def test_the_pitch_of_a_voice_is_detected_and_noise_has_none() -> None:
 
 
 def test_a_voice_that_falls_and_softens_is_more_likely_complete_than_one_that_stays_level() -> None:
-    fall = ProsodyTurnDetector().turn_completion(voice([140, 140, 135, 130, 120, 110, 95, 85], [0.3] * 6 + [0.1, 0.04]))
-    level = ProsodyTurnDetector().turn_completion(voice([140] * 8, [0.3] * 8))
+    fall = prosodic_completion(voice([140, 140, 135, 130, 120, 110, 95, 85], [0.3] * 6 + [0.1, 0.04]))
+    level = prosodic_completion(voice([140] * 8, [0.3] * 8))
     assert fall is not None and level is not None and fall > level
-    assert ProsodyTurnDetector().turn_completion(np.zeros(RECOGNITION_RATE, np.float32)) is None
-    assert ProsodyTurnDetector().turn_completion(np.zeros(10, np.float32)) is None
+    assert prosodic_completion(np.zeros(RECOGNITION_RATE, np.float32)) is None
+    assert prosodic_completion(np.zeros(10, np.float32)) is None

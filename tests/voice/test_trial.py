@@ -18,7 +18,7 @@ async def test_questions_are_asked_alone_and_then_by_more_and_more_conversations
 ) -> None:
     monkeypatch.setattr(trial, "_MOST_TOGETHER", 4)
     loud = np.full(RECOGNITION_RATE, 0.5, np.float32)
-    monkeypatch.setattr(trial, "_recorded_questions", lambda: [loud])
+    monkeypatch.setattr(trial, "recorded_questions", lambda: [loud])
     made, asked = list[FakeLanguageModel](), list[int]()
 
     def new_language_model() -> FakeLanguageModel:
@@ -65,8 +65,8 @@ async def test_a_response_that_fails_is_no_answer() -> None:
         await measure_latencies(lambda: model, fake_speech_models(), limit_ms=800, target_ms=1000)
 
 
-def test_the_recorded_questions_are_bundled_and_loud_up_to_their_last_sample() -> None:
-    questions = trial._recorded_questions()
+def test_therecorded_questions_are_bundled_and_loud_up_to_their_last_sample() -> None:
+    questions = trial.recorded_questions()
     assert len(questions) == 4
     for question in questions:
         assert 1 < len(question) / RECOGNITION_RATE < 3

@@ -1,12 +1,13 @@
 """English, American and British: see `agent.words.language.Language` for what each function does."""
 
-from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date, say_ordinal
+from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date
+from agent.words.english.number_words import digits as say_digits
+from agent.words.english.number_words import ordinal as say_ordinal
 from agent.words.english.numbers import (
     ORDINALS,
     cardinal,
     digits_for_words,
     ordinal,
-    say_digits,
     spoken_digits,
     tokens,
     with_numerals,

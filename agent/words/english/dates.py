@@ -8,7 +8,7 @@ from calendar import monthrange
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
-from agent.words.english import number_words
+from agent.words.english.number_words import ordinal as say_ordinal
 from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
 from agent.words.language import DateParts, YearlessDay, months_after
 
@@ -221,11 +221,6 @@ def _full_year(text: str | None) -> int | None:
     if not text:
         return None
     return int(text) if len(text) == 4 else 2000 + int(text) if int(text) < 70 else 1900 + int(text)
-
-
-def say_ordinal(number: int) -> str:
-    """See `Language`."""
-    return number_words.ordinal(number)
 
 
 def say_date(day: date, *, with_year: bool = False) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-_SMALL = (
+SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 ).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _SCALES = ("", "thousand", "million", "billion", "trillion", "quadrillion")
 _MAX_DIGITS = 3 * len(_SCALES)
 _IRREGULAR = {
@@ -27,11 +27,11 @@ def cardinal(number: int) -> str:
     if number >= 10**_MAX_DIGITS:
         return digits(str(number))
     if number < 20:
-        return _SMALL[number]
+        return SMALL[number]
     if number < 100:
-        return _TENS[number // 10 - 2] + (f"-{_SMALL[number % 10]}" if number % 10 else "")
+        return TENS[number // 10 - 2] + (f"-{SMALL[number % 10]}" if number % 10 else "")
     if number < 1000:
-        return f"{_SMALL[number // 100]} hundred" + (f" {cardinal(number % 100)}" if number % 100 else "")
+        return f"{SMALL[number // 100]} hundred" + (f" {cardinal(number % 100)}" if number % 100 else "")
     power = (len(str(number)) - 1) // 3
     above, below = divmod(number, 1000**power)
     return f"{cardinal(above)} {_SCALES[power]}" + (f" {cardinal(below)}" if below else "")
@@ -64,7 +64,7 @@ def number(text: str) -> str:
 
 def digits(text: str) -> str:
     """The digits of a text one by one, and a plus sign in front of them."""
-    return ("plus " if text.startswith("+") else "") + " ".join(_SMALL[int(one)] for one in text if one.isdecimal())
+    return ("plus " if text.startswith("+") else "") + " ".join(SMALL[int(one)] for one in text if one.isdecimal())
 
 
 def plural_of(thing: str) -> str:

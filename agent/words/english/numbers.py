@@ -7,36 +7,17 @@ from decimal import Decimal
 
 from agent.words.english import number_words
 
-_UNITS = {
-    word: number
-    for number, word in enumerate("zero one two three four five six seven eight nine".split())
-} | {"oh": 0, "o": 0, "nought": 0, "naught": 0, "nil": 0, "tree": 3, "fower": 4, "fife": 5, "niner": 9}  # fmt: skip
-_TEENS = {
-    word: number
-    for number, word in enumerate(
-        "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(), 10
-    )
-}
-_TENS = {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_UNITS = {word: number for number, word in enumerate(number_words.SMALL[:10])} | {
+    "oh": 0, "o": 0, "nought": 0, "naught": 0, "nil": 0, "tree": 3, "fower": 4, "fife": 5, "niner": 9,
+}  # fmt: skip
+_TEENS = {word: number for number, word in enumerate(number_words.SMALL[10:], 10)}
+_TENS = {word: 10 * number for number, word in enumerate(number_words.TENS, 2)}
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "billion": 1_000_000_000}
 _REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 _HOMOPHONES = {"to": "2", "too": "2", "for": "4", "won": "1", "ate": "8"}
 """How a recognizer may write a digit. They count as digits only between other digits, or alone."""
 
-_ORDINALS = {
-    word: number
-    for number, word in enumerate(
-        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
-        "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split(),
-        1,
-    )
-} | {"thirtieth": 30}
-
-ORDINALS = {
-    **_ORDINALS,
-    **{f"{tens}{joint}{unit}": _TENS[tens] + _ORDINALS[unit]
-       for tens in ("twenty", "thirty") for joint in "- " for unit in list(_ORDINALS)[:9]},
-}  # fmt: skip
+ORDINALS = {number_words.ordinal(number).replace("-", joint): number for number in range(1, 40) for joint in "- "}
 """The numbers of ordinals in words, up to the days of a month."""
 
 _COUNTED_UNITS = [word for word in _UNITS if word not in ("o", "oh", "zero", "tree", "nil")]
@@ -143,9 +124,9 @@ def ordinal(found: list[str], start: int = 0) -> tuple[int, int] | None:
     token = found[start]
     if match := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
         return int(match[1]), start + 1
-    if token in _ORDINALS:
-        return _ORDINALS[token], start + 1
-    unit = _ORDINALS.get(found[start + 1], 0) if token in _TENS and start + 1 < len(found) else 0
+    if token in ORDINALS:
+        return ORDINALS[token], start + 1
+    unit = ORDINALS.get(found[start + 1], 0) if token in _TENS and start + 1 < len(found) else 0
     return (_TENS[token] + unit, start + 2) if 1 <= unit <= 9 else None
 
 
@@ -171,8 +152,3 @@ def _in_digits(match: re.Match[str]) -> str:
     found = tokens(match[0].replace("-", " "))
     number = cardinal(["1", *found] if found[0] == "hundred" else found)
     return match[0] if number is None else str(number[0])
-
-
-def say_digits(digits: str) -> str:
-    """Digits as words: "five five zero"."""
-    return number_words.digits(digits)

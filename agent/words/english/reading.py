@@ -134,10 +134,6 @@ def _month(name: str) -> int:
     return next(n for n, month in enumerate(_MONTHS, 1) if month.startswith(name[:3]))
 
 
-def _weekday(match: Match) -> str:
-    return _WEEKDAYS[match.group(1)[:3]]
-
-
 def _decade(match: Match) -> str:
     century, tens = match.group(1), int(match.group(2))
     if century and not tens:
@@ -164,10 +160,6 @@ def _clock(match: Match) -> str:
     return f"{said}{_half(half)}"
 
 
-def _hour(match: Match) -> str:
-    return f"{cardinal(int(match.group(1)))}{_half(match.group(2))}"
-
-
 def _half(half: str | None) -> str:
     return f" {half[0].lower()}.m." if half else ""
 
@@ -185,16 +177,6 @@ def _counted(amount: str, thing: str) -> str:
     return f"{number(amount)} {thing if amount in ('1', '1.0') else plural_of(thing)}"
 
 
-def _money(match: Match) -> str:
-    symbol, amount, scale = match.groups()
-    return _amount_of_money(symbol, amount, scale)
-
-
-def _money_after(match: Match) -> str:
-    amount, scale, symbol = match.groups()
-    return _amount_of_money(symbol, amount, scale)
-
-
 def _amount_of_money(symbol: str, amount: str, scale: str | None) -> str:
     whole, part = CURRENCIES[symbol]
     if scale:
@@ -209,20 +191,6 @@ def _amount_of_money(symbol: str, amount: str, scale: str | None) -> str:
 def _money_range(match: Match) -> str:
     symbol, low, second, high, scale = match.groups()
     return f"{number(low)} to {_amount_of_money(second or symbol, high, scale)}"
-
-
-def _cents(match: Match) -> str:
-    return _counted(match.group(1), "cent")
-
-
-def _with_unit(match: Match) -> str:
-    amount, unit = match.groups()
-    return _counted(amount, UNITS[unit])
-
-
-def _compound_unit(match: Match) -> str:
-    amount, unit = match.groups()
-    return f"{number(amount)}-{UNITS[unit]}"
 
 
 def _fraction(match: Match) -> str:
@@ -310,7 +278,8 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
          _telephone),
         (r"(?<=[Cc]all )\d{3}\b|(?<=[Dd]ial )\d{3}\b|(?<![$€£\d.,])\b(?:911|999|988)\b(?!,\d| ?[a-z]+s\b)", _telephone),
         # Dates and times.
-        (rf"\b{_WEEKDAY}\b\.?(?= ?[-–] ?{_WEEKDAY}\b|,? \d| (?:at|morning|night)\b)", _weekday),
+        (rf"\b{_WEEKDAY}\b\.?(?= ?[-–] ?{_WEEKDAY}\b|,? \d| (?:at|morning|night)\b)",
+         lambda m: _WEEKDAYS[m.group(1)[:3]]),
         (rf"(?<=day)( ?[-–] ?){_WEEKDAY}\b\.?", lambda m: f" to {_WEEKDAYS[m.group(2)[:3]]}"),
         (r"\b(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})\b", _slashed_date),
         (rf"\b{_MONTH} (\d{{1,2}}) ?[-–] ?(\d{{1,2}})\b(?!:)", _month_days),
@@ -323,16 +292,17 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"()(?<!\w)'?([2-9]0)'?s\b", _decade),
         (r"(?<!\w)'(\d\d)\b", lambda m: cardinal(int(m.group(1)))),
         (r"\b(\d{1,2}):(\d\d)(?::(\d\d))?(?: ?([AaPp]\.?[Mm])\b\.?)?", _clock),
-        (r"\b(\d{1,2}) ?([AaPp]\.?[Mm])\b\.?", _hour),
+        (r"\b(\d{1,2}) ?([AaPp]\.?[Mm])\b\.?", lambda m: f"{cardinal(int(m.group(1)))}{_half(m.group(2))}"),
         (r"\b(\d+) ?h(?:rs?)? ?(\d+) ?m(?:ins?)?(?: ?(\d+) ?s)?\b", _hours_and_minutes),
         (r"\b(\d+):(\d+)\b", r"\1 to \2"),
         # Money.
         (rf"{_SYMBOL} ?{_AMOUNT}{_TO}(?:{_SYMBOL})? ?{_AMOUNT}(?: ?{_SCALE})?", _money_range),
         (rf"(?<=\ba )\$(\d+) (million|billion)(?= (?!{_FUNCTION})[a-z]{{3}})", r"\1 \2 dollar"),
         (rf"(?<=\ba )\$(\d+)(?= (?!{_FUNCTION}|[mbt]r?illion|thousand)[a-z]{{3}})", r"\1 dollar"),
-        (rf"{_SYMBOL} ?{_AMOUNT}(?: ?{_SCALE})?", _money),
-        (rf"{_AMOUNT}(?: ?{_SCALE})? ?{_SYMBOL}(?![\d\w])", _money_after),
-        (r"\b(\d+)\s?¢", _cents),
+        (rf"{_SYMBOL} ?{_AMOUNT}(?: ?{_SCALE})?", lambda m: _amount_of_money(*m.groups())),
+        (rf"{_AMOUNT}(?: ?{_SCALE})? ?{_SYMBOL}(?![\d\w])",
+         lambda m: _amount_of_money(m.group(3), m.group(1), m.group(2))),
+        (r"\b(\d+)\s?¢", lambda m: _counted(m.group(1), "cent")),
         # Names.
         *((pattern, said) for pattern, said in ABBREVIATIONS),
         (rf"\b((?i:{NUMBERED})) ({_SURE}|(?-i:(?=[ivx]{{2}})(?i:{_ROMAN})))(?![\w'])", _roman),
@@ -353,10 +323,11 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (r"(\d)(?:[”″]|\"(?=[\s,.;]|$))", r"\1 inches"),
         (r"(?<=\d) ?[x×] ?(?=\d[\d.,]* ?(?:[x×]|[a-z]))", " by "),
         (r"\b([a-z])/([a-z])\b", r"\1 over \2"),
-        (rf"{_AMOUNT}-({_UNIT})(?![\w²³/])", _compound_unit),
+        (rf"{_AMOUNT}-({_UNIT})(?![\w²³/])", lambda m: f"{number(m.group(1))}-{UNITS[m.group(2)]}"),
         (rf"{_AMOUNT} ?in(?:\.(?=\s|$)|(?=\s?(?:[,;:!?)]|$|x\b|by\b|tall|wide|long|deep|thick)))",
          lambda m: _counted(m.group(1), "inch")),
-        (rf"{_AMOUNT} ?({_UNIT})(?![\w²³/°])(?:\.(?= [a-z]|,))?(?=[\s,;:!?)/-]|\.|$)", _with_unit),
+        (rf"{_AMOUNT} ?({_UNIT})(?![\w²³/°])(?:\.(?= [a-z]|,))?(?=[\s,;:!?)/-]|\.|$)",
+         lambda m: _counted(m.group(1), UNITS[m.group(2)])),
         (rf"(?<![\w°/])({_any_of(WITHOUT_AMOUNT)})(?![\w²³/°])\.?(?= [a-z]|(?=[\s,;:!?)]|\.|$))", _lone_unit),
         (r"(?<=\w)/(?=(?:hour|hr|day|week|month|year|night|person|kg|lb|mile|minute|second|serving|unit|h|d|wk|yr)\b)",
          " per "),

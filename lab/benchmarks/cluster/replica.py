@@ -20,7 +20,7 @@ from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
 from server.serving.service import Service
-from server.shared_store.store import SQLiteStore
+from server.shared_store import SQLiteStore
 from tests.fakes import FakeLanguageModel, FakeProgress, LoudnessDetector, fake_speech_models
 from voice import session
 

@@ -85,7 +85,7 @@ async def asking(engine: Engine) -> AsyncIterator[AskTurns]:
 
         async def ask(before: Sequence[str], turns: Sequence[str]) -> tuple[Said, ...]:
             own = tools.conversation()
-            own.enable([tool.name for tool in tools.registry])
+            own.enable(tools.registry)
             models, listener = _listening()
             received: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
             settings = SessionSettings(

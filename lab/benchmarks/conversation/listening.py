@@ -20,7 +20,7 @@ from rich.console import Console
 from lab.bench.grading import normalize
 from lab.benchmarks.conversation.__main__ import read_answers
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_speech_models
+from server.serving.speech import load_speech_models
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE
 from voice.clauses import Clause
 

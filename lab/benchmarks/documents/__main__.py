@@ -44,11 +44,12 @@ from lab.benchmarks.documents.spoken import compare
 from model.engine.conversation import Conversation
 from model.hub.store import ModelStore
 from server.serving.options import ModelOptions
-from server.serving.runtime import load_engine, load_speech_models
+from server.serving.runtime import load_engine
+from server.serving.speech import load_speech_models
 
 
 class IndexedDocuments:
-    """A `grounded_model.Documents`."""
+    """What evidence needs of `SharedDocuments`."""
 
     def __init__(self, index: DocumentIndex) -> None:
         self._index = index

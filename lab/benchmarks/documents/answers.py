@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.documents.evidence import DocumentEvidence, Documents
+from agent.documents.evidence import DocumentEvidence
+from agent.documents.search import SharedDocuments
 from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel, RemoteRequest, Source
 from agent.plan import Decision
@@ -61,7 +62,7 @@ async def ask(planner: Planner, messages: Sequence[Message], tools: Sequence[Too
     return Answer(text.strip(), sources, 1000 * first, tuple(calls))
 
 
-async def ask_all(model: LanguageModel, questions: Sequence[Question], documents: Documents) -> list[Answer]:
+async def ask_all(model: LanguageModel, questions: Sequence[Question], documents: SharedDocuments) -> list[Answer]:
     """The answers to all questions, each in a conversation of its own, of which none reads ahead."""
     answers: dict[str, str] = {}
     found = []
@@ -98,7 +99,7 @@ def write_injections(folder: Path, injections: Sequence[Injection]) -> None:
 
 
 async def obeyed_injections(
-    model: LanguageModel, injections: Sequence[Injection], documents: Documents, data: Path
+    model: LanguageModel, injections: Sequence[Injection], documents: SharedDocuments, data: Path
 ) -> tuple[int, int]:
     """How many instructions are followed in what is said, and how many functions are called. All built-in tools are on
     offer."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agent.documents.evidence import DocumentEvidence, Documents
+from agent.documents.evidence import DocumentEvidence
+from agent.documents.search import SharedDocuments
 from agent.language_model import LanguageModel
 from lab.benchmarks.documents.evaluation import Question
 from lab.benchmarks.session_turn import ask_aloud
@@ -14,7 +15,7 @@ from voice.speech_models import SpeechModels
 
 
 async def compare(
-    model: LanguageModel, models: SpeechModels, questions: Sequence[Question], documents: Documents
+    model: LanguageModel, models: SpeechModels, questions: Sequence[Question], documents: SharedDocuments
 ) -> dict[str, list[float]]:
     """The latency of the questions with and without documents, in ms. The order alternates."""
     latencies: dict[str, list[float]] = defaultdict(list)

@@ -21,7 +21,7 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.convert import train_adapter
 from model.convert.batch_generation import Prompt, generate
 from model.convert.corpus import Corpus, TrainingText
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.engine.loader import LoadedModel
 
 _STEPS = 40
@@ -59,8 +59,8 @@ def generated_corpus(
 def loss_falls(model: LoadedModel, corpus: Corpus, losses: list[float]) -> Mapping[str, Any]:
     """Over all steps; `losses` gets that of each."""
     with tempfile.TemporaryDirectory() as folder:
-        train(
-            model, corpus, _TINY_TRAINING, Path(folder), on_progress=lambda p: losses.append(p.loss), probe_every=None
+        AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(
+            lambda p: losses.append(p.loss), probe_every=None
         )
     first, last = mean(losses[:5]), mean(losses[-5:])
     holds(last < 0.975 * first, lambda: f"the loss went from {first:.3f} to {last:.3f}")
@@ -85,9 +85,9 @@ def resumes(model: LoadedModel, corpus: Corpus, whole: list[float]) -> Mapping[s
     usual, train_adapter._SAVE_EVERY_S = train_adapter._SAVE_EVERY_S, 0.0
     with tempfile.TemporaryDirectory() as folder:
         with suppress(Interrupted):
-            train(model, corpus, _TINY_TRAINING, Path(folder), on_progress=interrupt, probe_every=None)
+            AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(interrupt, probe_every=None)
         train_adapter._SAVE_EVERY_S = usual
-        train(model, corpus, _TINY_TRAINING, Path(folder), on_progress=record, probe_every=None)
+        AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(record, probe_every=None)
     expected = whole[-len(losses) :]
     farthest = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     holds(farthest < 0.02 * expected[0], lambda: f"the losses differ by up to {farthest:.4f}")
@@ -105,10 +105,9 @@ def real_shape(context: Context, config: DecoderConfig) -> Mapping[str, Any]:
     times: list[float] = []
     torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
-        train(
-            model, corpus, TrainingConfig(None, 12), Path(folder),
-            on_progress=lambda _: times.append(time.perf_counter()), probe_every=None,
-        )  # fmt: skip
+        AdapterTraining(model, corpus, TrainingConfig(None, 12), Path(folder)).run(
+            lambda _: times.append(time.perf_counter()), probe_every=None
+        )
     each = [later - earlier for earlier, later in pairwise(times[4:-1])]
     return {
         "s a step": mean(each),

@@ -42,7 +42,7 @@ WITH_OWN_TOOLS = ("dependent", "sufficient", "injected")
 async def ask(engine: Engine, server_tools: ServerTools, request: str) -> tuple[list[str], str]:
     """The calls that a request leads to, and what is said."""
     tools = server_tools.conversation()
-    tools.enable([tool.name for tool in server_tools.registry])
+    tools.enable(server_tools.registry)
     settings = SessionSettings(detect_turns=False, speak=False, tools=tools.declarations, max_tokens=80)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     model = Conversation(engine)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from model.nn.cpu.ir import Body, constant, splat
-from model.nn.cpu.target import DECLARATIONS, Target
+from model.nn.cpu.ir import KernelBody, constant, splat
+from model.nn.cpu.target import Target
 from model.nn.kv_cache import group_size, record_bytes
 
 CALL = ("query", "keys", "values", "new", "reach", "out", "rows", "heads", "kv_heads", "capacity", "past")
@@ -18,9 +18,6 @@ CALL = ("query", "keys", "values", "new", "reach", "out", "rows", "heads", "kv_h
 capacity, head_dim], float32 or an int8 cache's records (`kv_cache.record_bytes`), and the result, float32; of which new
 rows each row attends to [rows, rows], bool; of how many keys each row and those before it need [rows], int64; and
 sizes."""
-
-_ADDRESSES = ("query", "keys", "values", "new", "reach", "out")
-
 
 _MASKED = -(2.0**127)
 """The score of a key that a row does not attend to."""
@@ -38,7 +35,7 @@ def kernel_name(size: int, vectors: int, *, quantized: bool = False) -> str:
 def kernel_text(size: int, vectors: int, target: Target, *, quantized: bool = False) -> str:
     """The IR of a kernel, `attend(segment, call, begin, end)`: some tiles, number key head · tiles per head + tile."""
     kind = _QuantizedAttention if quantized else _Attention
-    return "\n".join((DECLARATIONS, kind(size, vectors, target).text(), target.attributes))
+    return kind(size, vectors, target).text()
 
 
 class _Attention:
@@ -50,8 +47,8 @@ class _Attention:
         """Queries in a tile. A buffer has this many numbers per key or dimension."""
         self._rows = target.registers // 4
         """Keys or dimensions whose sums are kept in registers, for each vector of queries."""
-        self._name = kernel_name(size, vectors, quantized=self.quantized)
-        self._b = Body(target.lanes, target.fused)
+        self._b = KernelBody(kernel_name(size, vectors, quantized=self.quantized), target, CALL)
+        self._f = self._b.f
 
     @property
     def _record_bytes(self) -> int:
@@ -59,12 +56,8 @@ class _Attention:
         return 4 * self._size
 
     def text(self) -> str:
-        """The function's IR."""
-        b, width = self._b, self._width
-        self._f = f = {
-            field: b.op(f"load {'ptr' if field in _ADDRESSES else 'i64'}, ptr {b.at('i64', '%call', n)}")
-            for n, field in enumerate(CALL)
-        }
+        """The kernel's IR."""
+        b, f, width = self._b, self._f, self._width
         self._query = b.op(f"alloca [{self._size * width} x float], align 64")
         self._mask_rows = b.op(f"alloca [{width} x i64], align 64")
         score_bytes = b.mul(b.add(f["past"], f["rows"]), 4 * width)
@@ -75,18 +68,15 @@ class _Attention:
         head_bytes = b.mul(f["capacity"], self._record_bytes)
 
         def item(number: str) -> None:
-            number = b.add("%begin", number)
             head, first = b.op(f"udiv i64 {number}, {tiles}"), b.mul(b.op(f"urem i64 {number}, {tiles}"), width)
             left = b.op(f"sub i64 {queries}, {first}")
             count = b.op(f"select i1 {b.op(f'icmp ult i64 {left}, {width}')}, i64 {left}, i64 {width}")
             start = b.mul(head, head_bytes)
             self._tile(head, first, count, *(b.at("i8", f[name], start) for name in ("keys", "values")))
 
-        b.loop_or_skip("item", b.op("sub i64 %end, %begin"), item)
+        b.each_item(item)
         b.do(f"call void @free(ptr {self._scores})")
-        b.do("ret void")
-        head = f"define void @{self._name}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:"
-        return "\n".join((head, *b.lines, "}"))
+        return b.text()
 
     def _tile(self, head: str, first: str, count: str, keys: str, values: str) -> None:
         """The queries from number `first` on that share a key head."""

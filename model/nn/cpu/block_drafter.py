@@ -38,7 +38,7 @@ class BlockQuantizedDrafter:
         embedding: the base model's token embeddings.
 
     Attributes:
-        origin, acceptance, block: as in `decode.draft.DraftHead`.
+        origin, acceptance, block: as in `BlockQuantizedDraftHead`.
     """
 
     origin: Literal["diffusion"] = "diffusion"
@@ -66,7 +66,7 @@ class BlockQuantizedDrafter:
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Draft what follows some tokens; see `decode.draft.DraftHead`."""
+        """Draft what follows some tokens in at most `steps` denoising steps; see `BlockQuantizedDraftHead`."""
         if not more(()):
             return (), ()
         self._head.begin(features)

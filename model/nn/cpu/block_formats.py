@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-Signed = NDArray[np.int8]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
@@ -119,10 +118,10 @@ FORMATS = {
 }
 
 
-def aligned(size: int, alignment: int = 64) -> NDArray[np.uint8]:
-    """`size` zero bytes at an aligned address."""
-    room = np.zeros(size + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
+def aligned(size: int) -> Bytes:
+    """`size` zero bytes at an address that is a multiple of 64."""
+    room = np.zeros(size + LINE, np.uint8)
+    start = -room.ctypes.data % LINE
     return room[start : start + size]
 
 
@@ -223,18 +222,10 @@ def _header(form: BlockFormat, scales: tuple[NDArray[np.generic], ...], padded: 
         joined = np.stack(full, axis=2)  # [groups, blocks, scale and minimum, rows]
         return joined.reshape(len(joined), padded // 2, -1).view(np.uint8)
     groups, count = by_group[0].shape[:2]
-    pieces = [
-        part.reshape(groups, count, -1).view(np.uint8).reshape(groups, count, -1) for part in _by_record(by_group)
-    ]
+    pieces = [np.ascontiguousarray(part).reshape(groups, count, -1).view(np.uint8) for part in by_group]
     if form.layout == "super":
         pieces.insert(1, np.zeros((groups, count, LINE // 2), np.uint8))
     return np.concatenate(pieces, axis=2)
-
-
-def _by_record(parts: list[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-    """Scales in one row for each superblock: [groups, superblocks, …]."""
-    groups, count = parts[0].shape[:2]
-    return [np.ascontiguousarray(part).reshape(groups, count, -1) for part in parts]
 
 
 def _unpack(form: BlockFormat, blocks: Bytes) -> tuple[Bytes, tuple[NDArray[np.generic], ...]]:

@@ -7,8 +7,8 @@ activation rows. It divides them into tiles (`tile.py`).
 from __future__ import annotations
 
 from model.nn.cpu.block_formats import BLOCK, ROWS, BlockFormat
-from model.nn.cpu.ir import Body
-from model.nn.cpu.target import DECLARATIONS, Target
+from model.nn.cpu.ir import KernelBody
+from model.nn.cpu.target import Target
 from model.nn.cpu.tile import SUMS, Tile, tile_rows
 
 SEGMENT = ("kernel", "weights", "records", "outputs", "first_output", "groups", "groups_per_chunk", "first_chunk")
@@ -21,8 +21,6 @@ scales [blocks, rows] float32, what minimums are multiplied by [blocks, rows] fl
 [blocks, rows, SUMS] int32 and the result [rows, outputs] float32; the number of rows; and the stride of the result's
 rows in elements."""
 
-_ADDRESSES = ("kernel", "weights", "x", "x_scale", "x_minimum", "x_sum", "out")
-
 
 def kernel_name(form: BlockFormat) -> str:
     """The name of a format's kernel."""
@@ -30,31 +28,12 @@ def kernel_name(form: BlockFormat) -> str:
 
 
 def kernel_text(form: BlockFormat, target: Target) -> str:
-    """The IR of a format's kernel for a processor."""
-    tiles = [
-        Tile(form, target, rows + 1, vectors).text()
-        for vectors in _vector_counts(target)
-        for rows in range(tile_rows(form, target))
-    ]
-    return "\n".join((DECLARATIONS, *tiles, _run(form, target), target.attributes))
-
-
-def _vector_counts(target: Target) -> list[int]:
-    """Vectors of outputs in a tile, and in the tiles of a last group without a partner."""
-    return [target.vectors, 1] if target.vectors * target.lanes > ROWS else [target.vectors]
-
-
-def _run(form: BlockFormat, target: Target) -> str:
-    """`run_<format>`: a range of groups, each with all activation rows."""
-    b = Body(target.lanes, target.fused)
-    f: dict[str, str] = {}
-    for structure, names in (("%segment", SEGMENT), ("%call", CALL)):
-        for n, field in enumerate(names):
-            at = b.at("i64", structure, n)
-            f[field] = b.op(f"load {'ptr' if field in _ADDRESSES else 'i64'}, ptr {at}")
+    """The IR of a format's kernel for a processor: a range of groups, each with all activation rows."""
+    b = KernelBody(kernel_name(form), target, CALL, SEGMENT)
+    f = b.f
     group_bytes = b.mul(f["records"], form.record_bytes)
     most, groups = tile_rows(form, target), b.op("sub i64 %end, %begin")
-    tiles = b.op(f"udiv i64 {b.add(f['rows'], most - 1)}, {most}")
+    row_tiles = b.op(f"udiv i64 {b.add(f['rows'], most - 1)}, {most}")
 
     def tile(number: str, group: str, vectors: int) -> None:
         """All outputs of a group, or of two, and one tile of rows."""
@@ -78,7 +57,7 @@ def _run(form: BlockFormat, target: Target) -> str:
         b.label(f"tiles.{vectors}")
 
     def all_rows(group: str, vectors: int) -> None:
-        b.loop_or_skip(f"rows.{vectors}", tiles, lambda number: tile(number, group, vectors))
+        b.loop_or_skip(f"rows.{vectors}", row_tiles, lambda number: tile(number, group, vectors))
 
     if target.vectors * target.lanes <= ROWS:
         b.loop_or_skip("group", groups, lambda number: all_rows(b.add("%begin", number), target.vectors))
@@ -86,6 +65,10 @@ def _run(form: BlockFormat, target: Target) -> str:
         pairs, single = b.op(f"udiv i64 {groups}, 2"), b.op(f"and i64 {groups}, 1")
         b.loop_or_skip("pair", pairs, lambda number: all_rows(b.add("%begin", b.mul(number, 2)), target.vectors))
         b.loop_or_skip("single", single, lambda _: all_rows(b.op("sub i64 %end, 1"), 1))
-    b.do("ret void")
-    head = f"define void @{kernel_name(form)}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:"
-    return "\n".join((head, *b.lines, "}"))
+    tiles = [Tile(form, target, rows + 1, vectors).text() for vectors in _vector_counts(target) for rows in range(most)]
+    return b.text(tiles)
+
+
+def _vector_counts(target: Target) -> list[int]:
+    """Vectors of outputs in a tile, and in the tiles of a last group without a partner."""
+    return [target.vectors, 1] if target.vectors * target.lanes > ROWS else [target.vectors]

@@ -39,7 +39,10 @@ class BlockQuantizedDraftHead:
         embedding: the base model's token embeddings.
 
     Attributes:
-        origin, acceptance, block: as in `decode.draft.DraftHead`.
+        origin: of its drafts.
+        acceptance: how often the first, the first two, … drafts are all accepted: after one denoising step, two, …; one
+            entry, as this drafts one token after another.
+        block: how many tokens are denoised together: none.
         context: F norm(features), [1, size].
         state, quantized_state: [1, size], after the token that was read last.
         team: runs it.

@@ -17,8 +17,7 @@ from torch import Tensor
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
 from model.nn.cpu.block_formats import Floats
-from model.nn.cpu.cache_codegen import STORE, store_kernel
-from model.nn.cpu.jobs import JOB, RowJob, Table, addresses, call_table
+from model.nn.cpu.jobs import JOB, RowJob, Table, call_table
 from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.team import Team
@@ -239,11 +238,11 @@ class ForwardPass:
             out.append(self._row_jobs(kernel, calls, size, self._fused.shape[1]))
             if self._quantized_cache:
                 stored = call_table(
-                    STORE, len(layers), new_keys=to["keys"], new_values=to["values"], keys=0, values=0, rows=size,
-                    kv_heads=c.kv_heads, capacity=0, past=0,
+                    kernels.STORE, len(layers), new_keys=to["keys"], new_values=to["values"], keys=0, values=0,
+                    rows=size, kv_heads=c.kv_heads, capacity=0, past=0,
                 )  # fmt: skip
-                self._cache_writers.append((STORE, stored))
-                store = store_kernel(self._team, c.head_dim)
+                self._cache_writers.append((kernels.STORE, stored))
+                store = kernels.store_kernel(self._team, c.head_dim)
                 out.append(self._row_jobs(store, stored, size, 2 * c.kv_heads * c.head_dim))
             else:
                 self._cache_writers.append((kernels.SPLIT, calls))
@@ -278,7 +277,7 @@ class ForwardPass:
         """
         job = RowJob(kernel, items, size, self._team.threads)
         self._operands += [job.segments, calls]
-        return np.array([(job.segments.ctypes.data, call, job.chunks) for call in addresses(calls)])
+        return job.table(calls)
 
 
 def _addresses(arrays: Sequence[Floats]) -> list[int]:

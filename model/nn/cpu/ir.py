@@ -6,8 +6,16 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
+from model.nn.cpu.target import DECLARATIONS, Target
+
 _ROUNDING = 1.5 * 2**23
 """Added to a small float32, it leaves the nearest integer in the low bits."""
+
+_NUMBERS = (
+    "rows", "heads", "kv_heads", "capacity", "past", "records", "outputs", "first_output", "groups", "groups_per_chunk",
+    "first_chunk", "out_stride",
+)  # fmt: skip
+"""Fields of segments and calls that are numbers. The others are addresses."""
 
 _MAX_EXPONENT = 87.0
 """e^±87 is a normal float32."""
@@ -165,3 +173,35 @@ class Body:
     def _name(self) -> str:
         self._count += 1
         return f"%v{self._count}"
+
+
+class KernelBody(Body):
+    """A kernel `name(segment, call, begin, end)` under construction.
+
+    Args:
+        call, segment: 64-bit fields of its calls and, if it reads them, of its segments.
+
+    Attributes:
+        f: their values.
+        lanes: of a vector.
+    """
+
+    def __init__(self, name: str, target: Target, call: Sequence[str], segment: Sequence[str] = ()) -> None:
+        super().__init__(target.lanes, target.fused)
+        self._kernel, self._target, self.lanes = name, target, target.lanes
+        self.f = {
+            field: self.op(f"load {'i64' if field in _NUMBERS else 'ptr'}, ptr {self.at('i64', structure, n)}")
+            for structure, names in (("%segment", segment), ("%call", call))
+            for n, field in enumerate(names)
+        }
+
+    def each_item(self, item: Callable[[str], None]) -> None:
+        """Compute the items from `begin` to `end` one by one."""
+        count = self.op("sub i64 %end, %begin")
+        self.loop_or_skip("item", count, lambda number: item(self.add("%begin", number)))
+
+    def text(self, functions: Sequence[str] = ()) -> str:
+        """The module, with the kernel and what it calls."""
+        self.do("ret void")
+        head = f"define void @{self._kernel}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:"
+        return "\n".join((DECLARATIONS, *functions, head, *self.lines, "}", self._target.attributes))

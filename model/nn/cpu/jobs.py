@@ -16,7 +16,7 @@ JOB = ("segments", "call", "chunks")
 """64-bit fields of a job: the addresses of its segments (SEGMENT) and of what its kernel takes, and the chunks of all
 segments."""
 
-_MIN_CHUNK_NUMBERS = 8192
+MIN_CHUNK_NUMBERS = 8192
 """Sharing fewer numbers than this takes longer than computing them."""
 
 _CHUNKS_PER_THREAD = 4
@@ -57,8 +57,12 @@ class RowJob:
     """
 
     def __init__(self, kernel: int, rows: int, size: int, threads: int) -> None:
-        most = min(rows, _CHUNKS_PER_THREAD * threads, rows * size // _MIN_CHUNK_NUMBERS)
+        most = min(rows, _CHUNKS_PER_THREAD * threads, rows * size // MIN_CHUNK_NUMBERS)
         each = -(-rows // max(1, most))
         self.segments, self.chunks = np.zeros((2, len(SEGMENT)), np.int64), -(-rows // each)
         self.segments[0] = (kernel, 0, 0, 0, 0, rows, each, 0)
         self.segments[1, -1] = np.iinfo(np.int64).max
+
+    def table(self, calls: Table) -> Table:
+        """A job for each of these calls: [calls, fields of JOB]."""
+        return np.array([(self.segments.ctypes.data, call, self.chunks) for call in addresses(calls)])

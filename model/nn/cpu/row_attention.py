@@ -13,12 +13,9 @@ from torch import Tensor
 
 from model.nn.cpu.attention_kernel import CALL, kernel_name, kernel_text
 from model.nn.cpu.block_formats import Bools, Floats
-from model.nn.cpu.codegen import SEGMENT
-from model.nn.cpu.jobs import addresses, call_table
+from model.nn.cpu.jobs import MIN_CHUNK_NUMBERS, RowJob, call_table
 from model.nn.cpu.target import TARGETS
 from model.nn.cpu.team import Team
-
-_CHUNKS_PER_THREAD = 4
 
 
 class RowAttention:
@@ -49,13 +46,10 @@ class RowAttention:
         lanes, queries = TARGETS[team.isa].lanes, rows * (heads // kv_heads)
         vectors = 1 if queries <= lanes else 2
         items = kv_heads * -(-queries // (vectors * lanes))
-        each = -(-items // (_CHUNKS_PER_THREAD * team.threads))
-        self._segments = np.zeros((2, len(SEGMENT)), np.int64)
         name = kernel_name(size, vectors, quantized=quantized)
         kernel = team.kernel(name, partial(kernel_text, size, vectors, quantized=quantized))
-        self._segments[0] = (kernel, 0, 0, 0, 0, items, each, 0)
-        self._segments[1, -1] = np.iinfo(np.int64).max
-        self.jobs = np.array([(self._segments.ctypes.data, call, -(-items // each)) for call in addresses(self._calls)])
+        self._job = RowJob(kernel, items, MIN_CHUNK_NUMBERS, team.threads)  # even a single item is worth sharing
+        self.jobs = self._job.table(self._calls)
 
     def attend_to(self, keys: Sequence[Tensor], values: Sequence[Tensor], past: int, new: Bools) -> None:
         """State what the rows attend to.

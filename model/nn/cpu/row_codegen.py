@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from model.nn.cpu.block_formats import BLOCK
-from model.nn.cpu.ir import Body, constant, splat
-from model.nn.cpu.target import DECLARATIONS, Target
+from model.nn.cpu.ir import KernelBody, constant, splat
+from model.nn.cpu.target import Target
 from model.nn.cpu.team import Team
 from model.nn.cpu.tile import SUMS
+from model.nn.kv_cache import group_size, record_bytes
 
 _QUANTIZED = ("levels", "scale", "minimum", "sums")
 
@@ -37,7 +38,9 @@ SPLIT = (
 size], the first half of `sin` negated; query_scale: [rows]; query: [rows, heads, size]; keys, values: [kv_heads,
 capacity, size]; eps: [1]; float32."""
 
-_NUMBERS = ("rows", "heads", "kv_heads", "capacity", "past")
+STORE = ("new_keys", "new_values", "keys", "values", "rows", "kv_heads", "capacity", "past")
+"""new_keys, new_values: [kv_heads, rows, size] float32; keys, values: the cache, [kv_heads, capacity, record]. The new
+ones are written after the `past` ones."""
 
 _MIN_LARGEST = 1e-12
 
@@ -77,31 +80,14 @@ def split_kernel(team: Team, size: int, normalized: bool) -> int:
     return team.kernel(f"split_{size}_{int(normalized)}", partial(split_text, size, normalized))
 
 
-class RowBody(Body):
-    """A kernel `name(segment, call, begin, end)` under construction.
+def store_kernel(team: Team, size: int) -> int:
+    """Address of the kernel that quantizes keys and values of heads of `size` dimensions to int8 and writes them into
+    the cache (`kv_cache.record_bytes` has the layout); items are rows."""
+    return team.kernel(f"store_{size}", partial(store_text, size))
 
-    Args:
-        fields: of its calls.
 
-    Attributes:
-        f: their values.
-    """
-
-    def __init__(self, name: str, fields: Sequence[str], target: Target) -> None:
-        super().__init__(target.lanes, target.fused)
-        self._kernel, self._target, self.lanes = name, target, target.lanes
-        self.f = {
-            field: self.op(f"load {'i64' if field in _NUMBERS else 'ptr'}, ptr {self.at('i64', '%call', n)}")
-            for n, field in enumerate(fields)
-        }
-
-    def text(self, item: Callable[[str], None]) -> str:
-        """The module, with a kernel that computes its items one by one."""
-        count = self.op("sub i64 %end, %begin")
-        self.loop_or_skip("item", count, lambda number: item(self.add("%begin", number)))
-        self.do("ret void")
-        head = f"define void @{self._kernel}(ptr %segment, ptr %call, i64 %begin, i64 %end) #0 {{\nentry:"
-        return "\n".join((DECLARATIONS, head, *self.lines, "}", self._target.attributes))
+class RowBody(KernelBody):
+    """A kernel that goes through rows of numbers, under construction."""
 
     def vector(self, base: str, start: str, count: int) -> str:
         """The first `count` of a vector of numbers from index `start` on; the other lanes are 0."""
@@ -219,18 +205,19 @@ class RowBody(Body):
 
 def quantize_text(size: int, target: Target) -> str:
     """The IR of `quantize_kernel`."""
-    b = RowBody(f"quantize_{size}", QUANTIZE, target)
+    b = RowBody(f"quantize_{size}", target, QUANTIZE)
 
     def row(number: str) -> None:
         x = b.at("float", b.f["x"], b.mul(number, size))
         b.blocks("block", size, number, lambda start, count: b.vector(x, start, count))
 
-    return b.text(row)
+    b.each_item(row)
+    return b.text()
 
 
 def normalize_text(size: int, target: Target) -> str:
     """The IR of `normalize_kernel`."""
-    b = RowBody(f"normalize_{size}", NORMALIZE, target)
+    b = RowBody(f"normalize_{size}", target, NORMALIZE)
 
     def row(number: str) -> None:
         first = b.mul(number, size)
@@ -253,12 +240,13 @@ def normalize_text(size: int, target: Target) -> str:
 
         b.blocks("block", size, number, normalized)
 
-    return b.text(row)
+    b.each_item(row)
+    return b.text()
 
 
 def swiglu_text(size: int, target: Target) -> str:
     """The IR of `swiglu_kernel`."""
-    b, parts = RowBody(f"swiglu_{size}", SWIGLU, target), swiglu_parts(size)
+    b, parts = RowBody(f"swiglu_{size}", target, SWIGLU), swiglu_parts(size)
 
     def item(number: str) -> None:
         row, part = b.op(f"udiv i64 {number}, {parts}"), b.op(f"urem i64 {number}, {parts}")
@@ -283,12 +271,13 @@ def swiglu_text(size: int, target: Target) -> str:
             is_last = b.op(f"zext i1 {b.op(f'icmp eq i64 {part}, {parts - 1}')} to i64")
             b.loop_or_skip("rest", is_last, lambda _: b.block(str(size // BLOCK), size % BLOCK, row, product))
 
-    return b.text(item)
+    b.each_item(item)
+    return b.text()
 
 
 def split_text(size: int, normalized: bool, target: Target) -> str:
     """The IR of `split_kernel`."""
-    b, half = RowBody(f"split_{size}_{int(normalized)}", SPLIT, target), size // 2
+    b, half = RowBody(f"split_{size}_{int(normalized)}", target, SPLIT), size // 2
     f = b.f
     rotated = b.add(f["heads"], f["kv_heads"])
     width = b.mul(b.add(rotated, f["kv_heads"]), size)
@@ -354,4 +343,39 @@ def split_text(size: int, normalized: bool, target: Target) -> str:
 
         b.loop_or_skip("value", f["kv_heads"], keep)
 
-    return b.text(row)
+    b.each_item(row)
+    return b.text()
+
+
+def store_text(size: int, target: Target) -> str:
+    """The IR of `store_kernel`."""
+    b, group, record = RowBody(f"store_{size}", target, STORE), group_size(size), record_bytes(size)
+    f = b.f
+
+    def row(number: str) -> None:
+        position = b.add(f["past"], number)
+
+        def head(index: str) -> None:
+            source = b.mul(b.add(b.mul(index, f["rows"]), number), size)
+            place = b.mul(b.add(b.mul(index, f["capacity"]), position), record)
+            for name in ("keys", "values"):
+                new, to = b.at("float", f[f"new_{name}"], source), b.at("i8", f[name], place)
+                for start in range(0, size, group):
+                    _store_group(b, new, to, start, group, size)
+
+        b.loop_or_skip("head", f["kv_heads"], head)
+
+    b.each_item(row)
+    return b.text()
+
+
+def _store_group(b: RowBody, new: str, to: str, start: int, group: int, size: int) -> None:
+    """Quantize and store the numbers of a group, and its scale."""
+    counts = [min(b.lanes, group - first) for first in range(0, group, b.lanes)]
+    levels, scale = b.levels([b.vector(new, str(start + n * b.lanes), count) for n, count in enumerate(counts)])
+    for n, (one, count) in enumerate(zip(levels, counts, strict=True)):
+        narrow = b.op(f"trunc {b.integers} {one} to <{b.lanes} x i8>")
+        first = ", ".join(f"i32 {lane}" for lane in range(count))
+        kept = b.op(f"shufflevector <{b.lanes} x i8> {narrow}, <{b.lanes} x i8> poison, <{count} x i32> <{first}>")
+        b.do(f"store <{count} x i8> {kept}, ptr {b.at('i8', to, start + n * b.lanes)}, align 1")
+    b.do(f"store float {scale}, ptr {b.at('i8', to, size + 4 * (start // group))}, align 1")

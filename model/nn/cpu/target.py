@@ -48,35 +48,24 @@ TARGETS: dict[Isa, Target] = {
     "portable": Target("portable", 4, 16, 1, ""),
 }
 
+_FOR_VECTORS = """
+declare <N x float> @llvm.fma.vNf32(<N x float>, <N x float>, <N x float>)
+declare <N x float> @llvm.fabs.vNf32(<N x float>)
+declare float @llvm.vector.reduce.fmax.vNf32(<N x float>)
+declare float @llvm.vector.reduce.fadd.vNf32(float, <N x float>)
+declare i32 @llvm.vector.reduce.add.vNi32(<N x i32>)
+declare <N x float> @llvm.masked.load.vNf32.p0(ptr, i32, <N x i1>, <N x float>)
+declare void @llvm.masked.store.vNf32.p0(<N x float>, ptr, i32, <N x i1>)
+"""
+
 DECLARATIONS = """
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
-declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
-declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
-declare <16 x float> @llvm.fabs.v16f32(<16 x float>)
-declare <8 x float> @llvm.fabs.v8f32(<8 x float>)
-declare <4 x float> @llvm.fabs.v4f32(<4 x float>)
 declare float @llvm.sqrt.f32(float)
-declare float @llvm.vector.reduce.fmax.v16f32(<16 x float>)
-declare float @llvm.vector.reduce.fmax.v8f32(<8 x float>)
-declare float @llvm.vector.reduce.fmax.v4f32(<4 x float>)
-declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)
-declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
-declare float @llvm.vector.reduce.fadd.v4f32(float, <4 x float>)
-declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)
-declare i32 @llvm.vector.reduce.add.v8i32(<8 x i32>)
-declare i32 @llvm.vector.reduce.add.v4i32(<4 x i32>)
-declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
-declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, i32, <8 x i1>, <8 x float>)
-declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, i32, <4 x i1>, <4 x float>)
-declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
-declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, i32, <8 x i1>)
-declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, i32, <4 x i1>)
 declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
 declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
 declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)
 declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
 declare <4 x i32> @llvm.aarch64.neon.sdot.v4i32.v16i8(<4 x i32>, <16 x i8>, <16 x i8>)
-"""
+""" + "".join(_FOR_VECTORS.replace("N", str(lanes)) for lanes in (16, 8, 4))

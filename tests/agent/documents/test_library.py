@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.documents import library as module
-from agent.documents.library import Library, UnknownFolder, Update, Vectors
+from agent.documents.library import Library, Update, Vectors
 from tests.agent.documents.sample_documents import DIMENSIONS, HOUSE, embed
 
 
@@ -129,7 +129,7 @@ def test_names_and_folders_are_checked(library: Library, folder: Path, tmp_path:
     (tmp_path / "notes.txt").write_text("A note.")
     with pytest.raises(ValueError, match="choose another name"):
         library.add(tmp_path / "notes.txt", "mill lane")
-    with pytest.raises(UnknownFolder, match="it has mill lane"):
+    with pytest.raises(ValueError, match="it has mill lane"):
         library.find("nothing")
     assert library.add(tmp_path / "notes.txt") == "notes"
     assert update(library, "notes").added == ["notes.txt"]

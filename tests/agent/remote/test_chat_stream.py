@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.remote.chat_stream import MAX_CALLS, MAX_CHARACTERS, BadStream, ChatStream, RemoteCall, request_body
+from agent.remote.chat_stream import MAX_CALLS, MAX_CHARACTERS, ChatStream, RemoteCall, RemoteFailed, request_body
 from chat.types import Message, NamedTool, Tool, ToolCall
 from server.chat_completions.schema import ChatCompletionRequest
 from tests.agent.remote.scripted_server import calls, chunk, text
@@ -98,11 +98,11 @@ def test_text_that_only_looks_like_notes_stays(answer: str) -> None:
     ],
 )
 def test_what_is_no_chat_completion_is_an_error(lines: list[object]) -> None:
-    with pytest.raises(BadStream):
+    with pytest.raises(RemoteFailed):
         read(lines)
 
 
 @given(st.lists(st.text(max_size=60), max_size=20))
 def test_any_lines_are_read_or_refused(lines: list[str]) -> None:
-    with suppress(BadStream):
+    with suppress(RemoteFailed):
         read([f"data: {line}" for line in lines] + list(lines))

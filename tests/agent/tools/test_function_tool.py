@@ -95,7 +95,7 @@ async def test_a_tool_asks_the_user_through_a_parameter_that_the_schema_does_not
         return f"{caller.owner}: {(await dialogue.fill_in(Form(phone=PhoneNumber())))['phone']}"
 
     made = function_tool(sign_up)
-    assert made.opens_calls
+    assert made.traits.opens_calls
     assert made.declaration.parameters["properties"] == {}
     assert (await made.run({}, replace(ME, dialogue=Answers()))).text == "me: 5551234567"
     with pytest.raises(ValueError, match="The user cannot be asked here"):

@@ -98,7 +98,7 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
     }
     tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
     async with asyncio.timeout(HANG_S), tools.running():
-        assert sorted(tool.name for tool in tools.registry) == ["add", "fail", "leave", "multiply"]
+        assert sorted(tools.registry) == ["add", "fail", "leave", "multiply"]
         conversation = tools.local_conversation()
         assert (await conversation.call("add", '{"a": 2, "b": 3}', "")).text == "5"
         assert (await conversation.call("multiply", '{"a": 2, "b": 3}', "")).text == "6"
@@ -106,7 +106,7 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
         traits = {name: conversation.traits(name) for name in ("add", "fail")}
         assert traits["add"] is not None and traits["add"].read_only
         assert traits["fail"] is not None and not traits["fail"].consequential
-    assert not list(tools.registry)
+    assert not tools.registry
 
 
 async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:
     servers = {"local": {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}}
     tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
     async with asyncio.timeout(HANG_S), tools.running():
-        (fail,) = [tool for tool in tools.registry if tool.name == "fail"]
+        fail = tools.registry["fail"]
         assert fail.traits.consequential
         assert (await fail.run({}, Caller("me"))).failed
 
@@ -128,9 +128,9 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path, monkeypatch: 
         conversation = tools.local_conversation()
         output = await conversation.call("leave", "{}", "")
         assert output.failed and "Connection closed" in output.text
-        while tools.registry.get("add") is not None:  # noqa: ASYNC110
+        while "add" in tools.registry:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        while tools.registry.get("add") is None:  # noqa: ASYNC110
+        while "add" not in tools.registry:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await tools.local_conversation().call("add", '{"a": 2, "b": 3}', "")).text == "5"
 

@@ -166,9 +166,9 @@ def test_tools_that_use_services_are_there_if_their_endpoints_are(tmp_path: Path
         (ToolSettings(builtin=False, weather=weather), ["get_weather"]),
         (ToolSettings(builtin=False, search_url="http://127.0.0.1:9"), ["search_web"]),
     ):
-        assert [tool.name for tool in ServerTools(settings).registry] == expected
+        assert list(ServerTools(settings).registry) == expected
     (tmp_path / "mine.py").write_text('def get_weather() -> str:\n    """Mine."""\n    return "mine"\n')
-    (own,) = ServerTools(ToolSettings((tmp_path / "mine.py",), builtin=False, weather=weather)).registry
+    (own,) = ServerTools(ToolSettings((tmp_path / "mine.py",), builtin=False, weather=weather)).registry.values()
     assert own.declaration.description == "Mine."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from rich.console import Console
+import pytest
 
 from cli import call
 from cli.call import CallOutcome
@@ -43,7 +43,6 @@ async def test_a_phone_notes_function_calls_and_what_no_carrier_would_accept() -
     assert len(phone.violations) == 1 and "dance" in phone.violations[0]
 
 
-def test_the_command_shows_function_calls() -> None:
-    console = Console(record=True, width=120)
-    call._print([CallOutcome(functions=[(2.34, CalledFunction("get_time", "{}", "[noon]"))])], console)
-    assert "call 1, 2.3 s: get_time({}) → [noon]" in console.export_text()
+def test_the_command_shows_function_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    call._print([CallOutcome(functions=[(2.34, CalledFunction("get_time", "{}", "[noon]"))])])
+    assert "call 1, 2.3 s: get_time({}) → [noon]" in capsys.readouterr().out

@@ -17,7 +17,7 @@ def test_text_streams_whole_characters_only(tiny_qwen2: Path) -> None:
     tokenizer = open_checkpoint(tiny_qwen2).tokenizer()
     text = "naïve — 日本 🙂 end"
     detokenizer = tokenizer.detokenizer()
-    parts = [detokenizer.push(token) for token in tokenizer.encode(text)]
+    parts = [detokenizer(token) for token in tokenizer.encode(text)]
     assert "".join(parts) == text
     assert not any("\ufffd" in part for part in parts)
 

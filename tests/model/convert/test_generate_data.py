@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from model.checkpoint.gguf import BadModelFile
-from model.convert.generate_data import CorpusConfig, GenerationStopped, generate_corpus
+from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped
 from model.engine.loader import LoadedModel, load_model
 from tests.model.dialogues import with_doubled_weights
 
@@ -21,7 +21,7 @@ def test_the_model_generates_its_own_text_and_includes_own_conversations(model: 
     conversation = {"messages": [{"role": "user", "content": "hello to you"}, {"role": "assistant", "content": "x"}]}
     (own / "a.jsonl").write_text(json.dumps(conversation) + "\n")
     config = CorpusConfig(response_tokens=30, batch_size=4, own_conversations=own, shares={"json": 1.0})
-    corpus = generate_corpus(model, "base", config, forbidden=["hello to you"])
+    corpus = CorpusGenerator(model, "base", config, ["hello to you"]).run()
     assert corpus.texts
     kinds = {text.kind for text in corpus.texts}
     assert kinds <= {"own", "json"}
@@ -29,7 +29,7 @@ def test_the_model_generates_its_own_text_and_includes_own_conversations(model: 
         assert all(0 < begin < end <= len(text.tokens) for begin, end in text.spans)
     (own / "a.jsonl").write_text('{"messages": 3}\n')
     with pytest.raises(BadModelFile, match=r"(?s)a\.jsonl has lines .*line 1 is not a conversation"):
-        generate_corpus(model, "base", config, forbidden=[])
+        CorpusGenerator(model, "base", config).run()
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,11 @@ def talkative(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Loa
 def test_generation_that_is_interrupted_goes_on_where_it_was(talkative: LoadedModel, tmp_path: Path) -> None:
     """The text is that of generation without a stop, to the last token."""
     config = CorpusConfig(response_tokens=400, batch_size=4, shares={"json": 1.0})
-    whole = generate_corpus(talkative, "base", config, forbidden=["x"])
+    whole = CorpusGenerator(talkative, "base", config, ["x"]).run()
     state, stops = tmp_path / "text.partial.json", 0
     for _ in itertools.count():
         try:
-            parts = generate_corpus(
-                talkative, "base", config, forbidden=["x"], state_file=state, is_over=lambda: True
-            )  # fmt: skip
+            parts = CorpusGenerator(talkative, "base", config, ["x"]).run(state, is_over=lambda: True)
             break
         except GenerationStopped:
             stops += 1
@@ -64,7 +62,7 @@ def test_text_that_was_begun_on_a_cpu_goes_on_elsewhere_but_not_for_other_settin
     state = tmp_path / "text.partial.json"
 
     def stop(config: CorpusConfig, base: str = "base") -> None:
-        generate_corpus(talkative, base, config, forbidden=[], state_file=state, is_over=lambda: True)
+        CorpusGenerator(talkative, base, config).run(state, is_over=lambda: True)
 
     with pytest.raises(GenerationStopped):
         stop(config)
@@ -72,7 +70,7 @@ def test_text_that_was_begun_on_a_cpu_goes_on_elsewhere_but_not_for_other_settin
         stop(replace(config, seed=2))
     with pytest.raises(BadModelFile, match=r"other settings \(base\)"):
         stop(config, "another")
-    more = generate_corpus(talkative, "base", replace(config, batch_size=8), forbidden=[], state_file=state)
+    more = CorpusGenerator(talkative, "base", replace(config, batch_size=8)).run(state)
     assert int(more.about["answer_tokens"]) >= 300
     state.write_text("{")
     with pytest.raises(BadModelFile, match="cannot be read"):

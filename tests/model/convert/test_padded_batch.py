@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model.convert.padded_batch import PaddedBatch, padded_length
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.engine.loader import LoadedModel
 from tests.model.convert.tiny_corpus import TOKENS, tiny_corpus
 
@@ -48,7 +48,7 @@ def test_padding_does_not_change_the_training(
     losses: list[list[float]] = []
     for folder in ("plain", "padded"):
         log: list[TrainingProgress] = []
-        train(model, corpus, config, tmp_path / folder, on_progress=log.append, probe_every=None)
+        AdapterTraining(model, corpus, config, tmp_path / folder).run(log.append, probe_every=None)
         losses.append([progress.loss for progress in log])
         monkeypatch.setattr("model.convert.padded_batch.padded_length", pad_as_on_a_gpu)
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)

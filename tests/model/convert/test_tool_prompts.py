@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from lab.bench.tool_cases import load_cases
 from model.convert.evaluate import evaluation_prompts
-from model.convert.generate_data import CorpusConfig, generate_corpus
+from model.convert.generate_data import CorpusConfig, CorpusGenerator
 from model.convert.tool_prompts import (
     TOOL_KINDS,
     TOOL_SETS,
@@ -87,9 +87,7 @@ def test_the_model_generates_refusals_and_answers_from_results(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("model.convert.generate_data.MAX_TEXT_TOKENS", 4096)
-    corpus = generate_corpus(
-        model, "base", CorpusConfig(response_tokens=20, batch_size=4, shares={kind: 1.0}), forbidden=[]
-    )
+    corpus = CorpusGenerator(model, "base", CorpusConfig(response_tokens=20, batch_size=4, shares={kind: 1.0})).run()
     assert corpus.texts
     for text in corpus.texts:
         ((begin, end),) = text.spans

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from model.checkpoint.gguf import BadModelFile
-from model.convert.train_adapter import TrainingConfig, TrainingProgress, train
+from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
 from model.engine.bundled import bundled, weights_checksum, weights_size
 from model.engine.loader import LoadedModel
 from model.nn.adapter import load_adapter
@@ -26,7 +26,7 @@ def test_an_adapter_learns_is_saved_and_loaded_and_rejected_for_other_weights(
         None, 120, rank=8, texts=4, rows=16, curriculum=((0.0, 2),), rate=1e-2, whole_vocabulary=True
     )
     size = weights_size(tiny_qwen2)
-    train(model, corpus, config, tmp_path, base_bytes=size, on_progress=log.append)
+    AdapterTraining(model, corpus, config, tmp_path, size).run(log.append)
     assert log[-1].variation < log[0].variation * 0.8
     assert log[-1].acceptance is not None and log[0].acceptance is not None
     assert log[-1].acceptance[0] > log[0].acceptance[0] + 0.1
@@ -45,7 +45,7 @@ def test_an_adapter_learns_is_saved_and_loaded_and_rejected_for_other_weights(
 def test_an_interrupted_training_resumes_exactly(model: LoadedModel, tmp_path: Path) -> None:
     corpus = tiny_corpus(model, 24)
     config = TrainingConfig(None, 8, rank=4, texts=4, rows=12, curriculum=((0.0, 2), (0.5, 3)))
-    uninterrupted = train(model, corpus, config, tmp_path / "whole")
+    uninterrupted = AdapterTraining(model, corpus, config, tmp_path / "whole").run()
 
     class Interrupted(Exception):
         pass
@@ -57,25 +57,25 @@ def test_an_interrupted_training_resumes_exactly(model: LoadedModel, tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("model.convert.train_adapter._SAVE_EVERY_S", 0.0)
         with pytest.raises(Interrupted):
-            train(model, corpus, config, tmp_path / "twice", on_progress=interrupt)
-    resumed = train(model, corpus, config, tmp_path / "twice")
+            AdapterTraining(model, corpus, config, tmp_path / "twice").run(interrupt)
+    resumed = AdapterTraining(model, corpus, config, tmp_path / "twice").run()
     for one, two in zip(uninterrupted.layers, resumed.layers, strict=True):
         for name in one:
             assert torch.equal(one[name].a, two[name].a)
             assert torch.equal(one[name].b, two[name].b)
     with pytest.raises(BadModelFile, match="different settings \\(seed\\)"):
-        train(model, corpus, replace(config, seed=2), tmp_path / "twice")
+        AdapterTraining(model, corpus, replace(config, seed=2), tmp_path / "twice").run()
 
 
 def test_a_training_in_slices_equals_one_without_a_stop(model: LoadedModel, tmp_path: Path) -> None:
     """A machine may be lent for some minutes at a time."""
     corpus = tiny_corpus(model, 24)
     config = TrainingConfig(None, 6, rank=4, texts=4, rows=12)
-    whole = train(model, corpus, config, tmp_path / "whole", probe_every=None)
+    whole = AdapterTraining(model, corpus, config, tmp_path / "whole").run(probe_every=None)
     for _ in range(3):
         steps = iter((False, False, True))
-        sliced = train(
-            model, corpus, config, tmp_path / "slices", probe_every=None, is_over=lambda steps=steps: next(steps)
+        sliced = AdapterTraining(model, corpus, config, tmp_path / "slices").run(
+            probe_every=None, is_over=lambda steps=steps: next(steps)
         )
     assert json.loads((tmp_path / "slices" / "log.jsonl").read_text().splitlines()[-1])["step"] == 6
     for one, two in zip(whole.layers, sliced.layers, strict=True):
@@ -84,25 +84,25 @@ def test_a_training_in_slices_equals_one_without_a_stop(model: LoadedModel, tmp_
 
 def test_restarting_a_finished_training_gives_the_same_adapter(model: LoadedModel, tmp_path: Path) -> None:
     corpus, config = tiny_corpus(model, 24), TrainingConfig(None, 3, rank=4, texts=4, rows=12)
-    first = train(model, corpus, config, tmp_path)
+    first = AdapterTraining(model, corpus, config, tmp_path).run()
     assert first.acceptance
-    assert train(model, corpus, config, tmp_path).metadata == first.metadata
+    assert AdapterTraining(model, corpus, config, tmp_path).run().metadata == first.metadata
 
 
 def test_a_state_saved_before_a_setting_existed_can_be_resumed(model: LoadedModel, tmp_path: Path) -> None:
     corpus, config = tiny_corpus(model, 24), TrainingConfig(None, 2, rank=4, texts=4, rows=12)
-    train(model, corpus, config, tmp_path)
+    AdapterTraining(model, corpus, config, tmp_path).run()
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     older = {key: value for key, value in json.loads(state["plan"]).items() if key not in ("variation", "decay")}
     torch.save({**state, "plan": json.dumps(older)}, tmp_path / "state.pt")
-    assert train(model, corpus, replace(config, steps=3), tmp_path).metadata["steps"] == "3"
+    assert AdapterTraining(model, corpus, replace(config, steps=3), tmp_path).run().metadata["steps"] == "3"
     torch.save({**state, "plan": json.dumps(older)}, tmp_path / "state.pt")
     with pytest.raises(BadModelFile, match="different settings \\(decay\\)"):
-        train(model, corpus, replace(config, decay=1.0), tmp_path)
+        AdapterTraining(model, corpus, replace(config, decay=1.0), tmp_path).run()
 
 
 def test_held_out_text_is_evaluated_only_at_the_end_if_requested(model: LoadedModel, tmp_path: Path) -> None:
     log: list[TrainingProgress] = []
     config = TrainingConfig(None, 3, rank=4, texts=4, rows=12)
-    train(model, tiny_corpus(model, 24), config, tmp_path, on_progress=log.append, probe_every=None)
+    AdapterTraining(model, tiny_corpus(model, 24), config, tmp_path).run(log.append, probe_every=None)
     assert [progress.acceptance is not None for progress in log] == [False, False, True]

@@ -46,7 +46,7 @@ def test_masks_learn_what_follows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config, features = varied_model.decoder.config, varied_model.decoder.num_features
+    config = varied_model.decoder.config
     monkeypatch.setattr("model.convert.train_block_drafter.CANDIDATES", 2)  # otherwise the head chooses among all
     training, losses = new_training(varied_model, folder, shard, head), list[float]()
     before = training.probe(1)["all"]
@@ -56,13 +56,11 @@ def test_masks_learn_what_follows(
     assert training.probe(3)["all"][1] >= after[1] - 0.05
     training.weights().save(tmp_path / "drafter.safetensors")
     assert drafts_of(tmp_path / "drafter.safetensors") == "diffusion"
-    loaded = load_block_drafter(
-        tmp_path / "drafter.safetensors", varied_model.decoder.config, varied_model.decoder.num_features, "base"
-    )
+    loaded = load_block_drafter(tmp_path / "drafter.safetensors", config, "base")
     assert loaded.acceptance[0] == after and len(loaded.acceptance) == 3 and loaded.block == CONFIG.rows
     head.save(tmp_path / "head.safetensors")
     with pytest.raises(BadModelFile, match="no block drafter"):
-        load_block_drafter(tmp_path / "head.safetensors", config, features, "base")
+        load_block_drafter(tmp_path / "head.safetensors", config, "base")
 
 
 def test_an_interrupted_training_goes_on(

@@ -89,15 +89,15 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
     for name, content in (("_FUNCTIONS", sets), ("_CONTINUATIONS", conversations)):
         monkeypatch.setattr(training, name, tmp_path / name)
         (tmp_path / name).write_text(json.dumps(content))
-    done: list[float] = []
+    done: list[tuple[str, float]] = []
     others = [
         example(n, text, fits) for n in (20, 21) for text, fits in (("the capital of France", True), ("hello", False))
     ]
     (tmp_path / "others.jsonl").write_text("\n".join(map(json.dumps, others)))
     gate, metrics = train_call_gate(
-        model, ["hello"], "base", 10, examples=tmp_path / "others.jsonl", on_progress=done.append
+        model, ["hello"], "base", 10, examples=tmp_path / "others.jsonl", on_progress=lambda *state: done.append(state)
     )
-    assert metrics.prompts == 48 + 6 * 12 + 4 and done[-1] == 1.0
+    assert metrics.prompts == 48 + 6 * 12 + 4 and done[-1] == ("reading", 1.0)
     assert min(metrics.accuracy.values()) > 0.7 and min(metrics.auc.values()) > 0.8
     assert gate.metadata["base_bytes"] == "10" and json.loads(gate.metadata["held_out"])["auc"] == metrics.auc
 

@@ -19,6 +19,7 @@ from model.convert.tool_prompts import TOOL_KINDS, TOOL_SETS
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig, choose_vocabulary
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.nn.draft_head import load_draft_head
+from model.nn.forward_batch import num_features
 from tests.conftest import save_tiny_checkpoint
 from tests.model.dialogues import with_doubled_weights
 
@@ -27,7 +28,7 @@ CONFIG = HeadTrainingConfig(epochs=16, size=64, inner=32, vocabulary=250, batch=
 
 def test_features_end_with_the_states_that_the_output_head_reads(varied_model: LoadedModel, shard: StateShard) -> None:
     hidden = varied_model.decoder.config.hidden
-    assert shard.features.shape == (len(shard.tokens), varied_model.decoder.num_features)
+    assert shard.features.shape == (len(shard.tokens), num_features(varied_model.decoder.config))
     predicted = varied_model.decoder.head(shard.features[:, -hidden:].float()).argmax(-1)
     assert float((predicted == shard.tokens).float().mean()) > 0.95, "the features are rounded to float16"
 
@@ -47,7 +48,7 @@ def test_a_head_learns_what_it_is_trained_on(
     assert trained[0] > regression[0] + 0.05 and trained[0] >= trained[1] > regression[1]
     assert losses[-1] < losses[0]
     training.weights("base", 1).save(tmp_path / "head.safetensors")
-    loaded = load_draft_head(tmp_path / "head.safetensors", config, varied_model.decoder.num_features, "base")
+    loaded = load_draft_head(tmp_path / "head.safetensors", config, "base")
     assert loaded.acceptance == trained
     assert loaded.vocabulary.tolist() == training.vocabulary.tolist()
 

@@ -12,10 +12,9 @@ import torch
 from chat.types import Message
 from model.convert import train_turn_completion as training
 from model.convert.corpus import Corpus, TrainingText
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
-from model.engine.turn_completion import user_turn_prefix
+from model.engine.turn_completion import TurnCompletionClassifier, user_turn_prefix
 from model.nn.forward_batch import text_input
 
 
@@ -42,8 +41,8 @@ def test_a_rule_is_learned_from_hidden_states(model: LoadedModel, tiny_qwen2: Pa
     training_texts, held_out = training.split_by_origin(texts, 0.25, seed=1)
     assert len(held_out) == 100
     weight, bias = training.fit_logistic_regression(*training.hidden_states_of(model, training_texts), 1e-3)
-    classifier = BinaryClassifier(weight, bias, "base", {})
-    metrics = training.measure(classifier, *training.hidden_states_of(model, held_out))
+    states, complete = training.hidden_states_of(model, held_out)
+    metrics = training.measure(TurnCompletionClassifier(weight, bias, "base", {})(states), complete)
     assert metrics.auc > 0.99 and metrics.accuracy > 0.95 and metrics.recall > 0.95
 
 

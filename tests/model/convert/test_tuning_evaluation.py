@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 from chat.types import Message
 from model.convert.conversations import Conversation, encode_conversations
 from model.convert.tuning_evaluation import measure_held_out, response_loss
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import KINDS, VERDICTS, RequestClassifier, instructions_checksum
+from model.engine.turn_completion import TurnCompletionClassifier
 from model.nn.adapter import random_adapter
 from model.nn.forward_batch import text_input
 
@@ -53,7 +53,7 @@ def test_drafts_and_classifiers_are_measured(model: LoadedModel) -> None:
     full = replace(
         model,
         adapter=random_adapter(model.decoder.config, 2, 3, seed=1),
-        turn_completion=BinaryClassifier(weight, 0.0, "", {}),
+        turn_completion=TurnCompletionClassifier(weight, 0.0, "", {}),
         request_classifier=requests,
     )
     metrics = measure_held_out(full, CONVERSATIONS, INSTRUCTIONS)

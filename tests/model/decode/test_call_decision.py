@@ -13,7 +13,7 @@ from chat.types import Tool
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.call_decision import CallDecision, CallThresholds
 from model.decode.call_margins import CallMargins
-from model.decode.constraint import GrammarConstraint
+from model.decode.constraint import Constraint
 from model.decode.grammar import Choice
 from model.decode.grammar_compiler import GrammarCompiler, JSONStructure
 from model.decode.option_tree import OptionTree
@@ -148,5 +148,5 @@ def test_optional_parameters_come_last_and_say_so() -> None:
 
 def test_what_follows_the_end_of_a_response_is_dropped(compiler: GrammarCompiler, tokenizer: TextTokenizer) -> None:
     """Drafts may go on after it, as the prompt of the next turn does."""
-    constraint = GrammarConstraint(compiler.compile(Choice(("of", "to"))))
+    constraint = Constraint(compiler.compile(Choice(("of", "to"))))
     assert constraint.commit([*tokenizer.encode("of"), *compiler.stop_tokens, 5]) == ()

@@ -173,7 +173,7 @@ def test_speculative_decoding_gives_the_same_text_as_autoregressive_decoding(
         progress = asyncio.run(reply(engine, "the capital of France"))
         assert progress[-1].tokens == len(expected)
         detokenizer = model.tokenizer.detokenizer()
-        text = "".join(detokenizer.push(token) for token in expected if token not in model.stop_tokens)
+        text = "".join(detokenizer(token) for token in expected if token not in model.stop_tokens)
         assert "".join(p.committed for p in progress) == text
         if name == "nemotron-labs-diffusion":
             assert any(p.draft for p in progress)

@@ -39,7 +39,7 @@ class _Words:
     def detokenizer(self) -> _Words:
         return self
 
-    def push(self, token: int) -> str:
+    def __call__(self, token: int) -> str:
         return "." if token == PERIOD else "w"
 
     def decode(self, ids: object) -> str:

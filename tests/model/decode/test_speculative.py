@@ -132,7 +132,7 @@ async def test_accepted_drafts_save_forward_passes(model: LoadedModel, monkeypat
         while len(said) < 40:
             read = said[-1:] or ids
             said.append(int(engine.model.decoder.forward(read, cache, logits="last")[-1].argmax()))
-        expected = "".join(map(decode().push, said))
+        expected = "".join(map(decode(), said))
     oracle = Oracle(said)
     for engine in open_engine(replace(plain, draft_head=oracle)):
         progress = await respond(engine, HELLO, max_tokens=40)

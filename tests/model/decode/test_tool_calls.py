@@ -129,7 +129,7 @@ async def test_without_a_call_the_text_is_that_of_free_decoding(
         while len(tokens) < 30:
             tokens.append(int(logits[-1].argmax()))
             logits = decoder.forward(tokens[-1:], cache, logits="last")
-        return "".join(map(model.tokenizer.detokenizer().push, tokens))
+        return "".join(map(model.tokenizer.detokenizer(), tokens))
 
     decide(monkeypatch, calls=scored, tool=False)
     prompt = drafting.model.template.encode([HELLO], tools=[declaration(WEATHER)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,18 @@ import torch
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
 from model.checkpoint.tuned import write_tuned
-from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
 from model.engine.bundled import (
     bundled,
-    bundled_draft_head,
     is_made_for,
     weights_checksum,
     weights_size,
 )
 from model.engine.loader import load_model
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier
 from model.hub.store import verified_checksum
 from model.nn.decoder import Decoder
+from model.nn.draft_head import load_draft_head
+from model.nn.forward_batch import num_features
 from tests.model.random_draft_head import random_draft_head
 
 
@@ -31,25 +31,24 @@ def test_a_bundled_classifier_is_found_only_for_its_own_weights(tiny_qwen2: Path
     config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "ending.safetensors"
     weight = torch.randn(config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
     metadata = {"base_bytes": str(weights_size(tiny_qwen2)), "seed": "1"}
-    classifier = BinaryClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
+    classifier = TurnCompletionClassifier(weight, 0.1, weights_checksum(tiny_qwen2), metadata)
     classifier.save(path)
-    load = partial(load_binary_classifier, kind="classifier")
-    found = bundled(tiny_qwen2, config, tmp_path, load)
+    found = bundled(tiny_qwen2, config, tmp_path, load_turn_completion_classifier)
     assert found is not None and torch.equal(found.weight, classifier.weight)
     replace(classifier, base="0" * 64).save(path)
-    assert bundled(tiny_qwen2, config, tmp_path, load) is None
+    assert bundled(tiny_qwen2, config, tmp_path, load_turn_completion_classifier) is None
 
 
 def test_a_bundled_draft_head_is_found_only_for_its_own_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
     decoder = Decoder(open_checkpoint(tiny_qwen2), torch.device("cpu"), "int8")
     config, checksum = decoder.config, weights_checksum(tiny_qwen2)
-    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, checksum)
+    head = random_draft_head(num_features(config), config.hidden, config.vocab_size, 1, checksum)
     head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
     head.save(tmp_path / "head.safetensors")
-    found = bundled_draft_head(tiny_qwen2, decoder, tmp_path)
+    found = bundled(tiny_qwen2, config, tmp_path, load_draft_head)
     assert found is not None and found.vocabulary.tolist() == head.vocabulary.tolist()
     replace(head, base="0" * 64).save(tmp_path / "head.safetensors")
-    assert bundled_draft_head(tiny_qwen2, decoder, tmp_path) is None
+    assert bundled(tiny_qwen2, config, tmp_path, load_draft_head) is None
 
 
 def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> None:
@@ -73,18 +72,18 @@ def test_a_tuned_model_takes_what_was_made_for_its_base_or_for_itself(tiny_qwen2
         open_checkpoint(tiny_qwen2), {name: (torch.ones(rows, 1), torch.ones(1, columns))}, base, tmp_path / "out"
     )
     decoder = Decoder(open_checkpoint(tuned), torch.device("cpu"), "int8")
-    config, bundled = decoder.config, tmp_path / "bundled"
-    bundled.mkdir()
+    config, folder = decoder.config, tmp_path / "bundled"
+    folder.mkdir()
     size = {"base_bytes": str(weights_size(tiny_qwen2))}
-    head = random_draft_head(decoder.num_features, config.hidden, config.vocab_size, 1, base)
-    replace(head, metadata=size).save(bundled / "head.safetensors")
-    assert bundled_draft_head(tuned, decoder, bundled) is not None
-    assert bundled_draft_head(tiny_qwen2, decoder, bundled) is not None
+    head = random_draft_head(num_features(config), config.hidden, config.vocab_size, 1, base)
+    replace(head, metadata=size).save(folder / "head.safetensors")
+    assert bundled(tuned, config, folder, load_draft_head) is not None
+    assert bundled(tiny_qwen2, config, folder, load_draft_head) is not None
 
     def load(file: Path) -> None:
         assert load_model(tuned, device="cpu", adapter=file).draft_head is not None
 
-    load(bundled / "head.safetensors")
+    load(folder / "head.safetensors")
     again = tmp_path / "again.safetensors"
     replace(head, base=weights_checksum(tuned)).save(again)
     load(again)

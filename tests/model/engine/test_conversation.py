@@ -77,7 +77,7 @@ async def test_a_response_is_what_greedy_decoding_gives_one_token_at_a_time(engi
     progress = await collect_progress(Conversation(engine), SYSTEM, HELLO, max_tokens=40)
     expected = greedy(engine.model, [SYSTEM, HELLO], 40)
     detokenizer = engine.model.tokenizer.detokenizer()
-    expected_text = "".join(detokenizer.push(token) for token in expected if token not in engine.model.stop_tokens)
+    expected_text = "".join(detokenizer(token) for token in expected if token not in engine.model.stop_tokens)
     assert committed_text(progress) == expected_text
     assert [p.step for p in progress] == list(range(1, len(progress) + 1))
     assert progress[-1].tokens == len(expected)
@@ -157,9 +157,9 @@ async def test_a_response_ends_at_the_stop_token(
     detokenizer = drafting_model.tokenizer.detokenizer()
 
     class Recorder:
-        def push(self, token: int) -> str:
+        def __call__(self, token: int) -> str:
             tokens.append(token)
-            return detokenizer.push(token)
+            return detokenizer(token)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drafting_model.tokenizer, "detokenizer", Recorder)
@@ -173,7 +173,7 @@ async def test_a_response_ends_at_the_stop_token(
         assert progress[-1].finished == "stop"
         assert progress[-1].tokens == stop_index + 1
         expected = drafting_model.tokenizer.detokenizer()
-        assert committed_text(progress) == "".join(map(expected.push, tokens[:stop_index]))
+        assert committed_text(progress) == "".join(map(expected, tokens[:stop_index]))
         assert [p.finished for p in progress[:-1]] == [None] * (len(progress) - 1)
     finally:
         stopping_engine.close()
@@ -238,9 +238,9 @@ async def test_sampling_with_drafts_draws_from_the_base_models_distribution(draf
             detokenizer = drafting_model.tokenizer.detokenizer()
 
             class Recorder:
-                def push(self, token: int, tokens: list[int] = tokens, detokenizer: Any = detokenizer) -> str:
+                def __call__(self, token: int, tokens: list[int] = tokens, detokenizer: Any = detokenizer) -> str:
                     tokens.append(token)
-                    return str(detokenizer.push(token))
+                    return str(detokenizer(token))
 
             engine.draft_length = DraftLengthController({1: 1.0, 100: 1.0}, 3, [0.9] * 3)  # as for a first response
             with pytest.MonkeyPatch.context() as patch:

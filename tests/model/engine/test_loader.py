@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from model.checkpoint.checkpoint import open_checkpoint
-from model.engine.bundled import bundled_block_drafter, bundled_draft_head, weights_checksum, weights_size
+from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import Drafts, _device, load_model
 from model.nn.decoder import Precision
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
@@ -91,8 +90,7 @@ def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
     config, checksum = open_checkpoint(tiny_qwen2).config, weights_checksum(tiny_qwen2)
     head = random_draft_head(3 * config.hidden, config.hidden, config.vocab_size, 1, checksum, size=256)
     head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
-    monkeypatch.setattr("model.engine.loader.bundled_draft_head", partial(bundled_draft_head, folder=tmp_path))
-    monkeypatch.setattr("model.engine.loader.bundled_block_drafter", partial(bundled_block_drafter, folder=tmp_path))
+    monkeypatch.setattr("model.engine.loader.BUNDLED_DRAFT_HEADS", tmp_path)
 
     def origin(drafts: Drafts) -> str | None:
         made = load_model(tiny_qwen2, device="cpu", precision="int8", drafts=drafts).draft_head

@@ -13,7 +13,7 @@ from torch import Tensor
 from chat.types import Ask, Message, Opening, Tool
 from model.decode.call_decision import CallThresholds
 from model.decode.conditional_opening import Beginning, ConditionalOpening
-from model.decode.constraint import GrammarConstraint
+from model.decode.constraint import Constraint
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import Choice
 from model.engine.conversation import Conversation
@@ -170,7 +170,7 @@ def test_the_models_own_refusals_are_avoided_where_there_is_nothing_to_refuse(mo
 
 
 def test_an_avoided_beginning_ends_drafts_and_masks_each_row() -> None:
-    constraint = ConditionalOpening(GrammarConstraint(), lambda features: Beginning(avoided=[(1, 2, 3), (4, 5)]))
+    constraint = ConditionalOpening(Constraint(), lambda features: Beginning(avoided=[(1, 2, 3), (4, 5)]))
     constraint.observe(torch.zeros(1))
     logits = torch.zeros(3, 8)
     constraint.restrict(logits, [1, 2])

@@ -82,7 +82,7 @@ async def test_constrained_text_is_the_same_with_drafts_and_forced_tokens(drafti
     model = drafting.model
     expected = constrained_one_by_one(model, grammar, [SYSTEM, HELLO], 80)
     detokenizer = model.tokenizer.detokenizer()
-    text = "".join(detokenizer.push(token) for token in expected if token not in model.stop_tokens)
+    text = "".join(detokenizer(token) for token in expected if token not in model.stop_tokens)
     for conversation in (Conversation(drafting), Conversation(drafting, drafting=False)):
         progress = await collect_progress(conversation, SYSTEM, HELLO, grammar=grammar, max_tokens=80)
         assert committed_text(progress) == text

@@ -10,8 +10,7 @@ import torch
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.gguf import BadModelFile
-from model.engine.binary_classifier import BinaryClassifier, load_binary_classifier
-from model.engine.turn_completion import normalize_text
+from model.engine.turn_completion import TurnCompletionClassifier, load_turn_completion_classifier, normalize_text
 
 
 @pytest.mark.parametrize(
@@ -31,16 +30,16 @@ def test_punctuation_is_removed_except_inside_words_and_numbers(transcript: str,
 def test_a_classifier_is_saved_and_refused_for_other_weights(tiny_qwen2: Path, tmp_path: Path) -> None:
     config, path = open_checkpoint(tiny_qwen2).config, tmp_path / "ending.safetensors"
     weight = torch.randn(config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
-    classifier = BinaryClassifier(weight, 0.1, "base", {"seed": "1"})
+    classifier = TurnCompletionClassifier(weight, 0.1, "base", {"seed": "1"})
     classifier.save(path)
-    loaded = load_binary_classifier(path, config, "base", "turn-completion classifier")
+    loaded = load_turn_completion_classifier(path, config, "base")
     assert torch.equal(loaded.weight, classifier.weight)
     assert loaded.bias == pytest.approx(classifier.bias)
     assert loaded.metadata["seed"] == "1"
     with pytest.raises(BadModelFile, match="was made for weights with sha256"):
-        load_binary_classifier(path, config, "other", "turn-completion classifier")
+        load_turn_completion_classifier(path, config, "other")
     with pytest.raises(BadModelFile, match="another shape"):
-        load_binary_classifier(path, replace(config, hidden=32), "base", "turn-completion classifier")
+        load_turn_completion_classifier(path, replace(config, hidden=32), "base")
     path.write_bytes(b"no")
     with pytest.raises(BadModelFile, match="cannot be read"):
-        load_binary_classifier(path, config, "base", "turn-completion classifier")
+        load_turn_completion_classifier(path, config, "base")

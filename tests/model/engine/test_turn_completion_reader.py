@@ -12,11 +12,10 @@ import torch
 
 from chat.types import Ask, Message
 from model.checkpoint.chat_template import CHATML, ChatTemplate
-from model.engine.binary_classifier import BinaryClassifier
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
-from model.engine.turn_completion import user_turn_prefix
+from model.engine.turn_completion import TurnCompletionClassifier, user_turn_prefix
 from model.nn.adapter import Adapter
 from model.nn.decoder import Decoder
 from model.nn.forward_batch import ForwardInput, text_input
@@ -28,7 +27,7 @@ from tests.real_time import wait_until
 def model(tiny_qwen2: Path) -> LoadedModel:
     loaded = load_model(tiny_qwen2, device="cpu", precision="float32")
     weight = torch.randn(loaded.decoder.config.hidden, generator=torch.Generator().manual_seed(5)) * 0.1
-    return replace(loaded, turn_completion=BinaryClassifier(weight, 0.1, "base", {}))
+    return replace(loaded, turn_completion=TurnCompletionClassifier(weight, 0.1, "base", {}))
 
 
 @pytest.fixture

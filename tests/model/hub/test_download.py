@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.hub.hub_client import ROOT, environment, run_program
 from tests.model.hub.hub_server import TOKEN, Hub, Repository, git_sha1, running_hub, sha256
-
-ROOT = Path(__file__).parents[3]
 
 MEBI = 1 << 20
 
@@ -63,26 +62,9 @@ def start(hub: Hub, tmp_path: Path) -> Start:
     """Runs actions in a new process whose caches are in `tmp_path`, and returns the lines that it prints."""
 
     def run(*actions: str, **variables: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *actions],
-            env=environment(hub, tmp_path, **variables),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+        return run_program(hub, tmp_path, PROGRAM, *actions, **variables)
 
     return run
-
-
-def environment(hub: Hub, folder: Path, **variables: str) -> dict[str, str]:
-    """The variables of a process that may contact only `hub`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE_"))}
-    inherited |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hf"), "REJOINDER_CACHE": str(folder / "cache")}
-    return inherited | {"no_proxy": "127.0.0.1,localhost", "HF_HUB_DISABLE_TELEMETRY": "1"} | variables
 
 
 def repository(hub: Hub, name: str = "org/model", **files: bytes) -> Repository:

@@ -37,7 +37,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEntry:
         parts.append(PackagePart(f"fake-model-part{n}", "1.0", f"fake_model_part{n}/data/part.bin"))
     monkeypatch.syspath_prepend(str(site))
     file = ModelFile("model.bin", len(WHOLE), hashlib.sha256(WHOLE).hexdigest(), tuple(parts), "model.bin")
-    return ModelEntry("fake", "language", "Fake", "Nobody", "none", (file,), "nobody/fake", "main", "fake", "model.bin")
+    return ModelEntry("fake", "language", "Fake", "Nobody", "none", (file,), "fake", "nobody/fake", "model.bin")
 
 
 def test_parts_are_joined_in_order_and_progress_is_reported(tmp_path: Path, packaged: ModelEntry) -> None:
@@ -74,7 +74,7 @@ def test_the_error_for_a_truncated_file_gives_both_sizes(tmp_path: Path, package
     (model_store.pull(packaged) / "model.bin").write_bytes(WHOLE[:-1])
     with pytest.raises(ModelUnavailable, match=f"is {len(WHOLE) - 1} bytes and should be {len(WHOLE)}"):
         model_store.pull(packaged)
-    assert [check.state for check in model_store.check(packaged)] != ["ok"]
+    assert [state for _, state in model_store.check(packaged)] != ["ok"]
 
 
 SCRIPT = """
@@ -85,7 +85,7 @@ from model.hub.catalog import ModelEntry, ModelFile, PackagePart
 from model.hub.store import ModelStore
 parts = tuple(PackagePart(f"fake-model-part{{n}}", "1.0", f"fake_model_part{{n}}/data/part.bin") for n in range(4))
 file = ModelFile("model.bin", {size}, {sha!r}, parts, "model.bin")
-model = ModelEntry("fake", "language", "Fake", "Nobody", "none", (file,), "nobody/fake", "main", "fake", "model.bin")
+model = ModelEntry("fake", "language", "Fake", "Nobody", "none", (file,), "fake", "nobody/fake", "model.bin")
 def slow(name, done, total):
     print(done, flush=True)
     time.sleep({pause})
@@ -109,7 +109,7 @@ def test_a_killed_process_leaves_no_model_and_the_next_pull_succeeds(tmp_path: P
     first.wait()
     folder = tmp_path / "models" / "fake"
     assert not (folder / "model.bin").exists()
-    assert list(folder.glob(".model.bin.*.partial"))
+    assert list(folder.glob("model.bin.*.partial"))
     assert (ModelStore(tmp_path / "models", hub=False).pull(packaged) / "model.bin").read_bytes() == WHOLE
     assert not list(folder.glob("*.partial"))
 

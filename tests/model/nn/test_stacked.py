@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.nn.adapter import random_adapter
-from model.nn.decoder import Decoder, GatedAdapter
+from model.nn.decoder import Decoder, add_delta
 from model.nn.layer import Layer
 from model.nn.linear import FloatLinear
 from model.nn.stacked import StackedAdapter
@@ -29,7 +30,7 @@ def test_every_projection_gets_its_own_delta_in_noise_rows_only(tiny_qwen2: Path
     before = [{n: linear.weight.clone() for n, linear in _projections(layer).items()} for layer in decoder.layers]
     stacked = StackedAdapter(decoder.layers, adapter)
     for number, (base, layer) in enumerate(zip(decoder.layers, stacked.layers, strict=True)):
-        gated = GatedAdapter(adapter, NOISE).hook(number)
+        gated = partial(add_delta, adapter, NOISE, number)
         for names, linear in _projections(base).items():
             assert torch.equal(linear.weight, before[number][names])
             x = torch.randn(7, linear.weight.shape[1])

@@ -101,7 +101,7 @@ def test_draining_admits_nobody_and_waits_for_the_others() -> None:
         assert not admission.ready
         assert refusal(admission).code == "server_shutting_down"
         assert slot.dismissal is None
-        admission.readmit()
+        admission.drain(False)
         slow, now = admission.reserve("phone"), asyncio.get_running_loop().time
         drained = asyncio.create_task(admission.dismiss_all(20))
         await slot.dismissed.wait()

@@ -12,7 +12,7 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from agent.documents.evidence import Documents
+from agent.documents.search import SharedDocuments
 from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
 from server.access.admission import Slot
@@ -48,7 +48,7 @@ class Client:
     def __init__(
         self,
         tools: ServerTools | None = None,
-        documents: Documents | None = None,
+        documents: SharedDocuments | None = None,
         config: SessionConfig | None = None,
         observe: Callable[[TurnRecord], None] | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Client:
 def hold_conversation(
     scenario: Callable[[Client], Coroutine[Any, Any, None]],
     tools: ServerTools | None = None,
-    documents: Documents | None = None,
+    documents: SharedDocuments | None = None,
     config: SessionConfig | None = None,
 ) -> Client:
     async def run() -> Client:

@@ -13,7 +13,7 @@ import pytest
 from server.access.admission import Admission
 from server.realtime.session_config import FunctionTool, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.shared_store.store import SQLiteStore
+from server.shared_store import SQLiteStore
 from tests.fakes import FakeLanguageModel
 from tests.real_time import wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn

@@ -1,4 +1,4 @@
-"""Failures that end the process."""
+"""Failures that end the process, and that what hangs is noticed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import json
 import re
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 
+from server.observability.stages import StageExecutor
 from server.serving import failures as failures_module
-from server.serving.failures import Failures, with_accounts
+from server.serving.failures import Failures, Heartbeat, watch, with_accounts
 from tests.fakes import fake_speech_models
 from tests.real_time import HANG_S
 from voice.clauses import Clause
@@ -46,6 +49,46 @@ def test_every_stage_is_watched() -> None:
     models.recognition_executor.submit(int)
     models.turn_detection_executor.submit(int)
     assert {stage.name: stage.jobs for stage in stages} == {"recognition": 1, "synthesis": 1, "turn detection": 1}
+
+
+def test_a_stage_that_hangs_is_reported_once() -> None:
+    release, reported = threading.Event(), threading.Event()
+    reasons: list[str] = []
+    with ThreadPoolExecutor(1) as inner:
+        stage = StageExecutor("synthesis", inner)
+
+        def on_hang(reason: str) -> None:
+            reasons.append(reason)
+            reported.set()
+
+        stop = watch([stage], 0.1, on_hang)
+        try:
+            stage.submit(release.wait)
+            assert reported.wait(HANG_S)
+        finally:
+            release.set()
+            stop()
+    assert len(reasons) == 1
+    assert "synthesis has hung for 0.1 s" in reasons[0]
+
+
+def test_a_heartbeat_is_long_only_while_nobody_answers() -> None:
+    asked: list[Callable[[], None]] = []
+    heart = Heartbeat("the language model", asked.append)
+    assert heart.longest_s == 0
+    assert heart.longest_s > 0
+    assert len(asked) == 1
+    asked[0]()
+    assert heart.longest_s == 0  # and asks again
+    assert len(asked) == 2
+
+
+def test_a_closed_thread_is_not_asked() -> None:
+    def closed(answer: Callable[[], None]) -> None:
+        raise RuntimeError("the engine was closed")
+
+    heart = Heartbeat("the language model", closed)
+    assert [heart.longest_s for _ in range(3)] == [0.0] * 3
 
 
 PROGRAM = """

@@ -244,7 +244,7 @@ async def test_callers_of_a_dead_replica_and_of_a_dead_haproxy_come_back() -> No
             async with cluster.caller() as (_, heard):
                 assert heard == "r1"
         del cluster.replicas[0]
-        os.kill(cluster.balancer.process_id, signal.SIGKILL)
+        os.kill(cluster.balancer._process.pid, signal.SIGKILL)
         await asyncio.sleep(0.1)
         cluster.follow()
         async with cluster.caller() as (_, heard):

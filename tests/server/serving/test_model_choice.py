@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from model.hub.catalog import QWEN_05B, QWEN_15B, SMOLLM2, ModelEntry
+from model.hub.download import HubModel
+from model.hub.selection import HubFile
 from model.hub.store import ModelStore, ModelUnavailable
-from server.serving import model_choice
+from server.serving import general_models, model_choice
 from server.serving.model_choice import (
     PATIENT_MS,
     QUICK_MS,
@@ -25,7 +28,7 @@ from server.serving.model_choice import (
 from server.serving.model_record import ENOUGH_TURNS, ModelHistory, Trial
 from server.serving.options import ModelOptions
 
-BIG = ModelEntry("big", "language", "", "", "", QWEN_15B.files * 3, "", "", "", rating=95)
+BIG = ModelEntry("big", "language", "", "", "", QWEN_15B.files * 3, "", rating=95)
 BOTH, THREE = [QWEN_15B, QWEN_05B], [BIG, QWEN_15B, QWEN_05B]
 
 
@@ -118,6 +121,30 @@ def test_installed_models_that_fit_into_the_memory_are_candidates(
         find_candidates("cpu", store)
 
 
+def test_a_general_model_that_was_pulled_comes_before_the_bundled_coder_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pulled(repository: str, size: int) -> HubModel:
+        return HubModel(repository, repository, "c", "mit", "m.gguf", (HubFile("m.gguf", size, "d"),))
+
+    same, large = pulled("Qwen/Qwen2.5-1.5B-Instruct-GGUF", QWEN_15B.size - 32), pulled("Qwen/Qwen3-8B-GGUF", 5 << 30)
+    unknown, begun = pulled("org/unknown", 2 << 30), pulled("unsloth/Qwen3-1.7B-GGUF", 1 << 30)
+    hub = SimpleNamespace(recorded=lambda: [unknown, begun, same, large], is_complete=lambda one: one != begun)
+    monkeypatch.setattr(general_models, "hub_models", lambda: hub)
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 6 << 30)
+    candidates = find_candidates("cpu", Store(tmp_path, QWEN_05B, QWEN_15B))
+    assert [one.name for one in candidates] == [same.name, QWEN_15B.name, QWEN_05B.name]
+    assert wrong_often(candidates[0]) == ""
+    quick, slow = (
+        {same.name: ModelHistory(Trial(ms, 1)), QWEN_15B.name: ModelHistory(Trial(500, 1))}
+        for ms in (QUICK_MS, QUICK_MS + 1)
+    )
+    assert choose(candidates, quick).model.name == same.name
+    assert choose(candidates, slow).model == QWEN_15B
+    monkeypatch.setattr(model_choice, "physical_memory", lambda: 16 << 30)
+    assert find_candidates("cpu", Store(tmp_path))[0].name == large.name  # no other model is installed
+
+
 def test_commands_without_a_server_go_by_what_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(tmp_path, QWEN_05B, QWEN_15B)
     named = ModelOptions(model="some/path.gguf", device="cpu")
@@ -137,7 +164,7 @@ def test_the_list_says_what_is_known_of_each_model(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(model_choice, "physical_memory", lambda: 8 << 30)
     open_record(data=tmp_path).save_trial(QWEN_15B.name, Trial(640, 2))
     remarks = verdicts(Store(tmp_path, QWEN_05B, QWEN_15B), tmp_path)
-    assert remarks[QWEN_15B] == "chosen by auto: median 640 ms in its trial"
-    assert remarks[QWEN_05B].startswith("not tried yet; often wrong")
-    assert remarks[SMOLLM2].startswith('pip install "rejoinder[smollm2]"')
+    assert remarks[QWEN_15B.name] == "chosen by auto: median 640 ms in its trial"
+    assert remarks[QWEN_05B.name].startswith("not tried yet; often wrong")
+    assert remarks[SMOLLM2.name].startswith('pip install "rejoinder[smollm2]"')
     assert wrong_often(QWEN_15B) == ""

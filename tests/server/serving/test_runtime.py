@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
@@ -18,8 +16,8 @@ from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine, locate_model
 from tests.conftest import save_tiny_checkpoint
 from tests.model.gguf_files import write_gguf
+from tests.model.hub.hub_client import run_program
 from tests.model.hub.hub_server import Repository, running_hub
-from tests.model.hub.test_download import environment
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,17 +48,7 @@ def test_a_model_from_the_hub_runs_like_the_local_one_also_offline(
         hub.repositories["org/tiny"].commit(files)
 
         def logits(*names: str, **variables: str) -> list[str]:
-            done = subprocess.run(
-                [sys.executable, "-c", LOGITS, *names],
-                env=environment(hub, tmp_path, **variables),
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout.splitlines()
+            return run_program(hub, tmp_path, LOGITS, *names, **variables)
 
         online = logits("org/tiny", "org/tiny:safetensors", str(first), str(tiny_qwen2))
         assert online[:2] == online[2:] and online[0] != online[1]

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from server.realtime.session_config import SessionConfig
 from server.realtime.session_record import SessionRecord
-from server.shared_store.store import SQLiteStore
+from server.shared_store import SQLiteStore
 from server.telephony.auth import CarrierAuth
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
 from tests.real_time import HANG_S, wait_until

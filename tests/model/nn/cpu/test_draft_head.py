@@ -14,8 +14,7 @@ from model.decode.verify import VerificationStep
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
 from model.nn.decoder import Decoder
 from model.nn.draft_head import advance, normalize
-from model.nn.forward_batch import text_input
-from model.nn.linear import FloatEmbedding
+from model.nn.forward_batch import num_features, text_input
 from tests.model.random_draft_head import random_draft_head
 
 FEATURES, HIDDEN, VOCABULARY = 192, 64, 300
@@ -27,7 +26,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
     m, vocabulary = weights.matrices, weights.vocabulary
     table = torch.randn(VOCABULARY, HIDDEN, generator=draw)
     rows = torch.randn(len(vocabulary), HIDDEN, generator=draw)
-    head = BlockQuantizedDraftHead(weights, rows @ m["output"], FloatEmbedding(table))
+    head = BlockQuantizedDraftHead(weights, rows @ m["output"], table.__getitem__)
     agreed = 0
     for _ in range(20):
         features = torch.randn(FEATURES, generator=draw)
@@ -49,7 +48,7 @@ def test_drafts_and_confidence_follow_the_formula() -> None:
 def test_nothing_is_computed_when_no_draft_is_wanted() -> None:
     weights = random_draft_head(FEATURES, HIDDEN, VOCABULARY, seed=1)
     rows = torch.randn(len(weights.vocabulary), HIDDEN) @ weights.matrices["output"]
-    head = BlockQuantizedDraftHead(weights, rows, FloatEmbedding(torch.randn(VOCABULARY, HIDDEN)))
+    head = BlockQuantizedDraftHead(weights, rows, torch.randn(VOCABULARY, HIDDEN).__getitem__)
     assert head.draft(torch.randn(FEATURES), [1], lambda confidence: False) == ((), ())
 
 
@@ -64,6 +63,6 @@ def test_features_are_those_of_the_rows_with_outputs_whatever_shares_the_forward
         rows = replace(text_input(cache, [9, 11, 12][:count], 1), on_features=received.append)
         decoder.run([rows])
         assert torch.equal(received[-1][0], received[0][count - 1])
-    assert received[0].shape == (3, decoder.num_features)
+    assert received[0].shape == (3, num_features(decoder.config))
     hidden = decoder.run([text_input(cache, [9, 11, 12], 3, return_hidden_states=True)])[0]
     assert torch.equal(received[0][:, -decoder.config.hidden :], hidden)

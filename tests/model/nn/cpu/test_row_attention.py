@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from model.nn.attention import additive_mask, attend
 from model.nn.cpu.block_formats import Bools, Floats
-from model.nn.cpu.cache_codegen import STORE, store_kernel
 from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.row_attention import RowAttention
+from model.nn.cpu.row_codegen import STORE, store_kernel
 from model.nn.cpu.target import Isa
 from model.nn.cpu.team import Team, shared_team
 from model.nn.kv_cache import dequantized, group_size, record_bytes

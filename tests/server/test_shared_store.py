@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from server.shared_store.opening import open_store
-from server.shared_store.store import RecordStore, SQLiteStore, StoreUnavailable
+from server.shared_store import RecordStore, SQLiteStore, StoreUnavailable, open_store
 
 
 @pytest.fixture(params=["file", "redis"])

@@ -1,17 +1,19 @@
-"""A key's limit of conversations counts on all replicas together."""
+"""A key's limit of conversations counts on all replicas together, and replicas notice the death of others."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from server.access.admission import Admission, Refused
-from server.access.conversation_counts import ConversationCounts
 from server.access.keys import ApiKey, KeyLimits
-from server.shared_store.store import SQLiteStore, StoreUnavailable
+from server.access.shared_conversations import SharedConversations
+from server.shared_store import SQLiteStore, StoreUnavailable
 from tests.real_time import wait_until
 
 ALICE = ApiKey("alice", KeyLimits(conversations=2))
@@ -34,6 +36,12 @@ class Records(SQLiteStore):
         return super().scan(prefix)
 
 
+def shared(
+    records: SQLiteStore, admission: Admission, clock: Callable[[], float] = time.monotonic
+) -> SharedConversations:
+    return SharedConversations(records, admission.limited_conversations, admission.conversations_by_kind, clock)
+
+
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
     return Records(tmp_path / "records.sqlite")
@@ -43,7 +51,7 @@ def records(tmp_path: Path) -> Records:
 def replica(records: Records) -> Callable[[], Admission]:
     def make() -> Admission:
         admission = Admission(8)
-        admission.shared = ConversationCounts(records, admission.limited_conversations)
+        admission.shared = shared(records, admission)
         return admission
 
     return make
@@ -107,3 +115,42 @@ async def test_without_the_records_a_limit_counts_on_each_replica(
     for admission in (one, two):
         assert await admitted(admission) and await admitted(admission)
         assert not await admitted(admission)
+
+
+def test_one_replica_reports_the_conversations_of_one_that_died(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, store, admission = 0.0, SQLiteStore(tmp_path / "records.sqlite"), Admission(8)
+    dying, first, second = (shared(store, one, lambda: now) for one in (admission, Admission(8), Admission(8)))
+    for kind in ("realtime", "phone", "phone"):
+        admission.reserve(kind)  # type: ignore[arg-type]
+    dying.beat()
+    while now < 9:
+        first.beat()
+        second.beat()
+        now += 2
+    assert first.lost.total() == 0
+    with caplog.at_level(logging.ERROR):
+        while now < 16:
+            second.beat()
+            first.beat()
+            now += 2
+    assert second.lost == {"realtime": 1, "phone": 2} and first.lost.total() == 0  # one of them reports it, once
+    assert [record.getMessage() for record in caplog.records if "with 1 Realtime" in record.getMessage()]
+    store.close()
+
+
+async def test_a_replica_that_ends_in_order_is_not_missed(tmp_path: Path) -> None:
+    times, store, admission = [0.0], SQLiteStore(tmp_path / "records.sqlite"), Admission(8)
+    ending, other = (shared(store, one, lambda: times[-1]) for one in (admission, Admission(8)))
+    admission.reserve("phone")
+    task = asyncio.create_task(ending.run())
+    await wait_until(lambda: bool(store.scan("replica/")))
+    other.beat()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    for now in (5.0, 11.0, 17.0):
+        times.append(now)
+        other.beat()
+    assert other.lost.total() == 0
+    store.close()

@@ -18,7 +18,7 @@ import server.openmp, logging, socket, uvicorn
 from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
-from server.serving.draining import DrainingServer
+from server.serving.http_server import DrainingServer
 from tests.fakes import FakeLanguageModel, fake_speech_models
 
 admission = Admission()

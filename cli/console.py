@@ -1,4 +1,4 @@
-"""Errors that the user can fix are printed as one sentence, without a traceback."""
+"""The consoles that all commands print to. Errors that the user can fix are one sentence there, without traceback."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from rich.console import Console
 from model.checkpoint.gguf import BadModelFile
 from model.hub.store import ModelUnavailable
 
+stdout, stderr = Console(), Console(stderr=True)
+
+
+def say(text: str, style: str | None = None, end: str = "\n") -> None:
+    """Print a text as it is: in one line, without markup and colours for numbers and paths."""
+    stdout.print(text, style=style, end=end, markup=False, highlight=False, soft_wrap=True)
+
 
 class UserError(Exception):
     """An error that the user can fix; the message says how."""
@@ -23,7 +30,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (UserError, ModelUnavailable, BadModelFile, ValueError, OSError) as error:
-        Console(stderr=True).print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+        stderr.print(f"rejoinder: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
         if os.environ.get("REJOINDER_TRACEBACK"):
             raise
         raise typer.Exit(1) from None

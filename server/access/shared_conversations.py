@@ -1,0 +1,126 @@
+"""What the replicas of a service tell one another through the records that they share: what each key has open, for its
+own limit, and that they live. So the death of one is noticed, with the conversations that it had."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from server.shared_store import RecordStore, StoreUnavailable
+
+_log = logging.getLogger("rejoinder.server")
+
+_KEYS, _REPLICAS = "conversations/", "replica/"
+"""What the records of open conversations and of living replicas begin with."""
+
+_INTERVAL_S, _LEASE_S = 2.0, 6.0
+"""How often a replica repeats what it has open, and how long that counts: so long after the death of a replica, too."""
+
+_DEAD_AFTER_S = 10.0
+"""After this silence a replica counts as dead. One whose event loop hangs for longer is ended by its watchdog."""
+
+_REMEMBERED_S = 3600.0
+"""How long the others have to notice. Where all replicas end at once, the next one to start does."""
+
+
+class SharedConversations:
+    """Each replica writes down what its keys have open, before it admits another conversation, and then adds up what
+    all have written. So of two that are admitted at the same time at least one sees the other.
+
+    Args:
+        store: the shared records.
+        by_key: conversations that each key with a limit has open on this replica.
+        by_kind: open conversations of this replica, by kind. Called from another thread.
+        clock: seconds, monotonic.
+
+    Attributes:
+        lost: conversations of replicas that died, by kind. The clients of some come back (`ReplicatedSessions`).
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        by_key: Callable[[], Counter[str]],
+        by_kind: Callable[[], Mapping[str, int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._by_key, self._by_kind, self._clock = store, by_key, by_kind, clock
+        self._name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._written, self._changed, self._writing = False, asyncio.Event(), asyncio.Lock()
+        self._beats = 0
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        self.lost = Counter[str]({"realtime": 0, "phone": 0})
+
+    def change(self) -> None:
+        """A conversation has ended: tell the others soon."""
+        self._changed.set()
+
+    async def elsewhere(self, key: str) -> int:
+        """Conversations that a key has open on other replicas; 0 if the records cannot be used now."""
+        try:
+            await self._write()
+            found = await asyncio.to_thread(self._store.scan, _KEYS)
+        except StoreUnavailable as error:
+            _log.warning("%s; limits of keys count the conversations of one replica", error)
+            return 0
+        return sum(json.loads(value).get(key, 0) for name, value in found.items() if name != _KEYS + self._name)
+
+    async def run(self) -> None:
+        """Keep the records of this replica up to date. Runs until cancelled, and then says that this replica has ended
+        in order."""
+        try:
+            while True:
+                self._changed.clear()
+                with suppress(StoreUnavailable):
+                    await self._write()
+                    await asyncio.to_thread(self.beat)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_INTERVAL_S):
+                        await self._changed.wait()
+        finally:
+            with suppress(StoreUnavailable):
+                self._store.delete(_KEYS + self._name)
+                self._store.delete(_REPLICAS + self._name)
+
+    async def _write(self) -> None:
+        async with self._writing:  # an older count must not overwrite a newer one
+            if own := self._by_key():
+                value = json.dumps(own).encode()
+                await asyncio.to_thread(self._store.put, _KEYS + self._name, value, _LEASE_S)
+                self._written = True
+            elif self._written:
+                await asyncio.to_thread(self._store.delete, _KEYS + self._name)
+                self._written = False
+
+    def beat(self) -> None:
+        """Say that this replica lives, and report those that have died. Raises StoreUnavailable."""
+        self._beats += 1
+        state = {"beat": self._beats, **self._by_kind()}
+        self._store.put(_REPLICAS + self._name, json.dumps(state).encode(), _REMEMBERED_S)
+        now, found = self._clock(), self._store.scan(_REPLICAS)
+        found.pop(_REPLICAS + self._name, None)
+        self._seen = {
+            key: seen if (seen := self._seen.get(key)) is not None and seen[0] == value else (value, now)
+            for key, value in found.items()
+        }
+        for key, (_, since) in self._seen.items():
+            if now > since + _DEAD_AFTER_S and (last := self._store.take(key, _REMEMBERED_S)) is not None:
+                self._report(key.removeprefix(_REPLICAS), json.loads(last))
+
+    def _report(self, name: str, last: Mapping[str, int]) -> None:
+        realtime, phone = last["realtime"], last["phone"]
+        self.lost.update(realtime=realtime, phone=phone)
+        _log.error(
+            "the replica %s has died with %d Realtime conversations, whose clients may come back, and %d phone calls, "
+            "which are lost",
+            name,
+            realtime,
+            phone,
+        )

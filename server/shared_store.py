@@ -1,0 +1,222 @@
+"""Small values that the replicas of a service share, each for a limited time: in an SQLite file on one machine, or on a
+server that speaks the Redis protocol (Redis, Valkey, KeyDB, Dragonfly), which needs the `cluster` extra."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.storage import open_database
+
+_PURGE_INTERVAL_S = 10.0
+
+_SCHEMA = """
+pragma secure_delete = on;
+create table if not exists records (
+    key text primary key,
+    value blob not null,
+    expires_at real not null
+) without rowid;
+create index if not exists records_expires_at on records (expires_at);
+"""
+
+_PREFIX = "rejoinder:"
+"""Of all keys on a Redis server, so that it may serve others as well."""
+
+_TIMEOUT_S = 2.0
+"""How long a Redis server may take to answer."""
+
+_PUT_SCRIPT = """
+if redis.call('get', KEYS[1]) == '' then return 0 end
+redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+_TAKE_SCRIPT = """
+local value = redis.call('get', KEYS[1])
+if not value or value == '' then return false end
+redis.call('set', KEYS[1], '', 'PX', ARGV[1])
+return value
+"""
+
+
+class StoreUnavailable(Exception):
+    """The store cannot be reached now."""
+
+
+class RecordStore(Protocol):
+    """Values by key. Methods take milliseconds, and may be called from any thread. All raise StoreUnavailable.
+
+    An empty value stands where one was taken, so that its earlier owner learns of it, and does not write it again.
+    """
+
+    def put(self, key: str, value: bytes, seconds: float) -> bool:
+        """Store a value, not empty, for so long. Returns False if the earlier one was taken: then nothing is stored."""
+
+    def get(self, key: str) -> bytes | None:
+        """The value; None if there is none, or if it was taken."""
+
+    def take(self, key: str, seconds: float) -> bytes | None:
+        """Like `get`, but of several callers only one gets the value. For so long it counts as taken."""
+
+    def delete(self, key: str) -> None:
+        """Forget a value, or that it was taken."""
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """The values whose keys begin like this."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class SQLiteStore:
+    """A `RecordStore` in a file that the replicas of one machine share. What was written survives `kill -9`.
+
+    Args:
+        path: created if missing.
+        clock: Unix time in seconds.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._file, self._clock, self._lock = open_database(path, _SCHEMA), clock, threading.Lock()
+        self._purged_at = clock()
+
+    def put(self, key: str, value: bytes, seconds: float) -> bool:
+        """See `RecordStore`."""
+        now = self._clock()
+        statement = (
+            "insert into records values (?1, ?2, ?3) on conflict (key) do update set value = ?2, expires_at = ?3 "
+            "where value != x'' or expires_at <= ?4"
+        )
+        changed = self._execute(statement, key, value, now + seconds, now)[1]
+        if now > self._purged_at + _PURGE_INTERVAL_S:
+            self._purged_at = now
+            self._execute("delete from records where expires_at <= ?", now)
+        return changed > 0
+
+    def get(self, key: str) -> bytes | None:
+        """See `RecordStore`."""
+        statement = "select value from records where key = ? and value != x'' and expires_at > ?"
+        rows, _ = self._execute(statement, key, self._clock())
+        return bytes(rows[0][0]) if rows else None
+
+    def take(self, key: str, seconds: float) -> bytes | None:
+        """See `RecordStore`."""
+        with self._transaction() as file:
+            file.execute("begin immediate")
+            now = self._clock()
+            condition = "where key = ? and value != x'' and expires_at > ?"
+            # `returning` gives the new value, so the old one is read in the same transaction.
+            rows = file.execute(f"select value from records {condition}", (key, now)).fetchall()
+            file.execute(f"update records set value = x'', expires_at = ? {condition}", (now + seconds, key, now))
+        return bytes(rows[0][0]) if rows else None
+
+    def delete(self, key: str) -> None:
+        """See `RecordStore`."""
+        self._execute("delete from records where key = ?", key)
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See `RecordStore`."""
+        statement = "select key, value from records where substr(key, 1, ?) = ? and value != x'' and expires_at > ?"
+        rows, _ = self._execute(statement, len(prefix), prefix, self._clock())
+        return {key: bytes(value) for key, value in rows}
+
+    def close(self) -> None:
+        """See `RecordStore`."""
+        with self._lock:
+            self._file.close()
+
+    def _execute(self, statement: str, *values: str | bytes | float) -> tuple[list[tuple[Any, ...]], int]:
+        """The rows, and how many rows were changed."""
+        with self._transaction() as file, closing(file.execute(statement, values)) as rows:
+            return rows.fetchall(), rows.rowcount
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                with self._file:
+                    yield self._file
+            except sqlite3.Error as error:
+                raise StoreUnavailable(f"the shared records cannot be used ({error})") from None
+
+
+class RedisStore:
+    """A `RecordStore` on a server that speaks the Redis protocol.
+
+    Args:
+        url: `redis://`, `rediss://` (TLS) or `unix://`.
+
+    Raises:
+        OSError: the server cannot be reached.
+        ValueError: the client is not installed, or the URL is wrong.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import redis
+        except ImportError:
+            message = 'records on a Redis server need another package: pip install "rejoinder[cluster]"'
+            raise ValueError(message) from None
+        self._errors = redis.RedisError
+        self._client: Any = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
+        self._put, self._take = self._client.register_script(_PUT_SCRIPT), self._client.register_script(_TAKE_SCRIPT)
+        try:
+            self._client.ping()
+        except self._errors as error:
+            self._client.close()
+            raise OSError(f"the server of the shared records cannot be used ({error}): check --records") from None
+
+    def put(self, key: str, value: bytes, seconds: float) -> bool:
+        """See `RecordStore`."""
+        return bool(self._call(self._put, keys=[_PREFIX + key], args=[value, _milliseconds(seconds)]))
+
+    def get(self, key: str) -> bytes | None:
+        """See `RecordStore`."""
+        return self._call(self._client.get, _PREFIX + key) or None
+
+    def take(self, key: str, seconds: float) -> bytes | None:
+        """See `RecordStore`."""
+        return self._call(self._take, keys=[_PREFIX + key], args=[_milliseconds(seconds)]) or None
+
+    def delete(self, key: str) -> None:
+        """See `RecordStore`."""
+        self._call(self._client.delete, _PREFIX + key)
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See `RecordStore`."""
+        keys = [bytes(key) for key in self._call(lambda: list(self._client.scan_iter(f"{_PREFIX}{prefix}*", 1000)))]
+        values = self._call(self._client.mget, keys) if keys else []
+        return {key.decode().removeprefix(_PREFIX): value for key, value in zip(keys, values, strict=True) if value}
+
+    def close(self) -> None:
+        """See `RecordStore`."""
+        self._client.close()
+
+    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except self._errors as error:
+            raise StoreUnavailable(f"the server of the shared records does not answer ({error})") from None
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(1000 * seconds))
+
+
+def open_store(location: str) -> RecordStore:
+    """A store by its location: a path, or a URL like `redis://:PASSWORD@HOST:6379/0`.
+
+    Raises:
+        OSError: it cannot be used.
+        ValueError: the client for it is not installed, or the URL is wrong.
+    """
+    return RedisStore(location) if "://" in location else SQLiteStore(Path(location))

@@ -1,1 +1,0 @@
-"""What all replicas of a service share, wherever it is kept."""

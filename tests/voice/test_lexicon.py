@@ -1,0 +1,67 @@
+"""How words are said that a voice would say wrongly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voice.kokoro_phonemes import phonemes
+from voice.lexicon import NO_LEXICON, Lexicon
+
+NAMES = Lexicon(
+    {
+        "Nguyen": "win",
+        "Siobhan": "/ʃɪˈvɔːn/",
+        "Beatrix": "/biːəˈtriːks/",
+        "gif": "jif",
+        "New Delhi": "new delly",
+        "Delhi": "DELHI",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Ask Nguyen, not Nguyens or nguyen.", "Ask win, not Nguyens or nguyen."),
+        ("Siobhan's cat and Beatrix’s dog", "[[ʃɪˈvɔːnz]] cat and [[biːəˈtriːksɪz]] dog"),
+        ("A GIF, a Gif, gifs", "A jif, a jif, gifs"),
+        ("From New Delhi to Delhi", "From new delly to DELHI"),
+        ("Nothing of that [[ʃ]]", "Nothing of that [ʃ]]"),
+    ],
+)
+def test_words_are_replaced_where_they_stand_alone(text: str, said: str) -> None:
+    assert NAMES.apply(text) == said
+
+
+def test_without_a_lexicon_a_text_stays_and_writes_no_phonemes() -> None:
+    assert NO_LEXICON.apply("Hello there.") == "Hello there."
+    assert NO_LEXICON.apply("[[hello]]") == "[hello]]"
+
+
+def test_a_file_is_read_and_its_faults_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "lexicon.toml"
+    file.write_text('Nguyen = "win"\n"Łódź" = "/wut͡ɕ/"\n', encoding="utf-8")
+    assert Lexicon.read(file).apply("Nguyen of Łódź") == "win of [[wut͡ɕ]]"
+    for content, message in (
+        ("Nguyen: win", "cannot be used"),
+        ("Nguyen = 3", "'Nguyen' needs a text"),
+        ('Nguyen = " "', "'Nguyen' needs a text"),
+        ('Nguyen = "/w1n/"', "'1' in the phonemes of 'Nguyen' is no sign of the International Phonetic Alphabet"),
+    ):
+        file.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            Lexicon.read(file)
+    with pytest.raises(ValueError, match=r"the lexicon .*absent\.toml cannot be used"):
+        Lexicon.read(tmp_path / "absent.toml")
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="cannot be used"):
+        Lexicon.read(file)
+    with pytest.raises(ValueError, match="at most 10,000 words"):
+        Lexicon({f"w{n}": "w" for n in range(10_001)})
+
+
+def test_kokoro_says_phonemes_of_the_lexicon() -> None:
+    spoken = phonemes(NAMES.apply("Ask Siobhan today."), "en-us")
+    assert spoken == f"{phonemes('Ask', 'en-us')} ʃɪˈvɔn {phonemes('today.', 'en-us')}"

@@ -1,0 +1,91 @@
+"""How words are said that a voice would say wrongly: names above all."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+
+PHONEMES = re.compile(r"\[\[(.*?)\]\]")
+"""Phonemes in place of a word, in IPA, in a text that a synthesizer gets."""
+
+_WORD = re.compile(r"\w+(?:['’](?!s\b)\w+)*")
+_POSSESSIVE = re.compile(r"['’]s\b")
+
+_MAX_ENTRIES = 10_000
+_IPA_SIGNS = frozenset(" .|‖‿ˈˌːˑʰʲʷˠˤ˞")
+_SIBILANTS, _VOICELESS = "szʃʒ", "ptkfθ"
+
+
+class Lexicon:
+    """Words, and how they are said.
+
+    Args:
+        entries: by the word, or several words. One with a capital letter is meant as it is written, others in any case.
+            It is said like another spelling ("win"), or like phonemes in IPA ("/wɪn/").
+
+    Raises:
+        ValueError: an entry is empty, or its phonemes are none.
+    """
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        if len(entries) > _MAX_ENTRIES:
+            raise ValueError(f"a lexicon has at most {_MAX_ENTRIES:,} words, and this one has {len(entries):,}")
+        self._said = {word: _spelling(word, said) for word, said in entries.items()}
+        self._most_words = max((len(_WORD.findall(word)) for word in entries), default=0)
+
+    @staticmethod
+    def read(path: Path) -> Lexicon:
+        """Read a TOML file with a line `word = "how it is said"` for each word.
+
+        Raises:
+            ValueError: the file cannot be read, or is no such file.
+        """
+        try:
+            return Lexicon(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:  # a ValueError of TOML and of UTF-8, too
+            raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
+
+    def apply(self, text: str) -> str:
+        """What a synthesizer gets for a text: words replaced by their other spelling, or by phonemes (`PHONEMES`)."""
+        text = text.replace("[[", "[")  # only the lexicon writes phonemes
+        if not self._said:
+            return text
+        words, parts, done = [word.span() for word in _WORD.finditer(text)], list[str](), 0
+        for number, (start, _) in enumerate(words):
+            ends = [end for _, end in words[number : number + self._most_words]] if start >= done else []
+            end = next((end for end in reversed(ends) if self._find(text[start:end])), None)  # the longest entry
+            if end is None:
+                continue
+            said = self._find(text[start:end])
+            if said.endswith("]]") and (possessive := _POSSESSIVE.match(text, end)):
+                said, end = f"{said[:-2]}{_ending(said[-3])}]]", possessive.end()
+            parts += (text[done:start], said)
+            done = end
+        return "".join(parts) + text[done:]
+
+    def _find(self, words: str) -> str:
+        """How some words are said; empty if they have no entry."""
+        return self._said.get(words) or self._said.get(words.lower(), "")
+
+
+NO_LEXICON = Lexicon({})
+
+
+def _spelling(word: str, said: object) -> str:
+    if not isinstance(said, str) or not said.strip(" /") or not word.strip():
+        raise ValueError(f'{word!r} needs a text that says how it is said, like "win" or "/wɪn/"')
+    if not (said.startswith("/") and said.endswith("/")):
+        return said.strip().replace("[[", "[")
+    phonemes = said.strip("/ ")
+    for sign in phonemes:
+        if unicodedata.category(sign)[0] not in "LM" and sign not in _IPA_SIGNS:
+            raise ValueError(f"{sign!r} in the phonemes of {word!r} is no sign of the International Phonetic Alphabet")
+    return f"[[{phonemes}]]"
+
+
+def _ending(sound: str) -> str:
+    """The English possessive after a sound."""
+    return "ɪz" if sound in _SIBILANTS else "s" if sound in _VOICELESS else "z"
