@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from model.decode.grammar import Choice, Grammar, JSONObject, JSONSchema, Lark, Regex, csv, xml
 
 
-class _StrictModel(BaseModel):
-    """A part of a request. An unknown field is an error that names it."""
+class StrictModel(BaseModel):
+    """A part of a request or of a client event. An unknown field is an error that names it."""
 
     model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
 
@@ -23,7 +23,7 @@ XMLName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """The name of an XML element."""
 
 
-class JSONSchemaFormat(_StrictModel):
+class JSONSchemaFormat(StrictModel):
     """A JSON schema that the response must match. `strict` makes no difference: every schema is enforced."""
 
     name: str = "answer"
@@ -32,21 +32,21 @@ class JSONSchemaFormat(_StrictModel):
     strict: bool | None = None
 
 
-class GrammarFormat(_StrictModel):
+class GrammarFormat(StrictModel):
     """A grammar that the response must match."""
 
     syntax: Literal["lark", "regex"]
     definition: str
 
 
-class CSVFormat(_StrictModel):
+class CSVFormat(StrictModel):
     """Comma-separated values with a header and at least one row."""
 
     columns: list[str] = Field(min_length=1, max_length=64)
     max_rows: int = Field(1000, ge=1, le=1000)
 
 
-class XMLFormat(_StrictModel):
+class XMLFormat(StrictModel):
     """An XML element whose children contain text only; with more than one record, in elements `item`."""
 
     root: XMLName
@@ -54,7 +54,7 @@ class XMLFormat(_StrictModel):
     max_records: int = Field(1, ge=1, le=1000)
 
 
-class AnyFormat(_StrictModel):
+class AnyFormat(StrictModel):
     """What a response must look like, but for JSON schemas, which OpenAI's endpoints write differently. `grammar`,
     `choice`, `csv` and `xml` are extensions."""
 

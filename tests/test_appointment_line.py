@@ -17,6 +17,7 @@ from agent.tools.server_tools import ServerTools, ToolSettings
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from tests.fakes import LoudnessDetector
+from tests.server.realtime.conversation_client import new_conversation
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
 from voice import session
 
@@ -32,8 +33,8 @@ class Patient(VirtualCaller):
         self.tools, self._said = tools, 0
 
     def open_conversation(self, send: Callable[[ServerEvent], None], restored: object) -> RealtimeConversation:
-        self.conversation = RealtimeConversation(
-            self.language_model, self.speech_models, "tiny", send, tools=self.tools
+        self.conversation = new_conversation(
+            self.language_model, self.speech_models, send, slot=self.slot, tools=self.tools
         )
         own, clock = self.conversation.session, asyncio.get_running_loop().time
         # Otherwise what was heard is counted in real time.

@@ -19,7 +19,7 @@ from server.context import ServerContext
 from server.observability.metrics import Metrics
 from server.observability.observers import log_turn
 from server.observability.turn_log import TurnRecord
-from server.realtime.opening import open_conversation
+from server.realtime.conversation import RealtimeConversation
 from tests.agent.remote.scripted_server import ScriptedServer, calls, remote_llm, text
 from tests.fakes import FakeLanguageModel, fake_speech_models, run_on_virtual_clock
 from tests.voice.fake_tools import FakeTools
@@ -203,7 +203,7 @@ def test_clients_are_told_and_usage_is_counted_by_key() -> None:
         context.observers.record_turn = turns.append  # type: ignore[method-assign]
         slot = context.admission.reserve("realtime", ApiKey("kitchen"))
         send = lambda event: received.append(json.loads(event.model_dump_json()))  # noqa: E731
-        conversation = open_conversation(context, send, slot=slot)
+        conversation = RealtimeConversation(context, slot, send)
         session = {"type": "realtime", "output_modalities": ["text"], "include": ["rejoinder.remote", "rejoinder.turn"]}
         part = {"type": "input_text", "text": "What is the capital of France?"}
         item = {"type": "message", "role": "user", "content": [part]}

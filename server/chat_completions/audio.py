@@ -22,10 +22,9 @@ from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, S
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.requests import RequestLimit
-from server.chat_completions.schema import StrictModel
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
-from server.chat_completions.subtitles import SUBTITLES
 from server.request_body import limited
+from server.response_format import StrictModel
 from voice.asr import Segment
 from voice.audio.codec import PCM16, RECOGNITION_RATE
 from voice.clauses import ClauseSplitter
@@ -151,8 +150,10 @@ def _transcript(segments: list[Segment], response_format: str, language: str, se
     text = " ".join(segment.text for segment in segments)
     if response_format == "text":
         return PlainTextResponse(text + "\n")
-    if response_format in SUBTITLES:
-        return PlainTextResponse(SUBTITLES[response_format](segments))
+    if response_format == "srt":
+        return PlainTextResponse("\n".join(f"{n}\n{_cue(segment, ',')}" for n, segment in enumerate(segments, 1)))
+    if response_format == "vtt":
+        return PlainTextResponse("\n".join(("WEBVTT\n", *(_cue(segment, ".") for segment in segments))))
     usage = {"type": "duration", "seconds": max(1, round(seconds))}
     if response_format == "json":
         return JSONResponse({"text": text, "usage": usage})
@@ -164,6 +165,18 @@ def _transcript(segments: list[Segment], response_format: str, language: str, se
         {"task": "transcribe", "language": language, "duration": seconds, "text": text, "segments": details,
          "usage": usage}
     )  # fmt: skip
+
+
+def _cue(segment: Segment, decimal: str) -> str:
+    """A segment as a subtitle: SubRip and WebVTT differ in the decimal sign."""
+    return f"{_time(segment.start_s, decimal)} --> {_time(segment.end_s, decimal)}\n{segment.text}\n"
+
+
+def _time(seconds: float, decimal: str) -> str:
+    milliseconds = round(seconds * 1000)
+    hours, milliseconds = divmod(milliseconds, 3_600_000)
+    minutes, milliseconds = divmod(milliseconds, 60_000)
+    return f"{hours:02}:{minutes:02}:{milliseconds // 1000:02}{decimal}{milliseconds % 1000:03}"
 
 
 async def _transcript_events(

@@ -19,14 +19,12 @@ class _Format:
     """How a format is written.
 
     Attributes:
-        container, codec: names in FFmpeg; empty where no encoder is needed.
-        rate: Hz.
+        container, codec: names in FFmpeg.
     """
 
     media_type: str
-    container: str = ""
-    codec: str = ""
-    rate: int = OUTPUT_RATE
+    container: str
+    codec: str
 
 
 SPEECH_FORMATS: dict[SpeechFormat, _Format] = {
@@ -34,13 +32,13 @@ SPEECH_FORMATS: dict[SpeechFormat, _Format] = {
     "opus": _Format("audio/ogg", "ogg", "libopus"),
     "aac": _Format("audio/aac", "adts", "aac"),
     "flac": _Format("audio/flac", "flac", "flac"),
-    "wav": _Format("audio/wav"),
-    "pcm": _Format("audio/pcm"),
+    "wav": _Format("audio/wav", "wav", "pcm_s16le"),
+    "pcm": _Format("audio/pcm", "s16le", "pcm_s16le"),
 }
 """The formats of `/v1/audio/speech`. `pcm` is 16-bit little-endian mono at 24 kHz, without a header."""
 
-_UNKNOWN_LENGTH = 0xFFFFFFFF
-"""In a WAV header: the stream is not complete yet."""
+_OPTIONS = {"fflags": "+bitexact"}
+"""For WAV: its header is only the format, and a length that says that the stream is not complete yet."""
 
 
 class SpeechEncoder:
@@ -52,18 +50,14 @@ class SpeechEncoder:
     """
 
     def __init__(self, name: SpeechFormat, file: BytesIO) -> None:
-        self._format, self._file, self._read = SPEECH_FORMATS[name], file, 0
-        if self._format.codec:
-            self._container = av.open(file, "w", format=self._format.container)
-            self._stream: Any = self._container.add_stream(self._format.codec, rate=self._format.rate, layout="mono")
-        elif name == "wav":
-            file.write(_wav_header())
+        written, self._file, self._read = SPEECH_FORMATS[name], file, 0
+        self._container = av.open(file, "w", format=written.container, options=_OPTIONS if name == "wav" else {})
+        self._stream: Any = self._container.add_stream(written.codec, rate=OUTPUT_RATE, layout="mono")
+        self._container.start_encoding()
 
     def push(self, samples: Samples) -> bytes:
         """Add samples at 24 kHz; returns the bytes that are complete."""
-        if not self._format.codec:
-            self._file.write(to_pcm16(samples))
-        elif len(samples):
+        if len(samples):
             frame = av.AudioFrame.from_ndarray(np.frombuffer(to_pcm16(samples), "<i2")[None], "s16", "mono")
             frame.sample_rate = OUTPUT_RATE
             self._container.mux(self._stream.encode(frame))
@@ -71,23 +65,11 @@ class SpeechEncoder:
 
     def finish(self) -> bytes:
         """The rest of the file."""
-        if self._format.codec:
-            self._container.mux(self._stream.encode(None))
-            self._container.close()
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
         return self._take()
 
     def _take(self) -> bytes:
         data = self._file.getvalue()[self._read :]
         self._read += len(data)
         return data
-
-
-def _wav_header() -> bytes:
-    """The header of a stream of unknown length."""
-    rate = OUTPUT_RATE.to_bytes(4, "little")
-    bytes_per_second = (2 * OUTPUT_RATE).to_bytes(4, "little")
-    unknown = _UNKNOWN_LENGTH.to_bytes(4, "little")
-    return (
-        b"RIFF" + unknown + b"WAVEfmt " + (16).to_bytes(4, "little") + b"\x01\x00\x01\x00" + rate + bytes_per_second
-        + b"\x02\x00\x10\x00" + b"data" + unknown
-    )  # fmt: skip

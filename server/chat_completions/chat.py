@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +11,6 @@ from starlette.responses import JSONResponse, Response
 
 from chat.progress import ScoredToken
 from chat.types import Ask, ToolCallDelta
-from model.engine.engine import Engine
-from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
     CollectedCall,
     TokenUsage,
@@ -22,38 +18,27 @@ from server.chat_completions.generation import (
     collect_calls,
     generate,
     new_conversation,
+    speakable_updates,
 )
 from server.chat_completions.logprobs import chat_logprobs
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import (
-    RequestLimit,
+    TextEndpoint,
     check_format,
-    check_model,
     conversation_messages,
-    reply_options,
     samplings,
+    tool_options,
 )
 from server.chat_completions.schema import ChatCompletionRequest
-from server.chat_completions.speakable import speakable_updates
 from server.chat_completions.streaming import DONE, event, event_stream, merge, unless_disconnected
 
 
-class ChatCompletions:
-    """Answers chat completion requests.
-
-    Args:
-        engine: shared with the voice conversations.
-        model: the name that requests may give.
-        limit: shared with the other endpoints.
-    """
-
-    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
-        self._engine, self._model, self._limit = engine, model, limit
+class ChatCompletions(TextEndpoint):
+    """Answers chat completion requests."""
 
     async def handle(self, request: Request) -> Response:
         """One request. Raises APIError, ClientDisconnect."""
-        body = await read_json(request, ChatCompletionRequest)
-        check_model(body.model, self._model)
+        body = await self._read(request, ChatCompletionRequest)
         if body.stream or body.diffusing:
             return await event_stream(self._stream(body))
         return JSONResponse(await unless_disconnected(request, self._complete(body)))
@@ -63,14 +48,14 @@ class ChatCompletions:
         async for index, update in self._updates(body):
             choices.setdefault(index, _Choice()).add(update)
         return {
-            **_envelope("chat.completion", self._model),
+            **self._envelope("chat.completion", "chatcmpl"),
             "choices": [choices[index].body(index, scored=bool(body.logprobs)) for index in sorted(choices)],
             "usage": _total(choices.values()).body(),
         }
 
     async def _stream(self, body: ChatCompletionRequest) -> AsyncIterator[str]:
         """The events of a streamed response."""
-        envelope = _envelope("chat.completion.chunk", self._model)
+        envelope = self._envelope("chat.completion.chunk", "chatcmpl")
         choices: dict[int, _Choice] = {}
 
         def chunk(
@@ -119,7 +104,9 @@ class ChatCompletions:
                     max_steps=body.max_steps,
                     sampling=sampling,
                     stop=body.stop_sequences,
-                    **reply_options(body),
+                    grammar=body.response_format.as_grammar if body.response_format else None,
+                    top_log_probabilities=body.top_logprobs or 0 if body.logprobs else None,
+                    **tool_options(body.functions, body.chosen_function, body.parallel_tool_calls),
                 )
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
@@ -177,10 +164,6 @@ def _diffusion_meta(choice: _Choice, update: Update) -> dict[str, Any]:
         "diffusion_progress": 1.0 if update.finish_reason else 0.0,
         "committed_length": len(choice.text),
     }
-
-
-def _envelope(kind: str, model: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _total(choices: Any) -> TokenUsage:

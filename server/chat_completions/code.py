@@ -3,8 +3,6 @@ as llama.cpp's server does."""
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message
-from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json
 from server.chat_completions.generation import (
@@ -24,7 +21,7 @@ from server.chat_completions.generation import (
     new_conversation,
     updates,
 )
-from server.chat_completions.requests import RequestLimit, check_model, samplings
+from server.chat_completions.requests import TextEndpoint, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 
@@ -67,22 +64,12 @@ class InfillRequest(SamplingFields):
     n_predict: int | None = None
 
 
-class CodeCompletions:
-    """Answers requests of editors.
-
-    Args:
-        engine: shared with the voice conversations.
-        model: the name that requests may give.
-        limit: shared with the other endpoints.
-    """
-
-    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
-        self._engine, self._model, self._limit = engine, model, limit
+class CodeCompletions(TextEndpoint):
+    """Answers requests of editors."""
 
     async def fim(self, request: Request) -> Response:
         """Fill in the middle. Raises APIError, ClientDisconnect."""
-        body = await read_json(request, FIMRequest)
-        check_model(body.model, self._model)
+        body = await self._read(request, FIMRequest)
         envelope = self._envelope("text_completion", "cmpl")
         found = self._fill_in(body, body.prompt, body.suffix, body.max_tokens or FIM_TOKENS)
         if not body.stream:
@@ -134,8 +121,7 @@ class CodeCompletions:
 
     async def edit(self, request: Request) -> Response:
         """The next edit of a file. Raises APIError, ClientDisconnect."""
-        body = await read_json(request, EditRequest)
-        check_model(body.model, self._model)
+        body = await self._read(request, EditRequest)
         messages = [Message("system", _EDIT_INSTRUCTIONS), *(Message(m.role, m.text) for m in body.messages)]
         (sampling,) = samplings(body, self._engine.sampling, 1)
         ask = Ask(messages, max_tokens=body.max_tokens or EDIT_TOKENS, sampling=sampling, stop=body.stop_sequences)
@@ -155,11 +141,6 @@ class CodeCompletions:
             found = filler.fill_in(before, after, max_tokens=max_tokens, sampling=sampling)
             async for update in updates(found, body.stop_sequences):
                 yield update
-
-    def _envelope(self, kind: str, prefix: str) -> dict[str, Any]:
-        return {
-            "id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._model,
-        }  # fmt: skip
 
 
 async def _collect(found: AsyncIterator[Update]) -> tuple[str, Update]:

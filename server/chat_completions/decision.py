@@ -1,4 +1,4 @@
-"""Typed decisions: a yes or no, one of several choices, or a number, with probabilities. Nothing is generated.
+"""`/v1/decide`: a yes or no, one of several choices, or a number, with probabilities. Nothing is generated.
 
 In Python: `await DecisionMaker(engine).decide(DecisionRequest(type="boolean", instructions=…, input=…))`.
 """
@@ -6,18 +6,23 @@ In Python: `await DecisionMaker(engine).decide(DecisionRequest(type="boolean", i
 from __future__ import annotations
 
 import math
+import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
-from server.chat_completions.requests import conversation_messages
-from server.chat_completions.schema import ChatMessage, StrictModel
+from server.chat_completions.generation import TokenUsage, api_errors
+from server.chat_completions.requests import RequestLimit, TextEndpoint, conversation_messages
+from server.chat_completions.schema import ChatMessage, ModelRequest
+from server.chat_completions.streaming import unless_disconnected
 
 MAX_CHOICES = 64
 MAX_NUMBERS = 256
@@ -35,7 +40,7 @@ _MAX_PRIORS = 256
 """Kinds of decisions whose inclination is remembered."""
 
 
-class DecisionRequest(StrictModel):
+class DecisionRequest(ModelRequest):
     """What to decide: the body of `/v1/decide`."""
 
     type: Literal["boolean", "choice", "number"]
@@ -47,7 +52,6 @@ class DecisionRequest(StrictModel):
     maximum: float | None = None
     step: float = Field(1.0, gt=0)
     calibrate: bool = True
-    model: str | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> DecisionRequest:
@@ -181,6 +185,36 @@ class DecisionMaker:
                 self._priors.popitem(last=False)
         self._priors.move_to_end(key)
         return self._priors[key]
+
+
+class Decisions(TextEndpoint):
+    """Answers decision requests."""
+
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
+        super().__init__(engine, model, limit)
+        self._maker = DecisionMaker(engine)
+
+    async def handle(self, request: Request) -> Response:
+        """One request. Raises APIError, ClientDisconnect."""
+        body = await self._read(request, DecisionRequest)
+        with self._limit.slot(), api_errors():
+            decision = await unless_disconnected(request, self._maker.decide(body))
+        result: dict[str, Any] = {
+            "id": f"decision_{uuid.uuid4().hex}",
+            "object": "decision",
+            "model": self._model,
+            "type": body.type,
+            "value": decision.value,
+            "probability": max(decision.probabilities),
+            "probabilities": [
+                {"value": value, "probability": probability}
+                for value, probability in zip(decision.values, decision.probabilities, strict=True)
+            ],
+        }
+        if body.type == "number":
+            result["mean"] = decision.mean
+        usage = TokenUsage(decision.scores.prompt_tokens, decision.scores.cached_tokens, forward_passes=1)
+        return JSONResponse({**result, "usage": usage.body()})
 
 
 def _question(request: DecisionRequest) -> _Question:

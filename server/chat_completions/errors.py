@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from server.access.admission import Refused
-from server.access.keys import ApiKey
 from server.access.usage import NO_KEY, UsageMeter, current_meter
 from server.context import AccessDenied, ServerContext
 from server.request_body import limited
@@ -50,21 +49,15 @@ class APIError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The JSON body."""
-        return {"error": {"message": self.message, "type": _error_type(self.status), "param": self.param,
-                          "code": self.code}}  # fmt: skip
+        kind = {401: "authentication_error", 403: "authentication_error", 429: "rate_limit_error"}.get(
+            self.status, "invalid_request_error" if self.status < 500 else "server_error"
+        )
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> Response:
         """The HTTP response."""
         headers = {"retry-after": str(self._retry_after_s)} if self.status in (429, 503) else {}
         return JSONResponse(self.body(), self.status, headers)
-
-
-def _error_type(status: int) -> str:
-    if status in (401, 403):
-        return "authentication_error"
-    if status == 429:
-        return "rate_limit_error"
-    return "invalid_request_error" if status < 500 else "server_error"
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -76,14 +69,17 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
     @wraps(handler)
     async def route(request: Request) -> Response:
         try:
-            key = _check_access(request, context)
-            request.state.key = key
+            request.state.key = key = context.authenticate(request)
+            context.admission.check(key)
             current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
             return await handler(request)
         except APIError as error:
             return error.response()
+        except AccessDenied as error:
+            return APIError(error.status, error.message, code=error.code).response()
         except Refused as error:
-            return _refused(error).response()
+            status = 429 if error.code == "quota_exceeded" else 503
+            return APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s).response()
         except HTTPException as error:  # of the body
             response = APIError(error.status_code, error.detail).response()
             response.headers.update(error.headers or {})
@@ -92,22 +88,6 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
             return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
     return route
-
-
-def _check_access(request: Request, context: ServerContext) -> ApiKey | None:
-    """The client's key. Raises APIError if this client may not use the API, or not now."""
-    try:
-        key = context.authenticate(request)
-        context.admission.check(key)
-    except AccessDenied as error:
-        raise APIError(error.status, error.message, code=error.code) from None
-    return key
-
-
-def _refused(error: Refused) -> APIError:
-    """The response to a request that may not come in now."""
-    status = 429 if error.code == "quota_exceeded" else 503
-    return APIError(status, error.message, code=error.code, retry_after_s=error.retry_after_s)
 
 
 async def read_json(request: Request, model: type[T]) -> T:

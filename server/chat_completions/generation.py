@@ -16,7 +16,7 @@ from model.engine.engine import Engine
 from server.access.usage import Usage, current_meter
 from server.chat_completions.errors import APIError
 from server.chat_completions.logprobs import ScoredText
-from server.chat_completions.stop_sequences import StopSequences
+from voice.clauses import ClauseSplitter
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,20 @@ async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequenc
                 return
 
 
+async def speakable_updates(updates: AsyncIterator[Update]) -> AsyncIterator[Update]:
+    """The same answer clause by clause, in words that a voice can pronounce, as our own gets them. It has no draft."""
+    splitter, begun = ClauseSplitter(), False
+    async with aclosing(updates):  # type: ignore[type-var]
+        async for update in updates:
+            clauses = splitter.push(update.text)
+            if update.finish_reason is not None:
+                clauses += splitter.flush()
+            words = " ".join(spoken for clause in clauses if (spoken := clause.spoken()))
+            text = f" {words}" if words and begun else words
+            begun = begun or bool(words)
+            yield replace(update, text=text, draft="", scores=())
+
+
 @contextmanager
 def api_errors() -> Iterator[None]:
     """Turns errors of the engine into `APIError`."""
@@ -171,3 +185,45 @@ def _param(error: ValueError) -> str | None:
 def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:
     """The conversation of one request, which yields to spoken ones."""
     return Conversation(engine, background=True, keep_all_messages=keep_all_messages)
+
+
+class StopSequences:
+    """Passes a growing text on as far as no stop sequence can begin in it.
+
+    Attributes:
+        stopped: whether a stop sequence was found. What follows it is dropped.
+    """
+
+    def __init__(self, sequences: Sequence[str]) -> None:
+        self.stopped = False
+        self._sequences, self._held = tuple(sequences), ""
+
+    def push(self, text: str, *, last: bool = False) -> str:
+        """Add text; returns what is now certain to belong to the result.
+
+        Args:
+            last: nothing follows, so nothing is held back.
+        """
+        if self.stopped:
+            return ""
+        self._held += text
+        found = [start for sequence in self._sequences if (start := self._held.find(sequence)) >= 0]
+        if found:
+            self.stopped = True
+            end = min(found)
+        else:
+            end = len(self._held) - (0 if last else self._possible_start())
+        out, self._held = self._held[:end], self._held[end:]
+        return out
+
+    def _possible_start(self) -> int:
+        """Length of the longest end of the text that may become a stop sequence."""
+        return max(
+            (
+                length
+                for sequence in self._sequences
+                for length in range(1, min(len(sequence), len(self._held) + 1))
+                if self._held.endswith(sequence[:length])
+            ),
+            default=0,
+        )

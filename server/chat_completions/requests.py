@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
+
+from starlette.requests import Request
 
 from chat.types import Message, NamedTool, Tool, ToolCall
 from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
-from server.chat_completions.errors import APIError
-from server.chat_completions.schema import ChatCompletionRequest, ChatMessage, SamplingFields
+from server.chat_completions.errors import APIError, read_json
+from server.chat_completions.schema import (
+    ChatMessage,
+    FunctionDefinition,
+    ModelRequest,
+    NamedFunction,
+    SamplingFields,
+)
 from server.response_format import AnyFormat
+
+B = TypeVar("B", bound=ModelRequest)
 
 ANY_MODEL = "rejoinder"
 """A name for the server's model, whatever it is."""
@@ -53,6 +65,31 @@ class RequestLimit:
             self._active -= 1
 
 
+class TextEndpoint:
+    """What the endpoints that generate text have in common.
+
+    Args:
+        engine: shared with the voice conversations.
+        model: the name that requests may give.
+        limit: shared with the other endpoints.
+    """
+
+    def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
+        self._engine, self._model, self._limit = engine, model, limit
+
+    async def _read(self, request: Request, body_type: type[B]) -> B:
+        """The body of a request for this server's model. Raises APIError."""
+        body = await read_json(request, body_type)
+        check_model(body.model, self._model)
+        return body
+
+    def _envelope(self, kind: str, prefix: str) -> dict[str, Any]:
+        """The first fields of a response."""
+        return {
+            "id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._model,
+        }  # fmt: skip
+
+
 def check_model(name: str | None, served: str) -> None:
     """Raise APIError if `name` is not the model that this server has."""
     if name not in (None, ANY_MODEL, served):
@@ -77,25 +114,23 @@ def conversation_messages(messages: Sequence[ChatMessage]) -> list[Message]:
     ]
 
 
-def reply_options(body: ChatCompletionRequest) -> dict[str, Any]:
-    """The fields of `Ask` for tools, the form of the answer and log probabilities."""
-    options: dict[str, Any] = {"grammar": body.response_format.as_grammar if body.response_format else None}
-    if body.logprobs:
-        options["top_log_probabilities"] = body.top_logprobs or 0
-    if body.tools:
-        choice = body.tool_choice or "auto"
-        options["tools"] = [
-            function_tool(tool.function.name, tool.function.description, tool.function.parameters)
-            for tool in body.tools
-        ]
-        options["tool_choice"] = choice if isinstance(choice, str) else NamedTool(choice.function.name)
-        options["parallel_tool_calls"] = bool(body.parallel_tool_calls)
-    return options
+def tool_options(
+    functions: Sequence[FunctionDefinition], choice: str | NamedFunction | None, parallel: bool | None
+) -> dict[str, Any]:
+    """The fields of `Ask` for functions."""
+    if not functions:
+        return {}
+    return {
+        "tools": [_tool(function) for function in functions],
+        "tool_choice": NamedTool(choice.name) if isinstance(choice, NamedFunction) else choice or "auto",
+        "parallel_tool_calls": bool(parallel),
+    }
 
 
-def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:
+def _tool(function: FunctionDefinition) -> Tool:
     """A tool; without parameters it takes an empty object."""
-    return Tool(name, description or "", parameters) if parameters is not None else Tool(name, description or "")
+    tool = Tool(function.name, function.description or "")
+    return tool if function.parameters is None else replace(tool, parameters=function.parameters)
 
 
 async def check_format(engine: Engine, wanted: AnyFormat | None, field: str) -> None:

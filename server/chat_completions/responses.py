@@ -12,16 +12,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chat.types import Ask, Message, NamedTool, ToolCall
+from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
-from server.chat_completions.errors import APIError, read_json
+from server.chat_completions.errors import APIError
 from server.chat_completions.generation import (
     TokenUsage,
     generate,
     new_conversation,
 )
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import RequestLimit, check_format, check_model, function_tool
+from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, tool_options
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
@@ -39,23 +39,16 @@ class _Stored:
     body: dict[str, Any]
 
 
-class Responses:
-    """Answers requests of the Responses API.
-
-    Args:
-        engine: shared with the voice conversations.
-        model: the name that requests may give.
-        limit: shared with the other endpoints.
-    """
+class Responses(TextEndpoint):
+    """Answers requests of the Responses API."""
 
     def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
-        self._engine, self._model, self._limit = engine, model, limit
+        super().__init__(engine, model, limit)
         self._stored: OrderedDict[str, _Stored] = OrderedDict()
 
     async def create(self, request: Request) -> Response:
         """A new response. Raises APIError, ClientDisconnect."""
-        body = await read_json(request, ResponseRequest)
-        check_model(body.model, self._model)
+        body = await self._read(request, ResponseRequest)
         if body.stream:
             return await event_stream(self._stream(body))
 
@@ -97,18 +90,15 @@ class Responses:
             effort = body.reasoning.effort if body.reasoning else None
             asked, planned = await add_plan(self._engine, messages, effort)
             response = _response_object(body, self._model)
-            default = self._engine.sampling
-            sampling = replace(
-                default,
-                temperature=default.temperature if body.temperature is None else body.temperature,
-                top_p=default.top_p if body.top_p is None else body.top_p,
-            )
+            given = {name: value for name in ("temperature", "top_p") if (value := getattr(body, name)) is not None}
             ask = Ask(
                 asked,
                 max_tokens=body.max_output_tokens,
                 effort=denoising_effort(effort),
-                sampling=sampling,
-                **_reply_options(body),
+                sampling=replace(self._engine.sampling, **given),
+                grammar=body.text.format.as_grammar,
+                top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
+                **tool_options(body.tools, body.tool_choice, body.parallel_tool_calls),
             )
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
             yield {"type": "response.created", "response": response}
@@ -164,19 +154,6 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
             role = item.role or "user"
             messages.append(Message("system" if role == "developer" else role, content_text(item.content)))
     return messages
-
-
-def _reply_options(body: ResponseRequest) -> dict[str, Any]:
-    """The fields of `Ask` for tools, the form of the text and log probabilities."""
-    options: dict[str, Any] = {"grammar": body.text.format.as_grammar}
-    if body.wants_logprobs:
-        options["top_log_probabilities"] = body.top_logprobs or 0
-    if body.tools:
-        choice = body.tool_choice
-        options["tools"] = [function_tool(tool.name, tool.description, tool.parameters) for tool in body.tools]
-        options["tool_choice"] = choice if isinstance(choice, str) else NamedTool(choice.name)
-        options["parallel_tool_calls"] = bool(body.parallel_tool_calls)
-    return options
 
 
 def _usage(usage: TokenUsage) -> dict[str, Any]:

@@ -6,8 +6,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from server.chat_completions.schema import ContentPart, ReasoningEffort, StrictModel
-from server.response_format import AnyFormat
+from server.chat_completions.schema import (
+    ContentPart,
+    FunctionDefinition,
+    ModelRequest,
+    NamedFunction,
+    ReasoningEffort,
+    check_tool_choice,
+)
+from server.response_format import AnyFormat, StrictModel
 
 
 class InputItem(StrictModel):
@@ -36,21 +43,16 @@ class InputItem(StrictModel):
         return self
 
 
-class ResponseFunctionTool(StrictModel):
+class ResponseFunctionTool(FunctionDefinition):
     """A function that the model may call."""
 
     type: Literal["function"]
-    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
-class NamedFunctionChoice(StrictModel):
+class NamedFunctionChoice(NamedFunction):
     """The one function that must be called."""
 
     type: Literal["function"]
-    name: str
 
 
 class TextFormat(AnyFormat):
@@ -84,11 +86,10 @@ class Reasoning(StrictModel):
     generate_summary: str | None = None
 
 
-class ResponseRequest(StrictModel):
+class ResponseRequest(ModelRequest):
     """The body of `/v1/responses`."""
 
     input: str | list[InputItem]
-    model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
@@ -123,9 +124,5 @@ class ResponseRequest(StrictModel):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> ResponseRequest:
-        names = {tool.name for tool in self.tools}
-        if isinstance(self.tool_choice, NamedFunctionChoice) and self.tool_choice.name not in names:
-            raise ValueError(f"tool_choice names the function {self.tool_choice.name!r}, which is not among the tools")
-        if self.tool_choice == "required" and not names:
-            raise ValueError("tool_choice is 'required' and there are no tools")
+        check_tool_choice(self.tool_choice, self.tools)
         return self

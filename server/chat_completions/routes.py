@@ -7,7 +7,7 @@ from starlette.routing import Route
 from server.chat_completions.audio import Speech, Transcriptions
 from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.code import CodeCompletions
-from server.chat_completions.decide import Decisions
+from server.chat_completions.decision import Decisions
 from server.chat_completions.decoder import RecordingDecoder
 from server.chat_completions.errors import endpoint
 from server.chat_completions.models import Models

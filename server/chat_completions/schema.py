@@ -5,11 +5,12 @@ Types and ranges only. Source: the openai-python SDK's `types/chat` and Inceptio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from server.response_format import ResponseFormat
+from server.response_format import ResponseFormat, StrictModel
 
 MAX_CHOICES = 8
 """Choices of one request; they are generated at the same time."""
@@ -17,12 +18,6 @@ MAX_CHOICES = 8
 MAX_STOP_SEQUENCES = 16
 
 ReasoningEffort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh"]
-
-
-class StrictModel(BaseModel):
-    """A part of a request. An unknown field is an error that names it."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ContentPart(StrictModel):
@@ -122,6 +117,14 @@ class NamedToolChoice(StrictModel):
     function: NamedFunction
 
 
+def check_tool_choice(choice: str | NamedFunction | None, functions: Sequence[FunctionDefinition]) -> None:
+    """Raise ValueError if no function is what the model must call."""
+    if isinstance(choice, NamedFunction) and choice.name not in {function.name for function in functions}:
+        raise ValueError(f"tool_choice names the function {choice.name!r}, which is not among the tools")
+    if choice == "required" and not functions:
+        raise ValueError("tool_choice is 'required' and there are no tools")
+
+
 class StreamOptions(StrictModel):
     """What a stream contains."""
 
@@ -129,10 +132,15 @@ class StreamOptions(StrictModel):
     include_obfuscation: bool | None = None  # accepted: there is no obfuscation
 
 
-class SamplingFields(StrictModel):
-    """What every kind of completion accepts."""
+class ModelRequest(StrictModel):
+    """The body of a request to a language model."""
 
     model: str | None = None
+
+
+class SamplingFields(ModelRequest):
+    """What every kind of completion accepts."""
+
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -192,17 +200,22 @@ class ChatCompletionRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> ChatCompletionRequest:
-        if isinstance(self.tool_choice, NamedToolChoice):
-            name = self.tool_choice.function.name
-            if name not in {tool.function.name for tool in self.tools or ()}:
-                raise ValueError(f"tool_choice names the function {name!r}, which is not among the tools")
-        if self.tool_choice == "required" and not self.tools:
-            raise ValueError("tool_choice is 'required' and there are no tools")
+        check_tool_choice(self.chosen_function, self.functions)
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
         if self.speakable and (self.logprobs or self.diffusing or self.response_format):
             raise ValueError("speakable text has no logprobs, no drafts and no response_format")
         return self
+
+    @property
+    def functions(self) -> list[FunctionDefinition]:
+        """The functions that the model may call."""
+        return [tool.function for tool in self.tools or ()]
+
+    @property
+    def chosen_function(self) -> str | NamedFunction | None:
+        """Whether one of them is called, and which."""
+        return self.tool_choice.function if isinstance(self.tool_choice, NamedToolChoice) else self.tool_choice
 
     @property
     def token_limit(self) -> int | None:

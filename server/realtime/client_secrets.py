@@ -20,16 +20,16 @@ from starlette.responses import JSONResponse, Response
 from server.access.keys import ApiKey
 from server.context import AccessDenied, ServerContext
 from server.realtime.configuration import (
-    InvalidConfig,
     check_speech,
     config_bytes,
     default_config,
     session_object,
     updated_config,
 )
-from server.realtime.session_config import SessionConfig, StrictModel
-from server.realtime.validation import first_error
+from server.realtime.session_config import SessionConfig
+from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
+from server.response_format import StrictModel
 from server.shared_store import RecordStore, StoreUnavailable
 from voice.history import new_id
 
@@ -133,15 +133,14 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         body = await limited(request, _MAX_BODY_BYTES).body()
         wanted = ClientSecretRequest.model_validate_json(body or b"{}")
         default = default_config(context.model, context.speech_models.voices.default.name)
-        config = updated_config(default, wanted.session)
-        config_bytes(config)
-        check_speech(config, context.speech_models)
+        with errors_in("session"):
+            config = updated_config(default, wanted.session)
+            config_bytes(config)
+            check_speech(config, context.speech_models)
         config.model = context.model
-    except ValidationError as error:
-        message, code, param = first_error(error)
-        return _error(400, message, code, param)
-    except InvalidConfig as error:
-        return _error(400, str(error), error.code, f"session.{error.param}".rstrip("."))
+    except (ValidationError, InvalidEvent) as error:
+        invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
+        return _error(400, str(invalid), invalid.code, invalid.param)
     except HTTPException as error:
         return _error(error.status_code, error.detail, headers=error.headers)
     secret = await client_secrets.create(config, wanted.expires_after.seconds, key)

@@ -23,7 +23,7 @@ from server.realtime.session_config import (
     ToolChoiceMcp,
     TranscriptionSessionConfig,
 )
-from server.realtime.validation import first_error
+from server.realtime.validation import InvalidEvent
 from voice.playback import SessionSettings
 from voice.speech_models import SpeechModels
 from voice.timing import Timing
@@ -48,14 +48,6 @@ MAX_CONFIG_BYTES = 256 << 10
 which takes about 10 ms at this size."""
 
 
-class InvalidConfig(ValueError):
-    """A configuration that is invalid. `param` is the path of the field, or empty."""
-
-    def __init__(self, message: str, *, code: str = "invalid_value", param: str = "") -> None:
-        super().__init__(message)
-        self.code, self.param = code, param
-
-
 def default_config(model: str, voice: str) -> SessionConfig:
     """The configuration that a session starts with."""
     config = SessionConfig(model=model)
@@ -68,7 +60,7 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
     default.
 
     Raises:
-        InvalidConfig: the result is not valid.
+        InvalidEvent: the result is not valid.
     """
     try:
         if patch.get("type", config.type) == "transcription":
@@ -80,17 +72,16 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
             current["response_format"] = None  # the properties of two schemas are not to be merged
         updated = SessionConfig.model_validate(_merge(current, patch))
     except ValidationError as error:
-        message, code, param = first_error(error)
-        raise InvalidConfig(message, code=code, param=param or "") from None
+        raise InvalidEvent.from_validation(error) from None
     _check_tool_names(updated)
     return updated
 
 
 def config_bytes(config: SessionConfig) -> int:
-    """The size of a configuration as JSON. Raises InvalidConfig if it is too large."""
+    """The size of a configuration as JSON. Raises InvalidEvent if it is too large."""
     size = len(config.model_dump_json())
     if size > MAX_CONFIG_BYTES:
-        raise InvalidConfig(
+        raise InvalidEvent(
             f"the session's configuration has {size >> 10} KiB, more than {MAX_CONFIG_BYTES >> 10}: shorten its tools "
             "or instructions",
             code="session_too_large",
@@ -99,10 +90,10 @@ def config_bytes(config: SessionConfig) -> int:
 
 
 def check_speech(config: SessionConfig, models: SpeechModels) -> None:
-    """Check that the recognizer knows the language, and that the voice exists. Raises InvalidConfig."""
+    """Check that the recognizer knows the language, and that the voice exists. Raises InvalidEvent."""
     transcription, languages = config.audio.input.transcription, models.recognizer.languages
     if transcription is not None and transcription.language not in languages:
-        raise InvalidConfig(
+        raise InvalidEvent(
             f"the speech recognizer does not know the language {transcription.language!r}: use one of "
             f"{', '.join(languages)}",
             param="audio.input.transcription.language",
@@ -110,7 +101,7 @@ def check_speech(config: SessionConfig, models: SpeechModels) -> None:
     try:
         models.voices.find(config.audio.output.voice_name)
     except UnknownVoice as error:
-        raise InvalidConfig(str(error), param="audio.output.voice") from None
+        raise InvalidEvent(str(error), param="audio.output.voice") from None
 
 
 def _default_realtime(config: SessionConfig) -> dict[str, Any]:
@@ -139,7 +130,7 @@ def session_object(config: SessionConfig) -> dict[str, Any]:
 
 
 def response_config(config: SessionConfig, params: ResponseCreateParams) -> SessionConfig:
-    """The configuration of one response. Raises InvalidConfig."""
+    """The configuration of one response. Raises InvalidEvent."""
     only_responses = {"conversation", "input", "metadata", "prompt"}
     return updated_config(config, params.model_dump(exclude_none=True, exclude=only_responses))
 
@@ -231,16 +222,16 @@ def _check_tool_names(config: SessionConfig) -> None:
         name = tool.name if isinstance(tool, FunctionTool) else tool.server_label
         if (is_function, name) in seen:
             field = "name" if is_function else "server_label"
-            raise InvalidConfig(f"there are two tools named {name!r}", param=f"tools.{number}.{field}")
+            raise InvalidEvent(f"there are two tools named {name!r}", param=f"tools.{number}.{field}")
         seen.add((is_function, name))
     choice = config.tool_choice
     if isinstance(choice, ToolChoiceFunction) and choice.name not in functions:
-        raise InvalidConfig(
+        raise InvalidEvent(
             f"tool_choice names {choice.name!r}, which is not one of the functions ({', '.join(functions) or 'none'})",
             param="tool_choice.name",
         )
     if isinstance(choice, ToolChoiceMcp) and choice.server_label not in labels:
-        raise InvalidConfig(
+        raise InvalidEvent(
             f"tool_choice names {choice.server_label!r}, which is not one of the MCP servers "
             f"({', '.join(labels) or 'none'})",
             param="tool_choice.server_label",

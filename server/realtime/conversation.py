@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from agent.language_model import LanguageModel
-from agent.tools.server_tools import ServerTools
-from server.access.usage import Usage, UsageMeter
-from server.observability.turn_log import TurnRecord
+from agent.tools.user_data import owner_id
+from server.access.admission import Slot
+from server.access.usage import Usage
+from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
-    InvalidConfig,
     after_output,
     check_speech,
     config_bytes,
@@ -32,19 +31,18 @@ from server.realtime.configuration import (
     updated_config,
 )
 from server.realtime.event_writer import EventWriter, ResponseTag
-from server.realtime.events import ErrorDetail, ServerEvent, server_event
+from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import (
     CreatedItem,
     ItemReference,
     McpApprovalResponseItem,
-    UnsupportedItem,
     history_item,
     item_object,
 )
 from server.realtime.mcp_tools import McpTools
 from server.realtime.session_config import ENCODINGS, FunctionTool, McpServer, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.realtime.validation import InvalidEvent, parse_json, schema_path
+from server.realtime.validation import InvalidEvent, errors_in, parse_json, schema_path
 from server.response_format import ResponseFormat
 from voice.audio.codec import OUTPUT_RATE, BadAudio, Samples, decode
 from voice.events import PhaseChanged, ResponseAudio, SessionEvent
@@ -52,12 +50,10 @@ from voice.history import FunctionCall, FunctionCallOutput, History, HistoryItem
 from voice.playback import SessionSettings
 from voice.response_request import RequestError, ResponseRequest
 from voice.session import VoiceSession
-from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
     from agent.documents.search import SharedDocuments
-    from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -81,18 +77,11 @@ class RealtimeConversation:
     """One connection's conversation.
 
     Args:
-        language_model: this conversation's language model.
-        speech_models: the shared speech models.
-        model: the language model's name, as reported in the session object.
+        context: the server's models, tools and limits.
+        slot: counts what the conversation uses.
         send: called on the event loop with every event for the client.
-        record_turn: called with every completed turn.
         config: the configuration to start with; the defaults if None.
-        allowed_mcp_servers: URLs of the MCP servers that the operator allows.
-        tools: the server's own tools, which clients may ask for; None if there are none.
-        documents: what responses are based on in sessions that include `rejoinder.sources`; None for nothing.
-        owner: whose timers and notes these are, if the client does not say; empty if unknown.
         resume_token: sent to clients that include `rejoinder.resume`, to come back after their connection dropped.
-        meter: counts the audio that is received and sent.
         restored: the record of a session that goes on here; `resumed` tells its client.
 
     Attributes:
@@ -101,45 +90,38 @@ class RealtimeConversation:
 
     def __init__(
         self,
-        language_model: LanguageModel,
-        speech_models: SpeechModels,
-        model: str,
+        context: ServerContext,
+        slot: Slot,
         send: Callable[[ServerEvent], None],
-        record_turn: Callable[[TurnRecord], None] | None = None,
         config: SessionConfig | None = None,
         *,
-        allowed_mcp_servers: Collection[str] = (),
-        tools: ServerTools | None = None,
-        documents: SharedDocuments | None = None,
-        remote: RemoteLLM | None = None,
-        owner: str = "",
         resume_token: str = "",
-        meter: UsageMeter | None = None,
         restored: SessionRecord | None = None,
     ) -> None:
-        self._send, self._model, self._language_model = send, model, language_model
-        self._speech_models, self.configured_bytes = speech_models, 0
+        self._send, self._model, self._language_model = send, context.model, context.new_language_model()
+        self._speech_models, self.configured_bytes = context.speech_models, 0
         self._id, self._resume_token = restored.session_id if restored is not None else new_id("sess"), resume_token
         self._listening = asyncio.Event()
         self._listening.set()
-        self._meter, self._audio_in_s, self._audio_out_s = meter, 0.0, 0.0
-        self._config = config if config is not None else default_config(model, speech_models.voices.default.name)
+        self._meter, self._audio_in_s, self._audio_out_s = slot.meter, 0.0, 0.0
+        self._config = config or default_config(context.model, context.speech_models.voices.default.name)
         history = History(restored.items if restored is not None else ())
-        self.tools = own = None if tools is None else tools.conversation(owner)
+        self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot))
         self._mcp = McpTools(
-            send, history, allowed_mcp_servers, self._apply_config, language_model.check_tools, own=own
+            send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own=own
         )
-        self._writer = EventWriter(send, new_id("conv"), self._config, lambda: history.items, record_turn, self._mcp)
+        self._writer = EventWriter(send, self._config, lambda: history.items, context.observers, slot, self._mcp)
         self.session = VoiceSession(
-            language_model,
-            speech_models,
+            self._language_model,
+            context.speech_models,
             self._on_session_event,
             session_settings(self._config),
             history=history,
             tools=own,
-            documents=None if documents is None else self._evidence(documents),
-            remote=remote,
+            documents=None if context.documents is None else self._evidence(context.documents),
+            remote=context.remote_llm,
         )
+        slot.phase = lambda: self.session.state.phase
         if own is not None:
             own.connect(self.session.announce)
         if restored is None:
@@ -184,10 +166,8 @@ class RealtimeConversation:
             self._send_error(InvalidEvent(str(error.args[0]), code="item_not_found", param="item_id"), event_id)
         except Exception as error:
             _log.exception("handling a client event failed; the conversation continues")
-            detail = ErrorDetail(
-                type="server_error", code="internal_error", message=f"the server failed: {error}", event_id=event_id
-            )
-            self._send(protocol.error_event(detail))
+            message = f"the server failed: {error}"
+            self._send(protocol.error_event(message, "internal_error", event_id=event_id))
 
     async def close(self) -> None:
         """End the conversation: the client has disconnected."""
@@ -244,8 +224,7 @@ class RealtimeConversation:
         self._writer.write(event)
 
     def _count_audio(self) -> None:
-        if self._meter is not None:
-            self._meter.add(Usage(audio_in_s=self._audio_in_s, audio_out_s=self._audio_out_s))
+        self._meter.add(Usage(audio_in_s=self._audio_in_s, audio_out_s=self._audio_out_s))
         self._audio_in_s = self._audio_out_s = 0.0
 
     def _offer_resumption(self) -> None:
@@ -305,12 +284,10 @@ class RealtimeConversation:
             ) from None
 
     async def _update(self, patch: dict[str, Any]) -> None:
-        try:
+        with errors_in("session"):
             config = updated_config(self._config, patch)
             self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
-        except InvalidConfig as error:
-            raise InvalidEvent(str(error), code=error.code, param=f"session.{error.param}".rstrip(".")) from None
         config.model = self._model
         self._check_voice_change(config, "session")
         if config.tools != self._config.tools:
@@ -401,10 +378,8 @@ class RealtimeConversation:
 
     def _read_item(self, created: CreatedItem, param: str) -> tuple[HistoryItem, tuple[Samples, int] | None]:
         """The item that a client creates, and its audio if it must be transcribed."""
-        try:
+        with errors_in(param):
             item, audio = history_item(created)
-        except UnsupportedItem as error:
-            raise InvalidEvent(str(error), param=f"{param}.{error.param}") from None
         if audio is None:
             return item, None
         samples, rate = self._decode(audio, f"{param}.content")
@@ -457,12 +432,10 @@ class RealtimeConversation:
     async def _respond(self, params: protocol.ResponseCreateParams) -> None:
         if self._config.type == "transcription":
             raise InvalidEvent("a transcription session has no responses", param="type")
-        try:
+        with errors_in("response"):
             config = response_config(self._config, params)
             self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
-        except InvalidConfig as error:
-            raise InvalidEvent(str(error), code=error.code, param=f"response.{error.param}".rstrip(".")) from None
         if params.conversation == "auto":
             self._check_voice_change(config, "response")
         if params.tools:
@@ -487,5 +460,14 @@ class RealtimeConversation:
         return {"id": self._id, "object": "realtime.session", **session_object(self._config)}
 
     def _send_error(self, error: InvalidEvent, event_id: str | None) -> None:
-        detail = ErrorDetail(code=error.code, message=str(error), param=error.param, event_id=event_id)
-        self._send(protocol.error_event(detail))
+        event = protocol.error_event(
+            str(error), error.code, type="invalid_request_error", param=error.param, event_id=event_id
+        )
+        self._send(event)
+
+
+def _owner(slot: Slot) -> str:
+    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key."""
+    if slot.caller:
+        return owner_id("phone", slot.caller)
+    return owner_id("key", slot.key.name) if slot.key is not None else ""

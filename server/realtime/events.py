@@ -15,12 +15,11 @@ from server.realtime.session_config import (
     OutputAudioFormat,
     Prompt,
     Reasoning,
-    StrictModel,
     ToolChoice,
     Tools,
     VoiceID,
 )
-from server.response_format import ResponseFormat
+from server.response_format import ResponseFormat, StrictModel
 
 
 def new_event_id() -> str:
@@ -148,16 +147,6 @@ CLIENT_EVENT: TypeAdapter[ClientEvent] = TypeAdapter(ClientEvent)
 # Server events.
 
 
-class ErrorDetail(BaseModel):
-    """An error. `param` is the path of the offending field, `event_id` the id that the client gave its event."""
-
-    type: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
-    code: str | None = None
-    message: str
-    param: str | None = None
-    event_id: str | None = None
-
-
 class ServerEvent(BaseModel):
     """An event of the protocol, with the fields of its type.
 
@@ -176,6 +165,14 @@ def server_event(type: str, **fields: Any) -> ServerEvent:
     return ServerEvent(type=type, **fields)
 
 
-def error_event(detail: ErrorDetail) -> ServerEvent:
-    """An `error` event."""
-    return server_event("error", error=detail.model_dump())
+def error_event(
+    message: str,
+    code: str,
+    *,
+    type: Literal["invalid_request_error", "server_error"] = "server_error",
+    param: str | None = None,
+    event_id: str | None = None,
+) -> ServerEvent:
+    """An `error` event. `param` is the path of the offending field, `event_id` the id that the client gave."""
+    error = {"type": type, "code": code, "message": message, "param": param, "event_id": event_id}
+    return server_event("error", error=error)

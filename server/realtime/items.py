@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.realtime.session_config import StrictModel
+from server.realtime.validation import InvalidEvent
+from server.response_format import StrictModel
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, Item, new_id
 
 MAX_TEXT = 100_000
@@ -15,14 +16,6 @@ MAX_TEXT = 100_000
 
 ItemId = Annotated[str, Field(min_length=1, max_length=64)]
 Status = Literal["completed", "incomplete", "in_progress"]
-
-
-class UnsupportedItem(ValueError):
-    """An item that is well-formed but cannot be used. `param` is the offending field, relative to the item."""
-
-    def __init__(self, message: str, param: str) -> None:
-        super().__init__(message)
-        self.param = param
 
 
 class InputText(StrictModel):
@@ -123,7 +116,7 @@ def history_item(created: CreatedItem) -> tuple[HistoryItem, str | None]:
     """The history's item for one that a client creates, and its audio if that must be transcribed.
 
     Raises:
-        UnsupportedItem: it has an image, more than one recording, or arguments that are no JSON object.
+        InvalidEvent: it has an image, more than one recording, or arguments that are no JSON object.
     """
     item_id = created.id or new_id("item")
     match created:
@@ -149,17 +142,17 @@ def _message(item_id: str, created: MessageItem) -> tuple[Item, str | None]:
             case InputAudio() if part.audio is not None and created.role == "user":
                 recordings.append(part.audio)
             case InputImage():
-                raise UnsupportedItem(
+                raise InvalidEvent(
                     "images are not supported: the language model reads text only, so describe the image in words",
-                    f"content.{number}.type",
+                    param=f"content.{number}.type",
                 )
             case _:
-                raise UnsupportedItem(
+                raise InvalidEvent(
                     "audio needs a transcript, or for a message of the user the audio itself",
-                    f"content.{number}.transcript",
+                    param=f"content.{number}.transcript",
                 )
     if len(recordings) > 1:
-        raise UnsupportedItem("a message may contain one recording: create an item for each", "content")
+        raise InvalidEvent("a message may contain one recording: create an item for each", param="content")
     item = Item(item_id, created.role, "".join(texts), spoken=bool(recordings), complete=not recordings)
     return item, recordings[0] if recordings else None
 
@@ -168,9 +161,9 @@ def _check_arguments(arguments: str) -> None:
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError) as error:
-        raise UnsupportedItem(f"the arguments are not JSON ({error})", "arguments") from None
+        raise InvalidEvent(f"the arguments are not JSON ({error})", param="arguments") from None
     if not isinstance(parsed, dict):
-        raise UnsupportedItem("the arguments must be a JSON object", "arguments")
+        raise InvalidEvent("the arguments must be a JSON object", param="arguments")
 
 
 def item_object(item: HistoryItem) -> dict[str, Any]:

@@ -5,12 +5,10 @@ Types only. Source: the openai-python SDK's `types/realtime`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
@@ -20,7 +18,7 @@ from pydantic import (
 )
 
 from agent.instructions import INSTRUCTIONS
-from server.response_format import ResponseFormat
+from server.response_format import ResponseFormat, StrictModel
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.timing import Timing
 from voice.tts import DEFAULT_VOICE
@@ -34,12 +32,6 @@ T = TypeVar("T")
 WithoutEffect = Annotated[T | None, AfterValidator(lambda _: None)]
 """A field that means something to OpenAI's service only. It is checked, so that clients learn of mistakes, but not
 kept."""
-
-
-class StrictModel(BaseModel):
-    """A part of a client event. An unknown field is an error that names it."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class SparseModel(StrictModel):
@@ -77,22 +69,14 @@ class AudioPCMU(StrictModel):
     """G.711 µ-law, 8 kHz mono, one byte per sample."""
 
     type: Literal["audio/pcmu"]
-
-    @property
-    def rate(self) -> int:
-        """Hz."""
-        return TELEPHONE_RATE
+    rate: ClassVar[int] = TELEPHONE_RATE
 
 
 class AudioPCMA(StrictModel):
     """G.711 A-law, 8 kHz mono, one byte per sample."""
 
     type: Literal["audio/pcma"]
-
-    @property
-    def rate(self) -> int:
-        """Hz."""
-        return TELEPHONE_RATE
+    rate: ClassVar[int] = TELEPHONE_RATE
 
 
 ENCODINGS: dict[str, Encoding] = {"audio/pcm": "pcm", "audio/pcmu": "pcmu", "audio/pcma": "pcma"}
@@ -335,7 +319,7 @@ class SessionConfig(StrictModel):
     max_output_tokens: Annotated[int, Field(ge=1, le=4096)] | Literal["inf"] = "inf"
     audio: AudioConfig = AudioConfig()
     include: list[Include] | None = None
-    tools: Tools = []
+    tools: Tools = Field(default_factory=list)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,25 +23,8 @@ _TAGS = frozenset(
 """Pydantic puts the tags of unions into the path of a field, but they are not fields of the event."""
 
 
-def first_error(error: ValidationError) -> tuple[str, str, str | None]:
-    """The first error: its message, its code, and the path of the field."""
-    details = error.errors(include_url=False)[0]
-    path = [str(part) for part in details["loc"] if str(part) not in _TAGS and not str(part).startswith("function-")]
-    if path and "." in path[0]:
-        path = path[1:]  # the tag of the event's own type
-    param = ".".join(path) or None
-    kind = details["type"]
-    if kind == "union_tag_invalid" and param is None:
-        return f"unknown event type: {details['msg']}", "unknown_event", "type"
-    if kind == "union_tag_not_found" and param is None:
-        return "an event must have a type", "missing_required_parameter", "type"
-    code = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(kind, "invalid_value")
-    value = "" if kind in ("missing", "extra_forbidden") else f" (received: {str(details['input'])[:80]!r})"
-    return f"{param or 'the event'}: {details['msg']}{value}", code, param
-
-
 class InvalidEvent(Exception):
-    """A client event that is invalid or cannot be carried out."""
+    """A client event that is invalid or cannot be carried out. `param` is the path of the offending field."""
 
     def __init__(self, message: str, *, code: str = "invalid_value", param: str | None = None) -> None:
         super().__init__(message)
@@ -48,8 +33,29 @@ class InvalidEvent(Exception):
     @classmethod
     def from_validation(cls, error: ValidationError) -> InvalidEvent:
         """The first error that pydantic reports."""
-        message, code, param = first_error(error)
-        return cls(message, code=code, param=param)
+        details = error.errors(include_url=False)[0]
+        path = [part for part in map(str, details["loc"]) if part not in _TAGS and not part.startswith("function-")]
+        if path and "." in path[0]:
+            path = path[1:]  # the tag of the event's own type
+        param = ".".join(path) or None
+        kind = details["type"]
+        if kind == "union_tag_invalid" and param is None:
+            return cls(f"unknown event type: {details['msg']}", code="unknown_event", param="type")
+        if kind == "union_tag_not_found" and param is None:
+            return cls("an event must have a type", code="missing_required_parameter", param="type")
+        codes = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}
+        value = "" if kind in codes else f" (received: {str(details['input'])[:80]!r})"
+        message = f"{param or 'the event'}: {details['msg']}{value}"
+        return cls(message, code=codes.get(kind, "invalid_value"), param=param)
+
+
+@contextmanager
+def errors_in(field: str) -> Iterator[None]:
+    """Completes the path of an InvalidEvent that is raised about a part of the event, in this field."""
+    try:
+        yield
+    except InvalidEvent as error:
+        raise InvalidEvent(str(error), code=error.code, param=f"{field}.{error.param or ''}".rstrip(".")) from None
 
 
 def parse_json(text: str) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from server.auth import offered_keys
 from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
 from server.realtime.client_secrets import ClientSecrets
-from server.realtime.events import ErrorDetail
-from server.realtime.opening import open_conversation
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.resumable_session import Outbox, ResumableSession
 from server.realtime.resumptions import Resumptions, new_token
 
@@ -74,10 +73,7 @@ async def serve_realtime(
     except (AccessDenied, Refused) as refusal:
         _log.info("rejected the client at %s: %s", socket.client, refusal.message)
         await _accept(socket)
-        code = _CLOSE_CODES.get(refusal.code, _TRY_AGAIN_LATER)
-        kind = "invalid_request_error" if isinstance(refusal, AccessDenied) else "server_error"
-        detail = ErrorDetail(type=kind, code=refusal.code, message=refusal.message)
-        await _send_last_event(socket, detail, code)
+        await _send_last_event(socket, refusal)
         return
     outcome: _Outcome = "ended"
     try:
@@ -137,7 +133,7 @@ async def _open_session(
         outbox.attach()
         config = record.config if record is not None else secret.config if secret is not None else None
         token = new_token()
-        conversation = open_conversation(context, outbox, config, slot=slot, resume_token=token, restored=record)
+        conversation = RealtimeConversation(context, slot, outbox, config, resume_token=token, restored=record)
     except BaseException:
         slot.release()
         raise
@@ -184,8 +180,7 @@ class _Connection:
         dismissal = session.slot.dismissal
         if dismissal is not None and self._disconnect_code is None:
             await self._flush()
-            detail = ErrorDetail(type="server_error", code=dismissal.code, message=dismissal.message)
-            await _send_last_event(self._socket, detail, _CLOSE_CODES.get(dismissal.code, _TRY_AGAIN_LATER))
+            await _send_last_event(self._socket, dismissal)
             return "ended"
         await _close(self._socket, code)
         left = self._disconnect_code in (_NORMAL, _GOING_AWAY)
@@ -251,11 +246,14 @@ class _Connection:
                     await conversation.wait_until_idle()
 
 
-async def _send_last_event(socket: WebSocket, detail: ErrorDetail, code: int) -> None:
-    """Send an error and close the connection."""
+async def _send_last_event(socket: WebSocket, reason: AccessDenied | Refused | Dismissal) -> None:
+    """Send why the connection ends as an error, and close it."""
+    kind: Literal["invalid_request_error", "server_error"]
+    kind = "invalid_request_error" if isinstance(reason, AccessDenied) else "server_error"
+    event = protocol.error_event(reason.message, reason.code, type=kind)
     with suppress(TimeoutError, RuntimeError, WebSocketDisconnect, OSError):
-        await asyncio.wait_for(socket.send_text(protocol.error_event(detail).model_dump_json()), _MAX_FLUSH_S)
-    await _close(socket, code, detail.code or "")
+        await asyncio.wait_for(socket.send_text(event.model_dump_json()), _MAX_FLUSH_S)
+    await _close(socket, _CLOSE_CODES.get(reason.code, _TRY_AGAIN_LATER), reason.code)
 
 
 async def _close(socket: WebSocket, code: int, reason: str = "") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -43,26 +42,19 @@ async def audiosocket_server(listener: socket.socket, telephony: Telephony) -> A
 
 async def _accept_call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, telephony: Telephony) -> None:
     transport, name = _TcpTransport(reader, writer), f"from {writer.get_extra_info('peername')[0]}"
+    expected = telephony.settings.carrier_auth.audiosocket_uuid
+
+    def detect(frame: Frame) -> Dialect:
+        if expected is not None and frame != b"\x01\x00\x10" + expected.bytes:
+            raise BadCall("its UUID is not the one that `rejoinder serve` printed", 1008)
+        return AudioSocket()
+
     try:
         async with telephony.line(name) as admitted:
-            detect = _UuidCheck(telephony.settings.carrier_auth.audiosocket_uuid).detect
             await telephony.connection(transport, name, admitted).run(detect)
     except Refused:
         await transport.send(AudioSocket().hang_up())
         await transport.close(0, "")
-
-
-class _UuidCheck:
-    """Accepts calls with the expected UUID, or every call if there is none."""
-
-    def __init__(self, expected: uuid.UUID | None) -> None:
-        self._expected = expected
-
-    def detect(self, frame: Frame) -> Dialect:
-        """The dialect, once the UUID was checked. Raises BadCall."""
-        if self._expected is not None and frame != b"\x01\x00\x10" + self._expected.bytes:
-            raise BadCall("its UUID is not the one that `rejoinder serve` printed", 1008)
-        return AudioSocket()
 
 
 class _TcpTransport:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from agent.capture.keys import keys_message
@@ -25,7 +27,6 @@ from server.realtime.events import (
 )
 from server.realtime.items import InputText, MessageItem, OutputText
 from server.realtime.mcp_tools import OWN_URL
-from server.telephony.called_functions import CalledFunction, CalledFunctions
 from server.telephony.dialect import (
     FRAME_MS,
     BufferState,
@@ -62,6 +63,15 @@ _MAX_DIGITS = 64
 
 _MAX_FAREWELL_S = 20.0
 """The longest that a call waits for its farewell to be played."""
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that has returned: its arguments as JSON text, and its output."""
+
+    name: str
+    arguments: str
+    output: str
 
 
 class Call:
@@ -103,7 +113,7 @@ class Call:
         self._jitter_buffer = JitterBuffer(silence)
         self._silent_frame = bytes([silence]) * (FRAME_MS * self._bytes_per_ms)
         self._announcements: dict[str, Span] = {}
-        self._functions = CalledFunctions()
+        self._running_functions: dict[str, tuple[str, str]] = {}
         self._pending_texts = self._announcement_count = 0
         self._response_id: str | None = None
         self._dropped_response_id: str | None = None
@@ -214,8 +224,7 @@ class Call:
             case "response.done":
                 self._response_id = None
             case "conversation.item.done":
-                if (called := self._functions.on_item(fields["item"])) is not None:
-                    self.called_functions.append(called)
+                self._on_item(fields["item"])
             case "input_audio_buffer.speech_started":
                 self._prompts_spoken = 0
                 if not self._hanging_up:
@@ -224,6 +233,18 @@ class Call:
                 self._phase = str(fields["phase"])
             case "error":
                 _log.info("the conversation refused an event of the call: %s", fields["error"]["message"])
+
+    def _on_item(self, item: Mapping[str, Any]) -> None:
+        """Find the functions that have returned among finished items, in the protocol's format."""
+        match item["type"]:
+            case "function_call" if item["status"] == "completed":
+                self._running_functions[item["call_id"]] = (item["name"], item["arguments"])
+            case "function_call_output" if item["call_id"] in self._running_functions:
+                name, arguments = self._running_functions.pop(item["call_id"])
+                self.called_functions.append(CalledFunction(name, arguments, item["output"]))
+            case "mcp_call":
+                output = item["output"] if item["error"] is None else item["error"]["message"]
+                self.called_functions.append(CalledFunction(item["name"], item["arguments"], output))
 
     def _interrupt(self, now: float) -> None:
         """Stop speaking, and keep only what was heard in the conversation's history."""

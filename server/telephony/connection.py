@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 from server.access.admission import Slot
 from server.access.rate import TokenBucket
-from server.realtime.events import ClientEvent, ServerEvent
+from server.realtime.conversation import RealtimeConversation
+from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
 from server.telephony.announcements import Announcements
-from server.telephony.call import Call
-from server.telephony.called_functions import CalledFunction
-from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls, RecordedConversation
+from server.telephony.call import Call, CalledFunction
+from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
 from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
 from server.telephony.settings import CallSettings
-from voice.audio.codec import OUTPUT_RATE, Samples, decode
+from voice.audio.codec import OUTPUT_RATE, decode
 from voice.audio.resampling import resample
 
 _log = logging.getLogger("rejoinder.phone")
@@ -62,26 +62,6 @@ class Transport(Protocol):
         """Close the connection."""
 
 
-class CallConversation(Protocol):
-    """What a call needs of its conversation."""
-
-    async def handle(self, client_event: ClientEvent) -> None:
-        """Handle a client event."""
-
-    def announcement_sent(self, samples: Samples) -> None:
-        """The caller was sent audio outside of any response, [T] float32 at 24 kHz."""
-
-    async def wait_until_idle(self) -> None:
-        """Wait until nobody speaks."""
-
-    async def close(self) -> None:
-        """End the conversation."""
-
-
-class AdmittedConversation(CallConversation, RecordedConversation, Protocol):
-    """The conversation of a call that is taken."""
-
-
 @dataclass(frozen=True)
 class AdmittedCall:
     """What a call gets when a line is free.
@@ -92,24 +72,8 @@ class AdmittedCall:
     """
 
     slot: Slot
-    open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], AdmittedConversation]
+    open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], RealtimeConversation]
     continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(None))
-
-
-class _NoConversation:
-    """Stands for the conversation of a call that cannot be taken: nobody listens, and no model is used."""
-
-    async def handle(self, client_event: ClientEvent) -> None:
-        pass
-
-    def announcement_sent(self, samples: Samples) -> None:
-        pass
-
-    async def wait_until_idle(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 _Feed = Callable[[], Awaitable[None]]
@@ -220,14 +184,13 @@ class Connection:
             call.on_server_event(event, self._loop.time())
             self._wake.set()
 
-        conversation: CallConversation
+        conversation: RealtimeConversation | None = None
         if self._admitted is not None:
             self._admitted.slot.caller = started.caller
-            conversation = admitted = self._admitted.open_conversation(on_server_event, restored)
+            conversation = self._admitted.open_conversation(on_server_event, restored)
             if call_id:
-                self._spawn(self._admitted.continued.keep(call_id, admitted))
+                self._spawn(self._admitted.continued.keep(call_id, conversation))
         else:
-            conversation = _NoConversation()
             call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())
         code, reason = NORMAL_CLOSURE, ""
         started_at = self._loop.time()
@@ -257,10 +220,10 @@ class Connection:
             for task in (*tasks, *self._tasks):
                 task.cancel()
             await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
-            await conversation.close()
-            if self._admitted is not None and call_id and code != INTERNAL_ERROR:
-                await self._admitted.continued.forget(call_id)  # before the carrier asks what to do next
-            if self._admitted is not None:
+            if self._admitted is not None and conversation is not None:
+                await conversation.close()
+                if call_id and code != INTERNAL_ERROR:
+                    await self._admitted.continued.forget(call_id)  # before the carrier asks what to do next
                 self._admitted.slot.count_dropped(self._outgoing.qsize())
             level = logging.INFO if code == NORMAL_CLOSURE else logging.WARNING
             _log.log(level, "the call %s ended after %.0f s: %s", self._name, self._loop.time() - started_at, reason)
@@ -282,17 +245,18 @@ class Connection:
                 call.on_carrier_event(event, self._loop.time())
                 await feed()  # here, so that a carrier that sends too fast is slowed down
 
-    async def _keep_time(self, call: Call, conversation: CallConversation) -> None:
+    async def _keep_time(self, call: Call, conversation: RealtimeConversation | None) -> None:
         """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""
         while call.end_reason is None:
             self._wake.clear()
             call.tick(self._loop.time())
             while call.texts:
-                self._start_announcement(call, call.texts.pop(0))
+                self._spawn(self._announce(call, call.texts.pop(0)))
             while call.announcement_audio:
                 _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
-                conversation.announcement_sent(resample(samples, rate, OUTPUT_RATE))
+                if conversation is not None:
+                    conversation.announcement_sent(resample(samples, rate, OUTPUT_RATE))
             while call.called_functions:
                 self._report_function(call, call.called_functions.pop(0))
             for frame in call.frames:
@@ -312,11 +276,13 @@ class Connection:
         if call.reports_functions:
             call.frames.append(json.dumps({"event": "rejoinder.function", **asdict(called)}))
 
-    async def _feed(self, call: Call, conversation: CallConversation) -> None:
-        """Pass the call's client events to the conversation, one at a time."""
+    async def _feed(self, call: Call, conversation: RealtimeConversation | None) -> None:
+        """Pass the call's client events to the conversation, one at a time. Without one, nobody listens."""
         async with self._feed_lock:
             while call.client_events:
-                await conversation.handle(call.client_events.pop(0))
+                event = call.client_events.pop(0)
+                if conversation is not None:
+                    await conversation.handle(event)
 
     async def _feed_in_background(self, feed: _Feed) -> None:
         """Pass on events that the clock and the conversation itself cause. A busy conversation does not stop the
@@ -325,9 +291,6 @@ class Connection:
             await self._has_client_events.wait()
             self._has_client_events.clear()
             await feed()
-
-    def _start_announcement(self, call: Call, text: str) -> None:
-        self._spawn(self._announce(call, text))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that ends with the call."""
@@ -344,9 +307,9 @@ class Connection:
         call.add_announcement(text, audio)
         self._wake.set()
 
-    async def _wait_for_dismissal(self, call: Call, conversation: CallConversation) -> None:
+    async def _wait_for_dismissal(self, call: Call, conversation: RealtimeConversation | None) -> None:
         """Say goodbye after the turn in progress, if the call is to end. Runs until it is cancelled."""
-        if self._admitted is not None:
+        if self._admitted is not None and conversation is not None:
             slot = self._admitted.slot
             await slot.dismissed.wait()
             assert slot.dismissal is not None  # set with the event

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Protocol
 
+from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_record import SessionRecord
 from server.shared_store import RecordStore, StoreUnavailable
 
@@ -29,13 +29,6 @@ _KEEP_S = 60.0
 _REFRESH_S = 5.0
 
 _ID_BYTES, _MAX_ID_CHARACTERS = 16, 64
-
-
-class RecordedConversation(Protocol):
-    """What a record is made from."""
-
-    def record(self, key: str) -> SessionRecord:
-        """The conversation as it has been heard by now."""
 
 
 class ContinuedCalls:
@@ -69,7 +62,7 @@ class ContinuedCalls:
             await self.forget(call)
         return record
 
-    async def keep(self, call: str, conversation: RecordedConversation) -> None:
+    async def keep(self, call: str, conversation: RealtimeConversation) -> None:
         """Keep the record of a call up to date. Runs until cancelled."""
         store, written, written_at = self._store, None, 0.0
         clock = asyncio.get_running_loop().time

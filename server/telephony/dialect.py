@@ -6,7 +6,6 @@ A dialect is pure: it translates frames into events and commands into frames. It
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -142,20 +141,29 @@ class Dialect(ABC):
         """End the call; None if closing the connection ends it."""
         return None
 
+    def _caller_audio(self, data: bytes, chunk: int | None = None) -> CallerAudio:
+        """The caller's audio. Raises BadMessage if it ends within a sample."""
+        if self.encoding == "pcm" and len(data) % 2:
+            raise BadMessage(f"{len(data)} bytes of audio, which are not 16-bit samples")
+        return CallerAudio(data, chunk)
+
     def _set_audio_format(
         self, encoding: Any, rate: Any, encodings: Mapping[str, Encoding], rates: tuple[int, ...]
     ) -> None:
-        """Store the audio format. Raises BadCall if it is not supported."""
+        """Store the audio format; names of encodings may be written in upper or lower case. Raises BadCall if it is not
+        supported."""
+        known = {name.lower(): encoding for name, encoding in encodings.items()}
+        name = str(encoding).strip().lower()
         try:
             hertz = int(rate)
         except (TypeError, ValueError):
             hertz = 0
-        if str(encoding) not in encodings or hertz not in rates:
+        if name not in known or hertz not in rates:
             supported = f"{', '.join(encodings)} at {', '.join(map(str, rates))} Hz"
             raise BadCall(
                 f"{self.name} sends {str(encoding)[:40]!r} at {str(rate)[:10]} Hz; supported are {supported}", 1003
             )
-        self.encoding, self.rate = encodings[str(encoding)], hertz
+        self.encoding, self.rate = known[name], hertz
 
 
 def parse_json(frame: Frame) -> dict[str, Any]:
@@ -173,37 +181,12 @@ def parse_json(frame: Frame) -> dict[str, Any]:
     return message
 
 
-def object_field(message: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object inside a message. Raises BadMessage if it is missing."""
-    value = message.get(name)
-    if not isinstance(value, dict):
-        raise BadMessage(f"a message {str(message.get('event'))[:40]!r} without {name!r}")
-    return value
-
-
-def parse_media(media: Mapping[str, Any]) -> CallerAudio:
-    """The audio of a media message: base64 in `payload`, numbered by `chunk`. Raises BadMessage."""
-    try:
-        data = base64.b64decode(media["payload"], validate=True)
-    except (KeyError, TypeError, ValueError, binascii.Error):
-        raise BadMessage("a media message whose payload is not base64") from None
-    try:
-        return CallerAudio(data, int(media["chunk"]))
-    except (KeyError, TypeError, ValueError):
-        return CallerAudio(data)
-
-
 def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:
     """The key of a DTMF message. Raises BadMessage."""
     digit = str(fields.get("digit", "")).upper()
     if len(digit) != 1 or digit not in "0123456789*#ABCD":
         raise BadMessage(f"an invalid DTMF digit {digit[:20]!r}")
     return DtmfDigit(digit)
-
-
-def parse_mark(message: Mapping[str, Any]) -> MarkPlayed:
-    """The name of a mark that was returned. Raises BadMessage."""
-    return MarkPlayed(str(object_field(message, "mark").get("name", ""))[:100])
 
 
 def parse_parameters(value: object) -> dict[str, str]:

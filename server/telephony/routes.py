@@ -22,7 +22,6 @@ from server.access.usage import current_meter
 from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
-from server.realtime.opening import open_conversation
 from server.realtime.session_record import SessionRecord
 from server.request_body import limited
 from server.telephony.announcements import Announcements
@@ -131,7 +130,7 @@ class Telephony:
     def _open_conversation(
         self, slot: Slot, send: Callable[[ServerEvent], None], restored: SessionRecord | None
     ) -> RealtimeConversation:
-        conversation = open_conversation(self.context, send, slot=slot, restored=restored)
+        conversation = RealtimeConversation(self.context, slot, send, restored=restored)
         if conversation.tools is not None and restored is None:
             conversation.tools.open_call(conversation.session.open_with)
         return conversation

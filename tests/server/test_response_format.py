@@ -14,10 +14,9 @@ import pytest
 
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
-from server.realtime.conversation import RealtimeConversation
 from tests.fakes import fake_speech_models
 from tests.real_time import HANG_S
-from tests.server.realtime.conversation_client import check_against_openai
+from tests.server.realtime.conversation_client import check_against_openai, new_conversation
 
 SCHEMA = {
     "type": "object",
@@ -34,10 +33,9 @@ class Client:
     def __init__(self, engine: Engine) -> None:
         self.events: list[dict[str, Any]] = []
         self._new: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.conversation = RealtimeConversation(
+        self.conversation = new_conversation(
             Conversation(engine),
             fake_speech_models(),
-            "tiny",
             lambda event: self._new.put_nowait(json.loads(event.model_dump_json())),
         )
 

@@ -13,7 +13,6 @@ from server.telephony.dialect import (
     BadMessage,
     BufferState,
     CallEnded,
-    CallerAudio,
     CallStarted,
     CarrierEvent,
     Dialect,
@@ -43,9 +42,7 @@ class Asterisk(Dialect):
         if isinstance(frame, bytes):
             if self._json is None:
                 raise BadMessage("audio before MEDIA_START")
-            if self.encoding == "pcm" and len(frame) % 2:
-                raise BadMessage(f"{len(frame)} bytes of audio, which are not 16-bit samples")
-            return CallerAudio(frame)
+            return self._caller_audio(frame)
         kind, fields = _parse_text(frame)
         match kind:
             case "MEDIA_START":
@@ -66,8 +63,8 @@ class Asterisk(Dialect):
     def _start(self, fields: dict[str, Any], *, as_json: bool) -> CallStarted:
         if self._json is not None:
             raise BadMessage("a second MEDIA_START")
-        codec = fields.get("format", "ulaw")
-        self._set_audio_format(codec, _RATES.get(str(codec), 8000), _CODECS, (8000, 16000, 24000))
+        codec = str(fields.get("format", "ulaw")).lower()
+        self._set_audio_format(codec, _RATES.get(codec, 8000), _CODECS, (8000, 16000, 24000))
         self._json = as_json
         parameters = parse_parameters(fields.get("channel_variables"))
         return CallStarted(str(fields.get("channel_id") or fields.get("connection_id", "")), parameters=parameters)

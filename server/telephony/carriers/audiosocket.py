@@ -12,7 +12,6 @@ from server.telephony.dialect import (
     BadCall,
     BadMessage,
     CallEnded,
-    CallerAudio,
     CallStarted,
     CarrierEvent,
     Dialect,
@@ -49,7 +48,6 @@ class AudioSocket(Dialect):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoding = "pcm"
         self.call_id = ""
         self._audio_type: int | None = None
 
@@ -85,9 +83,7 @@ class AudioSocket(Dialect):
             return CallStarted(self.call_id)
         if frame_type != self._audio_type:
             raise BadMessage("audio whose sample rate has changed")
-        if len(payload) % 2:
-            raise BadMessage(f"{len(payload)} bytes of audio, which are not 16-bit samples")
-        return CallerAudio(payload)
+        return self._caller_audio(payload)
 
     def audio(self, data: bytes) -> Frame:
         """See `Dialect.audio`."""

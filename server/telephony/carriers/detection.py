@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from server.telephony.carriers.asterisk import Asterisk
-from server.telephony.carriers.exotel import Exotel
-from server.telephony.carriers.plivo import Plivo
-from server.telephony.carriers.telnyx import Telnyx
-from server.telephony.carriers.twilio import Twilio
+from server.telephony.carriers.json_stream import Exotel, Plivo, Telnyx, Twilio
 from server.telephony.carriers.vonage import Vonage
 from server.telephony.dialect import BadCall, Dialect, Frame, parse_json
 

@@ -11,7 +11,6 @@ import json
 from server.telephony.dialect import (
     BadMessage,
     CallEnded,
-    CallerAudio,
     CallStarted,
     CarrierEvent,
     Dialect,
@@ -33,7 +32,6 @@ class Vonage(Dialect):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoding, self.rate = "pcm", 16_000
         self._started = False
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
@@ -41,9 +39,7 @@ class Vonage(Dialect):
         if isinstance(frame, bytes):
             if not self._started:
                 raise BadMessage("audio before the call began")
-            if len(frame) % 2:
-                raise BadMessage(f"{len(frame)} bytes of audio, which are not 16-bit samples")
-            return CallerAudio(frame)
+            return self._caller_audio(frame)
         message = parse_json(frame)
         match message.get("event"):
             case "websocket:connected":
@@ -65,7 +61,7 @@ class Vonage(Dialect):
         if self._started:
             raise BadMessage("a second start")
         encoding, _, rate = str(message.get("content-type", "")).partition(";rate=")
-        self._set_audio_format(encoding.strip().lower(), rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
+        self._set_audio_format(encoding, rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
         self._started = True
         parameters = parse_parameters({name: value for name, value in message.items() if name not in _PROTOCOL_FIELDS})
         call_id = parameters.get("uuid", parameters.get("call_uuid", ""))

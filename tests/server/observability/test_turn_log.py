@@ -95,18 +95,13 @@ def test_the_text_before_a_response_is_the_users_last_one() -> None:
 
 
 def test_every_turn_of_a_conversation_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from server.realtime.conversation import RealtimeConversation
-    from tests.fakes import LoudnessDetector, fake_speech_models
+    from tests.fakes import LoudnessDetector
 
     monkeypatch.setattr(session, "SpeechDetector", LoudnessDetector)
     records: list[TurnRecord] = []
 
     async def work() -> None:
-        client = Client()
-        await client.conversation.close()
-        client.conversation = RealtimeConversation(
-            client.language_model, fake_speech_models(), "tiny", client.record, records.append
-        )
+        client = Client(observe=records.append)
         await one_turn(client)
         await client.conversation.close()
 

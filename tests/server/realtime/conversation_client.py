@@ -13,27 +13,57 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from agent.documents.search import SharedDocuments
+from agent.language_model import LanguageModel
 from agent.tools.server_tools import ServerTools
+from server.access.admission import Slot
+from server.context import ServerContext
+from server.observability.observers import TurnObservers
+from server.observability.turn_log import TurnRecord
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
+from server.realtime.session_config import SessionConfig
 from tests.fakes import FakeLanguageModel, FakeRecognizer, fake_speech_models, run_on_virtual_clock
 from voice.audio.codec import to_pcm16
+from voice.speech_models import SpeechModels
 
 OPENAI_SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
+def new_conversation(
+    language_model: LanguageModel,
+    speech_models: SpeechModels,
+    send: Callable[[ServerEvent], None],
+    config: SessionConfig | None = None,
+    slot: Slot | None = None,
+    **context: Any,
+) -> RealtimeConversation:
+    """A conversation of a server with these models. `context` are fields of its `ServerContext`."""
+    shared = ServerContext(lambda: language_model, speech_models, "tiny", **context)
+    return RealtimeConversation(shared, slot or shared.admission.reserve("realtime"), send, config)
+
+
 class Client:
-    """Sends client events and records the server events. `options` are those of the `RealtimeConversation`."""
+    """Sends client events and records the server events."""
 
     def __init__(
-        self, tools: ServerTools | None = None, documents: SharedDocuments | None = None, **options: Any
+        self,
+        tools: ServerTools | None = None,
+        documents: SharedDocuments | None = None,
+        config: SessionConfig | None = None,
+        observe: Callable[[TurnRecord], None] | None = None,
     ) -> None:
         self.events: list[dict[str, Any]] = []
         self.language_model = FakeLanguageModel()
         self.recognizer = FakeRecognizer()
         self.speech_models = fake_speech_models(self.recognizer)
-        self.conversation = RealtimeConversation(
-            self.language_model, self.speech_models, "tiny", self.record, tools=tools, documents=documents, **options
+        self.conversation = new_conversation(
+            self.language_model,
+            self.speech_models,
+            self.record,
+            config,
+            tools=tools,
+            documents=documents,
+            observers=TurnObservers([observe] if observe is not None else []),
         )
 
     def record(self, event: ServerEvent) -> None:
@@ -69,10 +99,10 @@ def hold_conversation(
     scenario: Callable[[Client], Coroutine[Any, Any, None]],
     tools: ServerTools | None = None,
     documents: SharedDocuments | None = None,
-    **options: Any,
+    config: SessionConfig | None = None,
 ) -> Client:
     async def run() -> Client:
-        client = Client(tools, documents, **options)
+        client = Client(tools, documents, config)
         await scenario(client)
         await client.conversation.close()
         return client

@@ -137,7 +137,9 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(
     """asyncio logs every such write. The unread events keep the server from noticing the reset before it writes."""
     client_gone, closed = threading.Event(), threading.Event()
     monkeypatch.setattr(
-        websocket, "open_conversation", lambda context, send, *_, **__: _BurstConversation(send, client_gone, closed)
+        websocket,
+        "RealtimeConversation",
+        lambda context, slot, send, *_, **__: _BurstConversation(send, client_gone, closed),
     )
     with serving() as address:
         client = await connect(f"ws://{address}/v1/realtime")

@@ -1,23 +1,31 @@
-"""Whole calls on a virtual clock: questions, interruptions, echo, keys, silence and time limits."""
+"""Whole calls on a virtual clock: questions, interruptions, echo, keys, silence, time limits and function calls."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import logging
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lab.simulator.carriers import CARRIERS, HangUp
+from lab.simulator.carriers import CARRIERS, REPORT_FUNCTIONS, CalledFunction, HangUp
 from server.realtime.conversation import MAX_EVENT_BYTES
-from server.telephony.dialect import Frame
+from server.realtime.events import server_event
+from server.telephony.call import Call
+from server.telephony.carriers.json_stream import Twilio
+from server.telephony.dialect import CallStarted, Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import run_on_virtual_clock
+from tests.server.realtime.test_response_writer import ARGUMENTS, WEATHER
 from tests.server.telephony.virtual_call import VirtualCaller, run_call
 from tests.voice.session_harness import run_session
 from voice.audio.codec import encode
 from voice.events import ResponseAudio
+
+RAIN = CalledFunction("get_weather", ARGUMENTS, "Rain.")
 
 
 @pytest.mark.parametrize("name", CARRIERS)
@@ -289,3 +297,47 @@ def test_a_frame_with_more_audio_than_a_client_event_may_have_is_dropped() -> No
         await caller.ask()
 
     assert run_call(script).heard_s > 0.4
+
+
+async def ask_for_the_weather(caller: VirtualCaller) -> None:
+    """The caller asks, the assistant calls a function, and its result is spoken."""
+    await caller.listen(0.1)
+    assert caller.conversation is not None
+
+    async def send(type: str, **fields: Any) -> None:
+        assert caller.conversation is not None
+        await caller.conversation.receive(json.dumps({"type": type, **fields}))
+
+    caller.language_model.calls = [("get_weather", ARGUMENTS)]
+    await send("session.update", session={"type": "realtime", "tools": [WEATHER]})
+    await caller.ask()
+    (call,) = [event for event in caller.events if event.type == "response.function_call_arguments.done"]
+    output = {"type": "function_call_output", "call_id": (call.model_extra or {})["call_id"], "output": "Rain."}
+    await send("conversation.item.create", item=output)
+    await send("response.create")
+    await caller.listen(3.0)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_function_call_is_logged_and_reported_to_a_phone_that_asks(
+    carrier: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rejoinder.phone")
+    caller = run_call(ask_for_the_weather, VirtualCaller(carrier, **REPORT_FUNCTIONS))  # type: ignore[arg-type]
+    assert caller.functions == ([] if carrier == "audiosocket" else [RAIN])  # which has no frames of text
+    logged = [record.getMessage() for record in caplog.records if "get_weather" in record.getMessage()]
+    assert len(logged) == 1 and logged[0].endswith(f"called get_weather({ARGUMENTS}) → Rain.")
+    assert caller.heard_s > 0.5
+
+
+def test_calls_of_mcp_tools_carry_their_output_or_what_went_wrong() -> None:
+    item = {"type": "mcp_call", "name": "dim", "arguments": "{}", "output": "Done.", "error": None}
+    failed = {**item, "output": None, "error": {"type": "http_error", "message": "HTTP status 500"}}
+    call = Call(Twilio(), CallStarted("CA1"), CallSettings(), 0.0)
+    for one in (item, failed):
+        call.on_server_event(server_event("conversation.item.done", item=one), 0.0)
+    assert [called.output for called in call.called_functions] == ["Done.", "HTTP status 500"]
+
+
+def test_a_carrier_gets_no_frame_that_it_does_not_know() -> None:
+    assert run_call(ask_for_the_weather).functions == []

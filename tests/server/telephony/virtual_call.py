@@ -28,6 +28,7 @@ from server.telephony.connection import AdmittedCall, Connection
 from server.telephony.dialect import Frame
 from server.telephony.settings import CallSettings
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models, run_on_virtual_clock
+from tests.server.realtime.conversation_client import new_conversation
 from voice.audio.codec import decode, encode
 
 
@@ -146,7 +147,7 @@ class VirtualCaller:
             self.events.append(event)
             send(event)
 
-        self.conversation = RealtimeConversation(self.language_model, self.speech_models, "tiny", record_and_send)
+        self.conversation = new_conversation(self.language_model, self.speech_models, record_and_send, slot=self.slot)
         if self.echo:
             self.conversation.session._clock = asyncio.get_running_loop().time
         return self.conversation
