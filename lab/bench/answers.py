@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -19,7 +20,7 @@ from agent.instructions import INSTRUCTIONS
 from agent.language_model import LanguageModel
 from chat.types import Ask
 from lab.bench.grading import Grade, Rule, grade
-from lab.bench.session_answers import session_answers
+from lab.bench.session_answers import SessionAnswer, session_answers
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
 from server.serving.options import ModelOptions
@@ -67,11 +68,17 @@ class Question:
 
 @dataclass(frozen=True)
 class GradedAnswer:
-    """What the model answered to a question, and its grade. `answers` has one answer for each turn."""
+    """What the model answered to a question, and its grade.
+
+    Attributes:
+        answers: one for each turn.
+        policy: of the planner, which decided on the last one; empty where there is no planner.
+    """
 
     question: Question
     answers: tuple[str, ...]
     grade: Grade
+    policy: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,15 +162,16 @@ def run(
     engine = load_engine(model_options, console)
 
     async def ask_model() -> list[GradedAnswer]:
-        async def answer(question: Question) -> tuple[str, ...]:
-            return await ask(Conversation(engine), question.turns, instructions)
+        async def answer(question: Question) -> list[SessionAnswer]:
+            texts = await ask(Conversation(engine), question.turns, instructions)
+            return [SessionAnswer(text, "") for text in texts]
 
         return await ask_all(answer, questions, on_answer)
 
     async def ask_sessions() -> list[GradedAnswer]:
         async with session_answers(engine, load_speech_models(model_options, console), instructions) as asked:
 
-            async def answer(question: Question) -> tuple[str, ...]:
+            async def answer(question: Question) -> list[SessionAnswer]:
                 return await asked(question.turns, MAX_TOKENS)
 
             return await ask_all(answer, questions, on_answer, builtin_tools=True)
@@ -175,7 +183,7 @@ def run(
 
 
 async def ask_all(
-    answer: Callable[[Question], Awaitable[tuple[str, ...]]],
+    answer: Callable[[Question], Awaitable[Sequence[SessionAnswer]]],
     questions: Sequence[Question],
     on_answer: Callable[[], None],
     *,
@@ -188,7 +196,8 @@ async def ask_all(
         async with capacity:
             answers = await answer(question)
         on_answer()
-        return GradedAnswer(question, answers, question.grade(answers[-1], builtin_tools=builtin_tools))
+        last, texts = answers[-1], tuple(each.text for each in answers)
+        return GradedAnswer(question, texts, question.grade(last.text, builtin_tools=builtin_tools), last.policy)
 
     return await asyncio.gather(*map(ask_one, questions))
 
@@ -236,12 +245,20 @@ def as_json(model: str, half: str, answers: Sequence[GradedAnswer]) -> dict[str,
                 "question": answer.question.name,
                 "turns": answer.question.turns,
                 "answers": answer.answers,
+                "decided_by": answer.policy,
                 "errors": answer.grade.errors,
                 "unsuited": answer.grade.unsuited,
             }
             for answer in answers
         ],
     }
+
+
+def passed_by_policy(answers: Sequence[GradedAnswer]) -> dict[str, tuple[int, int]]:
+    """By the policy that decided on answers: how many passed, and how many there are. Most come first."""
+    counts = Counter(answer.policy for answer in answers if answer.policy)
+    passed = Counter(answer.policy for answer in answers if answer.grade.passed)
+    return {policy: (passed[policy], count) for policy, count in counts.most_common()}
 
 
 def show(title: str, answers: Sequence[GradedAnswer], console: Console) -> None:
@@ -253,6 +270,8 @@ def show(title: str, answers: Sequence[GradedAnswer], console: Console) -> None:
     console.print(table)
     low, high = results["all"].interval
     console.print(f"95 % interval of all: {low:.0f} to {high:.0f} %", highlight=False)
+    for policy, (passed, count) in passed_by_policy(answers).items():
+        console.print(f"decided by {policy}: {passed} of {count} passed", highlight=False)
 
 
 def show_failures(answers: Sequence[GradedAnswer], console: Console) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ from voice.playback import SessionSettings
 from voice.session import VoiceSession
 from voice.speech_models import SpeechModels
 
-AskSession = Callable[[Sequence[str], int], Coroutine[Any, Any, tuple[str, ...]]]
+
+@dataclass(frozen=True)
+class SessionAnswer:
+    """The answer to one turn, and the policy of the planner that decided on it: for what a tool says, the one that
+    called the tool."""
+
+    text: str
+    policy: str
+
+
+AskSession = Callable[[Sequence[str], int], Coroutine[Any, Any, list[SessionAnswer]]]
 """Asks the turns of a conversation, with a maximum length of the responses, and returns the answers."""
 
 
@@ -30,7 +41,7 @@ async def session_answers(engine: Engine, speech_models: SpeechModels, instructi
     with tempfile.TemporaryDirectory() as folder:
         tools = ServerTools(ToolSettings(data=Path(folder)))
 
-        async def ask(turns: Sequence[str], max_tokens: int) -> tuple[str, ...]:
+        async def ask(turns: Sequence[str], max_tokens: int) -> list[SessionAnswer]:
             own = tools.conversation()
             own.enable(tools.registry)
             try:
@@ -50,7 +61,7 @@ async def ask_session(
     turns: Sequence[str],
     instructions: str,
     max_tokens: int,
-) -> tuple[str, ...]:
+) -> list[SessionAnswer]:
     """The answers of one session. A response that fails is an empty answer."""
     received: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     settings = SessionSettings(
@@ -63,7 +74,8 @@ async def ask_session(
             session.respond()
             while not isinstance(done := await received.get(), events.ResponseDone):
                 pass
-            answers.append(done.item.text.strip())
+            policies = [decision.policy for decision in done.metrics.decided if decision.policy != "output"]
+            answers.append(SessionAnswer(done.item.text.strip(), policies[-1] if policies else ""))
     finally:
         await session.close()
-    return tuple(answers)
+    return answers

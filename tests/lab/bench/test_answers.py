@@ -21,6 +21,7 @@ from cli.main import app
 from lab.bench import answers as bench
 from lab.bench.answers import GradedAnswer, Question, Score, load_questions, select
 from lab.bench.grading import Grade, Rule, grade
+from lab.bench.session_answers import SessionAnswer
 from model.convert.requests import labelled_requests
 from server.serving.options import ModelOptions
 from tests.conftest import save_tiny_checkpoint
@@ -129,9 +130,9 @@ async def test_questions_are_asked_with_the_prompts_of_a_voice_session() -> None
     prompts: list[list[Message]] = []
     asked = []
 
-    async def answer(question: Question) -> tuple[str, ...]:
+    async def answer(question: Question) -> list[SessionAnswer]:
         model: LanguageModel = FakeModel(prompts)
-        return await bench.ask(model, question.turns, "Be brief.")
+        return [SessionAnswer(text, "manner") for text in await bench.ask(model, question.turns, "Be brief.")]
 
     results = await bench.ask_all(answer, [single, double], lambda: asked.append(1))
     system = Message("system", "Be brief.")
@@ -143,6 +144,7 @@ async def test_questions_are_asked_with_the_prompts_of_a_voice_session() -> None
     assert [result.answers for result in results] == [("It is 1.",), ("It is 1.", "It is 2.")]
     assert [result.grade.passed for result in results] == [True, False]  # the last answer is graded
     assert len(asked) == 2
+    assert bench.passed_by_policy(results) == {"manner": (1, 2)} and bench.passed_by_policy(GRADED) == {}
 
 
 def graded(category: str, *, errors: tuple[str, ...] = (), unsuited: tuple[str, ...] = ()) -> GradedAnswer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.tools.server_tools import ServerTools, ToolSettings
-from lab.bench.session_answers import ask_session
+from lab.bench.session_answers import SessionAnswer, ask_session
 from tests.fakes import FakeLanguageModel, fake_speech_models
 
 
@@ -15,6 +15,7 @@ async def test_a_tool_answers_or_the_language_model(tmp_path: Path) -> None:
     model = FakeLanguageModel()
     model.calls = [("calculate", '{"expression": "17 * 23"}')]
     models = fake_speech_models()
-    assert await ask_session(model, models, tools, ["What is 17 times 23?"], "Be brief.", 20) == ("That's 391.",)
+    answers = await ask_session(model, models, tools, ["What is 17 times 23?"], "Be brief.", 20)
+    assert answers == [SessionAnswer("That's 391.", "closed form")]
     spoken = await ask_session(FakeLanguageModel(), models, tools, ["Hello.", "Who is it?"], "Be brief.", 20)
-    assert len(spoken) == 2 and all(spoken)
+    assert [answer.policy for answer in spoken] == ["local model"] * 2 and all(answer.text for answer in spoken)
