@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cli.console import UserError, stderr, stdout, user_errors
-from cli.options import DataOption
+from cli.options import DataOption, DeviceOption
+from model.engine.loader import find_device
 from model.hub import catalog
 from model.hub.download import HubModel
 from model.hub.reference import parse_reference
@@ -94,13 +95,15 @@ def _list_hub_models(remarks: Mapping[str, str]) -> None:
 
 
 @app.command("recommend")
-def models_recommend(data: DataOption = None) -> None:
+def models_recommend(data: DataOption = None, device: DeviceOption = "auto") -> None:
     """List general models on the Hugging Face hub that suit this machine. None of them was run by this project."""
-    histories, pulled = open_record(data=data).histories(), {one.hub_repository for one in pulled_models()}
+    with user_errors():
+        device = str(find_device(device))
+    histories, pulled = open_record(device, data).histories(), {one.hub_repository for one in pulled_models()}
     basis = ""
     for one in catalog.GENERAL_MODELS:
         expected = expected_ms(one.size, histories)
-        if not fits_into_memory(one):
+        if not fits_into_memory(one, device):
             speed = "too large for this machine's memory"
         elif expected is None:
             speed = "not tried"

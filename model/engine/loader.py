@@ -155,7 +155,7 @@ def load_model(
         BadModelFile: the model, the adapter or the classifier cannot be read, or was made for other weights.
         ValueError: the device does not exist, its memory is too small, or it cannot keep int8 keys and values.
     """
-    target = _device(device)
+    target = find_device(device)
     if target.type == "cuda":
         configure_cuda()
     default: Precision = "bfloat16" if target.type == "cuda" else "int8" if cpu_kernels_installed() else "float32"
@@ -255,8 +255,15 @@ def output_rows(checkpoint: Checkpoint, tokens: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(dequantize(FORMATS[stored.format], stored.blocks[tokens.numpy()]))
 
 
-def _device(name: str) -> torch.device:
-    """The device that a name stands for. A CUDA device has its index: `torch.cuda.set_device` refuses one without."""
+def find_device(name: str) -> torch.device:
+    """The device that a name stands for. A CUDA device has its index: `torch.cuda.set_device` refuses one without.
+
+    Args:
+        name: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        ValueError: there is no such device here.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

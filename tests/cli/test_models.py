@@ -89,8 +89,12 @@ def test_general_models_are_recommended_by_what_this_machine_has_shown(tmp_path:
             f"models pull {small.name}",
             f"models recommend --data {tmp_path}",
             f"models list --data {tmp_path}",
+            f"models recommend --device cpu --data {tmp_path}",
+            "models recommend --device tpu",
         )
-    untried, _, recommended, listed, _ = re.split(r"exit 0\n", done.stdout)
+    untried, _, recommended, listed, on_cpu, refused = re.split(r"exit [02]\n|exit 1\n", done.stdout)[:6]
+    assert on_cpu == recommended and not refused
+    assert "'tpu' is not a device: choose auto, cpu, cuda or cuda:N" in done.stderr
     assert f"{small.name}\n    0.5 GB · Apache-2.0 · 29 languages · not tried\n" in untried
     assert "The first start of `rejoinder serve` shows how quick this machine is" in untried
     assert f"{small.name}  (pulled)\n    0.5 GB · Apache-2.0 · 29 languages · a turn takes about 0.4 s\n" in recommended

@@ -11,7 +11,7 @@ from torch.cuda._utils import _get_device_index
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.engine.bundled import weights_checksum, weights_size
-from model.engine.loader import Drafts, _device, load_model
+from model.engine.loader import Drafts, find_device, load_model
 from model.nn.decoder import Precision
 from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
@@ -27,14 +27,14 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
 def test_a_cuda_device_can_be_made_the_current_one(name: str, index: int) -> None:
     """`torch.cuda.set_device` takes its index this way and refuses a device that has none."""
-    assert _get_device_index(_device(name)) == index
+    assert _get_device_index(find_device(name)) == index
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "meta", "nonsense"])
 def test_a_device_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"choose|on this machine"):
-        _device(name)
+        find_device(name)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -59,9 +59,9 @@ def test_cudnns_attention_is_off_before_a_model_is_loaded_onto_a_gpu(
 
 def test_the_cpu_is_the_default_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert _device("auto") == torch.device("cpu")
+    assert find_device("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match="no CUDA device"):
-        _device("cuda")
+        find_device("cuda")
 
 
 def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Path) -> None:
