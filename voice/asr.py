@@ -117,19 +117,19 @@ class Recognizer:
 
     Args:
         folder: a CTranslate2 Whisper model.
-        workers: concurrent transcriptions, with one CPU thread each. Two threads for one transcription are slower,
-            since every token is a chain of small matrix multiplications (docs/benchmarks/speech-recognition.md).
+        workers: concurrent transcriptions.
+        threads: CPU threads of each.
         device: where it runs.
 
     Raises:
         SpeechDeviceUnavailable: it cannot run there.
     """
 
-    def __init__(self, folder: Path, *, workers: int = 2, device: SpeechDevice = CPU) -> None:
+    def __init__(self, folder: Path, *, workers: int = 2, threads: int = 1, device: SpeechDevice = CPU) -> None:
         from faster_whisper import WhisperModel  # late: a text conversation needs none
 
         options = device.recognition_options()
-        self._model = WhisperModel(str(folder), cpu_threads=1, num_workers=workers, **options)
+        self._model = WhisperModel(str(folder), cpu_threads=threads, num_workers=workers, **options)
         self._tokenizer = self._tokenizer_for("en")
 
     def _tokenizer_for(self, language: str) -> Tokenizer:

@@ -80,7 +80,11 @@ class UnloadedSpeechModels(SpeechModels):
 
 
 def load_speech_models(
-    recognizer: Path, voices: Sequence[Path], device: SpeechDevice = CPU, lexicon: Lexicon = NO_LEXICON
+    recognizer: Path,
+    voices: Sequence[Path],
+    device: SpeechDevice = CPU,
+    lexicon: Lexicon = NO_LEXICON,
+    recognition_threads: int = 1,
 ) -> SpeechModels:
     """Load the models and run each once, so that the first user does not wait for the warm-up.
 
@@ -90,6 +94,7 @@ def load_speech_models(
         device: where recognition and synthesis run. The voice activity and turn detectors, which are small, run on the
             CPU.
         lexicon: how the voices say some words.
+        recognition_threads: CPU threads of one transcription.
 
     Raises:
         BadAudio: a model cannot be read.
@@ -108,7 +113,10 @@ def load_speech_models(
         return loaded, loaded.default.synthesize(Clause(APOLOGY, True))
 
     synthesis = synthesis_executor.submit(load_synthesis)  # while recognition is loaded
-    whisper, turn_detector = Recognizer(recognizer, device=device), load_audio_turn_detector()
+    whisper, turn_detector = (
+        Recognizer(recognizer, threads=recognition_threads, device=device),
+        load_audio_turn_detector(),
+    )
     recognition_executor = ThreadPoolExecutor(_RECOGNITION_THREADS, thread_name_prefix="rejoinder-recognition")
     turn_detection_executor = ThreadPoolExecutor(1, thread_name_prefix="rejoinder-turn-detection")
     noise = (np.random.default_rng(0).standard_normal(2 * RECOGNITION_RATE) * 0.01).astype(np.float32)

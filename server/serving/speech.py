@@ -18,6 +18,7 @@ from rich.console import Console
 from model.checkpoint.gguf import BadModelFile
 from model.hub import catalog
 from model.hub.store import ModelStore, ModelUnavailable
+from model.nn.cpu.team import available_cores
 from server.processor import ProcessorUse
 from server.serving.model_choice import open_record
 from server.serving.model_record import ModelHistory, Trial
@@ -37,6 +38,11 @@ DEFAULT_RECOGNIZER = catalog.WHISPER_BASE.name
 QUICK_MS = 300
 """Median time of a final transcript with which a recognizer is quick enough. It is made while the server waits for the
 end of a turn, so as much is hidden there; Whisper base takes 130 ms on a core of a server."""
+
+_SMALL_BYTES, _MAX_THREADS = 300_000_000, 4
+"""With weights of up to so many bytes one thread is fastest, since every token is a chain of small matrix
+multiplications (docs/benchmarks/speech-recognition.md has base, of 145 MB). Larger models get so many threads at most,
+and leave half of the cores to others; that was not measured."""
 
 _TRANSCRIPTS = 5
 """Of a trial. The first is discarded."""
@@ -62,7 +68,7 @@ def load_speech_models(
     recognizer = locate_model(resolve_recognizer(model_options, console, data), console, kind="transcription")
     voices = [locate_model(name, console, kind="voice") for name in model_options.voice]
     try:
-        return speech_models.load_speech_models(recognizer, voices, device, lexicon)
+        return speech_models.load_speech_models(recognizer, voices, device, lexicon, threads_for(recognizer))
     except (SpeechDeviceUnavailable, BadAudio):
         raise
     except (RuntimeError, ValueError) as error:  # CTranslate2 raises RuntimeError for a damaged model
@@ -122,9 +128,17 @@ def choose_recognizer(names: Sequence[str], device: SpeechDevice, console: Conso
     return chosen
 
 
+def threads_for(folder: Path) -> int:
+    """The CPU threads of one transcription with the model in a folder."""
+    weights = folder / "model.bin"
+    is_large = weights.exists() and weights.stat().st_size > _SMALL_BYTES
+    return 1 if not is_large else max(1, min(_MAX_THREADS, available_cores() // 2))
+
+
 def _try(folder: Path, device: SpeechDevice) -> Trial:
     """Time the final transcripts of recorded questions."""
-    recognizer, before = Recognizer(folder, workers=1, device=device), ProcessorUse.now()
+    recognizer = Recognizer(folder, workers=1, threads=threads_for(folder), device=device)
+    before = ProcessorUse.now()
     questions, times = recorded_questions(), list[float]()
     for number in range(_TRANSCRIPTS):
         started = time.perf_counter()

@@ -15,7 +15,7 @@ from server.serving import speech
 from server.serving.model_choice import open_record
 from server.serving.model_record import Trial
 from server.serving.runtime import locate_model
-from server.serving.speech import choose_recognizer
+from server.serving.speech import choose_recognizer, threads_for
 from tests.model.hub.hub_client import run_commands, run_program
 from tests.model.hub.hub_server import Repository, running_hub
 from tests.voice.whisper_models import save_whisper
@@ -32,6 +32,17 @@ SHAPES = {
     "large-v3-turbo": ({"mels": 128, "decoder_layers": 2, "languages": 100}, 100),
     "distil-small.en": ({"decoder_layers": 2, "english": True}, 1),
 }
+
+
+@pytest.mark.parametrize(("size", "cores", "threads"), [(145e6, 64, 1), (484e6, 64, 4), (484e6, 6, 3), (484e6, 1, 1)])
+def test_a_large_recognizer_gets_several_threads_where_cores_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: float, cores: int, threads: int
+) -> None:
+    with (tmp_path / "model.bin").open("wb") as file:
+        file.truncate(int(size))
+    monkeypatch.setattr(speech, "available_cores", lambda: cores)
+    assert threads_for(tmp_path) == threads
+    assert threads_for(tmp_path / "absent") == 1
 
 
 @pytest.mark.parametrize("shape", SHAPES)
