@@ -23,6 +23,7 @@ Policy = Literal[
     "confirmation",
     "dismissal",
     "manner",
+    "pronunciation",
     "repetition",
     "closed form",
     "program",
@@ -123,6 +124,7 @@ class Evidence:
         confirmation: what follows from the user's reply to a question before a consequential call.
         dismissed: whether the user only wants the assistant to stop what it is doing.
         manner: how the user wants to be spoken to from now on; None if they did not say.
+        pronounced: the name whose pronunciation the user teaches; empty if they do not.
         repeated: what the assistant said last, if the user wants to hear it again; empty if not.
         is_danger: whether the local language model has recognized a question to which a wrong answer could do harm.
         closed: the calls that a closed form needs.
@@ -143,6 +145,7 @@ class Evidence:
     confirmation: Say | MakeCall | None = None
     dismissed: bool = False
     manner: Manner | None = None
+    pronounced: str = ""
     repeated: str = ""
     is_danger: bool = False
     closed: tuple[MakeCall, ...] = ()
@@ -195,6 +198,12 @@ def _manner(turn: Turn, evidence: Evidence) -> Decision | None:
     if evidence.manner is None:
         return None
     return Decision(Say(evidence.repeated or "Is this better?", evidence.manner), "manner", "the user wants it so")
+
+
+def _pronunciation(turn: Turn, evidence: Evidence) -> Decision | None:
+    """The voice has learned it from the conversation already, so the user hears it."""
+    name = evidence.pronounced
+    return Decision(Say(f"Thank you, I'll say {name}."), "pronunciation", "the user teaches it") if name else None
 
 
 def _repetition(turn: Turn, evidence: Evidence) -> Decision | None:
@@ -284,6 +293,6 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
 
 
 _POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _dismissal, _manner, _repetition, _closed_form, _program, _danger,
-    _documents, _bigger_model, _local_model,
+    _form, _opening, _output, _confirmation, _dismissal, _manner, _pronunciation, _repetition, _closed_form,
+    _program, _danger, _documents, _bigger_model, _local_model,
 )  # fmt: skip

@@ -46,6 +46,9 @@ _MAX_PROGRAMS = 16
 _NUM_EARLIER = 2
 """Earlier turns that a program's prompt has: what "and in Berlin?" takes up."""
 
+_MAX_CORRECTION = 12
+"""Words of a sentence that only says how a name is pronounced."""
+
 _TALK = "talk()"
 """The program for what is no task."""
 
@@ -201,6 +204,7 @@ class Planner:
                 confirmation=runs.confirmation(messages),
                 dismissed=first and _ENGLISH.is_dismissal(turn.said),
                 manner=manner,
+                pronounced=_pronounced(turn) if first and turn.ask.spoken else "",
                 repeated=_said_last(messages) if repeats else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )
@@ -325,6 +329,13 @@ def _said_last(messages: Sequence[Message]) -> str:
         return ""  # a question that waits for "yes"
     said = (message.content for message in reversed(messages) if message.role == "assistant")
     return next((text for text in said if text.strip()), "")
+
+
+def _pronounced(turn: Turn) -> str:
+    """The name whose pronunciation the user teaches, and asks nothing else; empty if they do not."""
+    if "?" in turn.said or len(turn.said.split()) > _MAX_CORRECTION:
+        return ""
+    return next(iter(_ENGLISH.pronunciations(turn.said, _said_last(turn.ask.messages))), "")
 
 
 def _asked_last(messages: Sequence[Message]) -> str:

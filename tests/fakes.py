@@ -18,6 +18,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.prosody import prosodic_completion
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
@@ -118,16 +119,18 @@ class FakeRecognizer:
 
 
 class FakeVoice:
-    """Synthesizes 100 ms of noise per word. Records the clauses."""
+    """Synthesizes 100 ms of noise per word. Records the clauses, and how they are pronounced."""
 
     def __init__(self, name: str = "fake") -> None:
         self.name, self.failing = name, False
         self.clauses: list[str] = []
+        self.pronounced: list[str] = []
 
-    def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
+    def synthesize(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Samples:
         if self.failing:
             raise RuntimeError("the voice broke")
         self.clauses.append(clause.text.strip())
+        self.pronounced.append(learned.apply(clause.text.strip()))
         count = int(len(clause.text.split()) * OUTPUT_RATE // 10 / speed)
         return np.random.default_rng(0).choice((-0.5, 0.5), count).astype(np.float32)
 

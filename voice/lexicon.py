@@ -1,12 +1,19 @@
-"""How words are said that a voice would say wrongly: names above all."""
+"""How words are said that a voice would say wrongly: names above all. A server's lexicon has some, and a conversation
+learns others."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
+
+from agent.words.language import language
+from chat.types import Message
+
+_ENGLISH = language("en")
 
 PHONEMES = re.compile(r"\[\[(.*?)\]\]")
 """Phonemes in place of a word, in IPA, in a text that a synthesizer gets."""
@@ -14,7 +21,7 @@ PHONEMES = re.compile(r"\[\[(.*?)\]\]")
 _WORD = re.compile(r"\w+(?:['’](?!s\b)\w+)*")
 _POSSESSIVE = re.compile(r"['’]s\b")
 
-_MAX_ENTRIES = 10_000
+_MAX_ENTRIES, _MAX_LEARNED = 10_000, 100
 _IPA_SIGNS = frozenset(" .|‖‿ˈˌːˑʰʲʷˠˤ˞")
 _SIBILANTS, _VOICELESS = "szʃʒ", "ptkfθ"
 
@@ -47,6 +54,39 @@ class Lexicon:
             return Lexicon(tomllib.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:  # a ValueError of TOML and of UTF-8, too
             raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
+
+    @staticmethod
+    def learned(messages: Sequence[Message], passages: Sequence[str] = ()) -> Lexicon:
+        """What a conversation says of pronunciations: its user, its instructions and what tools returned. What is said
+        later counts.
+
+        Args:
+            passages: texts of documents.
+        """
+        entries, said_before = dict[str, str](), ""
+        for text in passages:
+            entries |= _ENGLISH.pronunciations(text)
+        for message in messages:
+            if message.role == "assistant":
+                said_before = message.content or said_before
+            else:
+                entries |= _ENGLISH.pronunciations(message.content, said_before if message.role == "user" else "")
+        lexicon = Lexicon({})
+        for word, said in list(entries.items())[-_MAX_LEARNED:]:
+            try:
+                lexicon = lexicon.including(Lexicon({word: said}))
+            except ValueError:  # nobody has checked these phonemes
+                continue
+        return lexicon
+
+    def including(self, other: Lexicon) -> Lexicon:
+        """These words with those of another lexicon, which takes precedence."""
+        if not other._said:
+            return self
+        both = copy(self)
+        both._said = self._said | other._said
+        both._most_words = max(self._most_words, other._most_words)
+        return both
 
     def apply(self, text: str) -> str:
         """What a synthesizer gets for a text: words replaced by their other spelling, or by phonemes (`PHONEMES`)."""

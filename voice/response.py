@@ -31,6 +31,7 @@ from voice.clauses import Clause, ClauseSplitter
 from voice.context import SessionContext
 from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, History, Item, Span, new_id
+from voice.lexicon import NO_LEXICON, Lexicon
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
 from voice.tool_waits import wait_for_outputs
@@ -121,6 +122,7 @@ class Response:
         self._history: History | None = None
         self._sources: tuple[Source, ...] = ()
         self._text, self.manner = text, manner
+        self._learned = NO_LEXICON
         self._calls = FunctionCalls(context, self._start_item, tool_runs)
 
     def generate(self, planner: Planner, messages: Sequence[Message], deadline: float | None = None) -> None:
@@ -248,6 +250,7 @@ class Response:
             self._take_text(self._text, on_text)
             return
         prompt = list(messages)
+        self._learned = Lexicon.learned(prompt)
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt, self.options.tools)
             ask = self.options.ask(prompt, deadline, first=number == 1, last=number == _MAX_STEPS)
@@ -258,6 +261,7 @@ class Response:
             if outputs is None:
                 return
             prompt = [*prompt, *outputs]
+            self._learned = self._learned.including(Lexicon.learned(outputs))
 
     async def _step(self, planner: Planner, ask: Ask, on_text: _OnText, *, first: bool) -> str:
         """One step of the planner. Returns the text that a language model has written."""
@@ -279,6 +283,8 @@ class Response:
         """Take what is decided: what a language model says to it follows."""
         self.metrics.decided.append(decision)
         self._sources = () if decision.grounding is None else decision.grounding.sources
+        if self._sources:
+            self._learned = Lexicon.learned((), [source.text for source in self._sources]).including(self._learned)
         match decision.do:
             case Say(text=text, manner=manner):
                 if manner is not None:
@@ -380,10 +386,10 @@ class Response:
             self.metrics.drafts_dropped += 1
 
     def _synthesize(self, clause: Clause) -> asyncio.Future[Samples]:
-        loop, models, manner = asyncio.get_running_loop(), self._speech_models, self.manner
+        loop, models, manner, learned = asyncio.get_running_loop(), self._speech_models, self.manner, self._learned
         voice, speed = models.voices.find(self.options.voice), manner.speed_of(self.options.speed)
         return loop.run_in_executor(
-            models.synthesis_executor, lambda: manner.amplified(voice.synthesize(clause, speed))
+            models.synthesis_executor, lambda: manner.amplified(voice.synthesize(clause, speed, learned))
         )
 
     async def _synthesize_clauses(self, planner: Planner, clauses: asyncio.Queue[Clause | None]) -> None:

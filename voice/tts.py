@@ -71,13 +71,14 @@ class Voice:
             self._synthesizer = PiperSynthesizer(path, device)
         self.name, self._lexicon = path.stem, lexicon
 
-    def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
+    def synthesize(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Samples:
         """Synthesize one clause: [T] float32 at 24 kHz, empty if the clause has nothing to pronounce.
 
         Args:
             speed: 1 is the voice's own speed, 2 twice as fast.
+            learned: what the conversation has learned, which takes precedence over the voice's lexicon.
         """
-        text = self._lexicon.apply(clause.spoken(english=self._synthesizer.speaks_english))
+        text = self._lexicon.including(learned).apply(clause.spoken(english=self._synthesizer.speaks_english))
         if not text:
             return np.zeros(0, np.float32)
         samples, rate = self._synthesizer.pronounce(text, speed), self._synthesizer.sample_rate

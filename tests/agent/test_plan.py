@@ -98,6 +98,7 @@ def from_passages(ask: Ask, grounding: Grounding) -> Ask:
         (TURN, replace(TASK, grounding=FOUND), "program", PROGRAM),
         (TURN, Evidence(repeated="It is done.", closed=(OTHER,)), "repetition", Say("It is done.")),
         (TURN, Evidence(manner="slower", closed=(OTHER,)), "manner", Say("Is this better?", "slower")),
+        (TURN, Evidence(pronounced="Siobhan"), "pronunciation", Say("Thank you, I'll say Siobhan.")),
         (TURN, Evidence(manner="louder", repeated="It is done."), "manner", Say("It is done.", "louder")),
         (TURN, Evidence(is_danger=True), "danger", CAUTIOUS),
         (PLAIN, Evidence(is_danger=True, grounding=FOUND), "danger", CAUTIOUS),

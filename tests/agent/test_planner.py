@@ -285,6 +285,27 @@ def test_what_was_said_last_is_said_again(setup: Callable[..., Setup]) -> None:
     assert run_on_virtual_clock(lambda: asked.respond("Pardon?")).policies == ["local model"], "nothing was said"
 
 
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("You pronounce Siobhan like Shivon.", "Thank you, I'll say Siobhan."),
+        ("It's pronounced Shivon.", None),
+        ("Siobhan is pronounced like Shivon, not Sye-oban.", "Thank you, I'll say Siobhan."),
+        ("It's pronounced Shivon, so where is she from?", None),
+        ("It's pronounced differently.", None),
+    ],
+)
+def test_a_correction_of_the_pronunciation_is_thanked_for(
+    setup: Callable[..., Setup], said: str, answer: str | None
+) -> None:
+    asked = setup()
+    steps = run_on_virtual_clock(lambda: asked.respond("Who is that?", said, spoken=True))
+    assert steps.outcome[0][-1:] == ["pronunciation" if answer else "local model"]
+    assert answer is None or steps.outcome[1] == Say(answer)
+    written = run_on_virtual_clock(lambda: asked.respond("Who is that?", said))
+    assert written.policies[-1] == "local model", "nobody hears it"
+
+
 def test_a_long_response_is_cut_unless_length_is_asked_for(setup: Callable[..., Setup]) -> None:
     asked = setup()
     asked.model.words, asked.model.seconds_per_word = (

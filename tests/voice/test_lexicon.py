@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from chat.types import Message
+from tests.voice.fake_tools import FakeTools
+from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice.kokoro_phonemes import phonemes
 from voice.lexicon import NO_LEXICON, Lexicon
 
@@ -65,3 +68,31 @@ def test_a_file_is_read_and_its_faults_are_named(tmp_path: Path) -> None:
 def test_kokoro_says_phonemes_of_the_lexicon() -> None:
     spoken = phonemes(NAMES.apply("Ask Siobhan today."), "en-us")
     assert spoken == f"{phonemes('Ask', 'en-us')} ʃɪˈvɔn {phonemes('today.', 'en-us')}"
+
+
+def test_a_conversation_pronounces_names_as_it_was_taught() -> None:
+    async def scenario(harness: SessionHarness) -> None:
+        harness.language_model.words = ["Siobhan", " from", " Cork."]
+        for said in ("Who is that?", "No, it's pronounced Shivon.", "Who is that?"):
+            harness.recognizer.text = said
+            await harness.ask_question(6.0)
+
+    harness = run_session(scenario, tools=FakeTools())
+    assert response_texts(harness) == ["Siobhan from Cork.", "Thank you, I'll say Siobhan.", "Siobhan from Cork."]
+    said = " ".join(harness.voice.pronounced)
+    assert said == "Siobhan from Cork. Thank you, I'll say shivon. shivon from Cork."
+
+
+def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing() -> None:
+    conversation = [
+        Message("system", "You work for Acme Naiad (pronounced NYE-ad)."),
+        Message("user", "Siobhan is pronounced like Sheevon."),
+        Message("assistant", "Naiad is pronounced nayad, says Siobhan."),
+        Message("user", "No, it's pronounced Shivon. And Zoltán is pronounced /z0l/."),
+        Message("tool", "Siân (/ʃɑːn/), Zoltán"),
+    ]
+    learned = Lexicon.learned(conversation, ["Ask Niamh, pronounced neev, or Siân (pronounced see-an)."])
+    expected = "nye-ad shivon [[ʃɑːn]] neev Zoltán"
+    assert learned.apply("Naiad Siobhan Siân Niamh Zoltán") == expected
+    assert NAMES.including(learned).apply("Siobhan Reilly met Nguyen") == "shivon Reilly met win"
+    assert NAMES.including(NO_LEXICON) is NAMES

@@ -12,12 +12,14 @@ from agent.words.english.numbers import (
     tokens,
     with_numerals,
 )
+from agent.words.english.pronunciations import pronunciations
 from agent.words.english.reading import read_aloud
 from agent.words.english.times import in_digits, say_time, time_parts
 from agent.words.english.wishes import asks_to_repeat, is_dismissal, wanted_manner, wants_length
 
 __all__ = [
     "MONTHS", "ORDINALS", "WEEKDAYS", "asks_to_repeat", "cardinal", "date_parts", "digits_for_words", "in_digits",
-    "is_dismissal", "is_named_date", "named_date", "ordinal", "read_aloud", "say_date", "say_digits", "say_ordinal",
-    "say_time", "spoken_digits", "time_parts", "tokens", "wanted_manner", "wants_length", "with_numerals",
+    "is_dismissal", "is_named_date", "named_date", "ordinal", "pronunciations", "read_aloud", "say_date", "say_digits",
+    "say_ordinal", "say_time", "spoken_digits", "time_parts", "tokens", "wanted_manner", "wants_length",
+    "with_numerals",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from lab.report.measure import Measurement
 from lab.report.run import Run
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 
 
 class FakeSynthesizer:
@@ -22,7 +23,7 @@ class FakeSynthesizer:
     def __init__(self, pitch: float = 8.0) -> None:
         self._pitch = pitch
 
-    def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
+    def synthesize(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Samples:
         length = int(len(clause.text.split()) * 0.06 * OUTPUT_RATE / speed)
         wave = 0.5 * np.sin(np.arange(length) / self._pitch)
         return np.concatenate((np.zeros(500), wave, np.zeros(4000))).astype(np.float32)

@@ -102,7 +102,7 @@ from server.serving.settings import ServeSettings
 from tests.fakes import FakeLanguageModel, FakeVoice, fake_speech_models
 
 class HangingVoice(FakeVoice):
-    def synthesize(self, clause, speed=1.0):
+    def synthesize(self, clause, speed=1.0, learned=None):
         threading.Event().wait()
 
 class Engine:

@@ -1,0 +1,161 @@
+"""How a text says that names are pronounced: "Siobhan (pronounced shi-VAWN)", "Nguyen is pronounced like win", "You
+pronounce it Shivon"."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+_MARKER = "pronounce"
+_MAX_NAME_WORDS, _MAX_SAID_WORDS = 4, 4
+
+_ALIKE = 0.45
+"""Likeness of two spellings from which they are most likely of one name."""
+
+_LINKS = frozenset("is are was usually normally actually correctly properly often be should".split())
+"""Words between a name and `pronounced`."""
+
+_BACKWARD = frozenset("it that this name".split())
+"""Words that stand for a name which somebody has said before."""
+
+_NO_NAME = frozenset(
+    "a an the and or but so because i i'm i'd you he she we they it it's that that's this no not yes yeah okay ok oh "
+    "well sorry actually please hey hello hi good is are was were do does did can could will would should how what who "
+    "whose where when why which if in on at of to for from with by as my your his her its our their there here thanks "
+    "thank word name mr mrs ms dr".split()
+)
+_LIKE = ("more like ", "something like ", "like ", "as ")
+_NO_SOUND = frozenset(
+    "the a an of in on with without by to way same different differently wrong wrongly incorrectly correctly right "
+    "properly like that this exactly similarly it you i they is was when how if here there just very dead at".split()
+)
+"""Words that describe a pronunciation, and do not spell one."""
+
+_ENDS = (" not ", " but ", " and ", " in ", " with ", " rather ", " instead ", " because ", " by ")
+_CLOSING = '.,;:!?()[]"“”\n'
+
+
+def pronunciations(text: str, said_before: str = "") -> dict[str, str]:
+    """See `agent.words.language.Language`."""
+    found = dict[str, str]()
+    for start in _indices(text, _MARKER):
+        before, after = text[:start], text[start + len(_MARKER) :]
+        is_passive = after.startswith("d")
+        said = _spelling(after[1:] if is_passive else _like_what(after))
+        name = _name(before if is_passive else _object(before, after), said, said_before) if said else ""
+        if name and said != name.lower():
+            found.setdefault(name, said)
+    for start in _indices(text, "(/"):
+        said, words = _phonemes(text[start + 1 :]), _name_words(text[:start])
+        if said and words:
+            found.setdefault(_part_alike(said, words), said)
+    return found
+
+
+def _indices(text: str, part: str) -> list[int]:
+    starts, start = list[int](), text.find(part)
+    while start >= 0:
+        starts.append(start)
+        start = text.find(part, start + 1)
+    return starts
+
+
+def _object(before: str, after: str) -> str:
+    """What `pronounce` is said of, as it would stand before `pronounced`; empty if it is denied."""
+    is_denied = before.rstrip().lower().endswith(("n't", "n’t", "not", "never"))
+    return "" if is_denied else after.removesuffix(_like_what(after))
+
+
+def _like_what(after: str) -> str:
+    """The part of a text after `pronounce` that says how; empty if there is none."""
+    first, _, rest = after.lstrip().partition(" ")
+    if first.lower() in _BACKWARD:
+        return rest
+    starts = [start for like in (" like ", " as ") if (start := after.find(like)) > 0]
+    return after[min(starts) :].lstrip() if starts else ""
+
+
+def _name(before: str, said: str, said_before: str) -> str:
+    """What is pronounced so, by the text before that; empty if it is unclear."""
+    sentence = before.replace("’", "'").rstrip(" ,(:;-–—\"'“”")
+    sentence = sentence[max(map(sentence.rfind, ".!?\n")) + 1 :]
+    words = sentence.split()
+    while words and words[-1].lower() in _LINKS:
+        del words[-1]
+    if not words:
+        return ""
+    last = words[-1].removesuffix("'s").removesuffix("'d").lower()
+    if last in _BACKWARD:
+        return _most_alike(said, _names(said_before))
+    if names := _name_words(" ".join(words).removesuffix("'s")):
+        return _part_alike(said, names)
+    is_word = last.isalpha() and last not in _NO_NAME
+    return last if is_word and all(word.lower() in _NO_NAME for word in words[:-1]) else ""
+
+
+def _name_words(before: str) -> list[str]:
+    """The name with which a text ends."""
+    words = list[str]()
+    for word in reversed(before.rstrip(" ,(:;-–—\"'“”").split()):
+        plain = word.lstrip("\"'“(")
+        closed = words and plain[-1:] in _CLOSING + "'"
+        if not plain[:1].isupper() or plain.lower() in _NO_NAME or closed or len(words) == _MAX_NAME_WORDS:
+            break
+        words.insert(0, plain)
+    return words
+
+
+def _names(text: str) -> dict[str, bool]:
+    """The words of a text that may be names, each with whether it has a capital letter for no other reason."""
+    names, begins = dict[str, bool](), True
+    for word in text.split():
+        plain = word.strip(_CLOSING + "'‘’*").removesuffix("'s").removesuffix("’s")
+        if plain[:1].isupper() and plain.lower() not in _NO_NAME:
+            names[plain] = names.get(plain, False) or not begins
+        begins = word.endswith((".", "!", "?")) and plain.lower() not in _NO_NAME
+    return names
+
+
+def _part_alike(said: str, name: list[str]) -> str:
+    """The part of a name that has as many words as what is said for it."""
+    count = min(len(name), len(said.split()))
+    parts = [" ".join(name[start : start + count]) for start in range(len(name) - count + 1)]
+    return max(parts, key=lambda part: _likeness(said, part))
+
+
+def _most_alike(said: str, names: dict[str, bool]) -> str:
+    """The name that is written most like another spelling, or else the first that surely is one; empty if there is
+    none."""
+    best = max(names, key=lambda name: _likeness(said, name), default="")
+    if _likeness(said, best) >= _ALIKE:
+        return best
+    return next((name for name, is_sure in names.items() if is_sure), "")
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one.lower(), other.lower()).ratio()
+
+
+def _spelling(after: str) -> str:
+    """How something is pronounced, by the text after that; empty if it does not say so."""
+    text = after.removeprefix(":").lstrip()
+    for like in _LIKE:
+        text = text.removeprefix(like)
+    if text.startswith(("/", "[")):
+        return _phonemes(text)
+    text = text.lstrip("\"'“‘").replace("’", "'")
+    end = min((at for sign in _CLOSING if (at := text.find(sign)) >= 0), default=len(text))
+    if text[end : end + 1] == "?":
+        return ""
+    text = f"{text[:end]} "
+    end = min((at for word in _ENDS if (at := text.find(word)) >= 0), default=len(text))
+    words = text[:end].strip(" '").lower().split()
+    if not 0 < len(words) <= _MAX_SAID_WORDS or any(word in _NO_SOUND or not word[0].isalpha() for word in words):
+        return ""
+    return " ".join(words)
+
+
+def _phonemes(text: str) -> str:
+    """The phonemes with which a text begins, between slashes; empty if it does not."""
+    end = text.find("/" if text[:1] == "/" else "]", 1)
+    phonemes = text[1:end].strip()
+    return f"/{phonemes}/" if end > 0 and phonemes and len(phonemes) <= 60 else ""

@@ -1,0 +1,42 @@
+"""How a text says that names are pronounced."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.words.english import pronunciations
+
+
+@pytest.mark.parametrize(
+    ("text", "said_before", "expected"),
+    [
+        ("Siobhan (pronounced shi-VAWN) lives in Cork.", "", {"Siobhan": "shi-vawn"}),
+        ("Siobhan (/ʃɪˈvɔːn/ shi-VAWN) is Irish.", "", {"Siobhan": "/ʃɪˈvɔːn/"}),
+        ("Łódź is pronounced [wut͡ɕ].", "", {"Łódź": "/wut͡ɕ/"}),
+        ("Our firm Acme Naiad (pronounced “NYE-ad”) sells tea.", "", {"Naiad": "nye-ad"}),
+        ("Ask Niamh, pronounced neev, or Caoimhe: pronounced kee-va.", "", {"Niamh": "neev", "Caoimhe": "kee-va"}),
+        ("Nguyen is pronounced like win, not nooyen.", "", {"Nguyen": "win"}),
+        ("The word gif is pronounced jif.", "", {"gif": "jif"}),
+        ("You pronounce Siobhan Reilly like shivon rye-lee.", "", {"Siobhan Reilly": "shivon rye-lee"}),
+        ("No, it’s pronounced Shivon.", "Siobhan’s cat lives in Cork.", {"Siobhan": "shivon"}),
+        ("It's pronounced win.", "Mr. Nguyen lives in Hanoi, Vietnam.", {"Nguyen": "win"}),
+        ("My name is pronounced Shivon.", "Hello, Siobhan.", {"Siobhan": "shivon"}),
+        ("You pronounce it Wooster.", "Worcester is a city in England.", {"Worcester": "wooster"}),
+    ],
+)
+def test_a_text_says_how_names_are_pronounced(text: str, said_before: str, expected: dict[str, str]) -> None:
+    assert pronunciations(text, said_before) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How do you pronounce Siobhan?", "Is Siobhan pronounced shivon?", "It is pronounced differently in French.",
+        "Don't pronounce it win.", "It isn't pronounced win.", "Can you pronounce it like a local?",
+        "His accent is very pronounced.", "The doctor pronounced him dead.", "The k is not pronounced.",
+        "You pronounced it wrong.", "It's pronounced Siobhan.", "See Siobhan (or Sean).", "pronounced", "(/",
+        "Siobhan (/ʃ",
+    ],
+)  # fmt: skip
+def test_other_texts_say_nothing_of_it(text: str) -> None:
+    assert pronunciations(text, "Siobhan is from Cork.") == {}
