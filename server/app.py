@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket as sockets
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -34,7 +33,6 @@ from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
 from server.realtime.client_secrets import ClientSecrets, create_client_secret
-from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
 from server.security_headers import SecurityHeaders
@@ -59,10 +57,8 @@ def build_app(
         audiosocket: a bound socket for AudioSocket calls, or None.
         background: what else runs until the server stops.
     """
-    store, resume_s = context.records, context.session_limits.resume_s
-    shared = None if store is None else ReplicatedSessions(store, resume_s, time.monotonic)
-    client_secrets = ClientSecrets(store=store)
-    resumptions = Resumptions(resume_s, shared, lambda: context.admission.limit)
+    client_secrets = ClientSecrets(records=context.records)
+    resumptions = Resumptions(context.session_limits.resume_s, context.records, lambda: context.admission.limit)
 
     async def realtime(socket: WebSocket) -> None:
         await serve_realtime(socket, context, client_secrets, resumptions)
@@ -81,10 +77,11 @@ def build_app(
             asyncio.create_task(free_ended_conversations(context.admission)),
             *(asyncio.create_task(work()) for work in background),
         ]
-        if store is not None:
+        if context.records.exist:
             admission = context.admission
-            conversations = SharedConversations(store, admission.limited_conversations, admission.conversations_by_kind)
-            admission.shared = conversations
+            admission.shared = conversations = SharedConversations(
+                context.records, admission.limited_conversations, admission.conversations_by_kind
+            )
             tasks.append(asyncio.create_task(conversations.run()))
             help_text = "Open conversations of other replicas when they died."
             lost = Reading("dead_replica_conversations_total", help_text, lambda: dict(conversations.lost), "kind")

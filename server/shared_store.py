@@ -3,15 +3,21 @@ server that speaks the Redis protocol (Redis, Valkey, KeyDB, Dragonfly), which n
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agent.storage import open_database
+
+T = TypeVar("T")
+
+_log = logging.getLogger("rejoinder.server")
 
 _PURGE_INTERVAL_S = 10.0
 
@@ -72,6 +78,45 @@ class RecordStore(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+class SharedRecords:
+    """A store as conversations use it: on the event loop, and they go on without it.
+
+    Args:
+        store: None for none.
+    """
+
+    def __init__(self, store: RecordStore | None = None) -> None:
+        self._store, self._error_logged = store, False
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are other replicas to share with."""
+        return self._store is not None
+
+    async def call(self, work: Callable[[RecordStore], T]) -> T | None:
+        """Use the store in a thread. Returns None without a store, and while it cannot be used."""
+        if self._store is None:
+            return None
+        try:
+            done = await asyncio.to_thread(work, self._store)
+        except StoreUnavailable as error:
+            if not self._error_logged:
+                _log.error(
+                    "%s; until they are back, a conversation whose replica dies is lost, and limits of keys count the "
+                    "conversations of one replica",
+                    error,
+                )
+            self._error_logged = True
+            return None
+        self._error_logged = False
+        return done
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
 
 
 class SQLiteStore:

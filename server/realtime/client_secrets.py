@@ -3,12 +3,10 @@ client that connects with it gets that session."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,7 +28,7 @@ from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
 from server.response_format import StrictModel
-from server.shared_store import RecordStore, StoreUnavailable
+from server.shared_store import SharedRecords
 from voice.history import new_id
 
 _PREFIX = "ek_"
@@ -76,11 +74,11 @@ class ClientSecrets:
 
     Args:
         clock: Unix time in seconds.
-        store: where other replicas find them; None if there are none.
+        records: where other replicas find them.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, store: RecordStore | None = None) -> None:
-        self._clock, self._store = clock, store
+    def __init__(self, clock: Callable[[], float] = time.time, records: SharedRecords | None = None) -> None:
+        self._clock, self._records = clock, records or SharedRecords()
         self._secrets: dict[str, ClientSecret] = {}
 
     async def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
@@ -91,27 +89,25 @@ class ClientSecrets:
             del self._secrets[next(iter(self._secrets))]
         secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config, key)
         self._secrets[secret.value] = secret
-        store, encoded = self._store, _ADAPTER.dump_json(replace(secret, value=""))
-        if store is not None:
-            with suppress(StoreUnavailable):  # it opens sessions on this replica only
-                await asyncio.to_thread(store.put, _record_key(secret.value), encoded, seconds)
+        encoded = _ADAPTER.dump_json(replace(secret, value=""))
+        await self._records.call(lambda store: store.put(_record_key(secret.value), encoded, seconds))
         return secret
 
     async def find(self, offered: Iterable[str]) -> ClientSecret | None:
         """The first valid secret that a client offers."""
         for value in offered:
-            secret = self._secrets.get(value)
-            if secret is None and self._store is not None and value.startswith(_PREFIX):
-                secret = await self._find_shared(self._store, value)
+            secret = self._secrets.get(value) or await self._find_shared(value)
             if secret is not None and secret.expires_at > self._clock():
                 return secret
         return None
 
-    async def _find_shared(self, store: RecordStore, value: str) -> ClientSecret | None:
+    async def _find_shared(self, value: str) -> ClientSecret | None:
+        if not value.startswith(_PREFIX):
+            return None
+        encoded = await self._records.call(lambda store: store.get(_record_key(value)))
         try:
-            encoded = await asyncio.to_thread(store.get, _record_key(value))
             return None if encoded is None else replace(_ADAPTER.validate_json(encoded), value=value)
-        except (StoreUnavailable, ValidationError):  # another version of the server may have written it
+        except ValidationError:  # another version of the server may have written it
             return None
 
 

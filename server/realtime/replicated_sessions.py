@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from contextlib import suppress
 
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.shared_store import RecordStore, StoreUnavailable
-
-T = TypeVar("T")
-
-_log = logging.getLogger("rejoinder.server")
+from server.shared_store import SharedRecords
 
 _INTERVAL_S = 0.5
 """How often records are brought up to date: at most so much of a conversation is lost with its replica."""
@@ -28,18 +24,16 @@ _MAX_SESSION_S = 86_400.0
 
 
 class ReplicatedSessions:
-    """Keeps the records of sessions, and hands them over.
+    """Keeps the records of sessions, and hands them over. Without shared records there are none.
 
     Args:
         seconds: how long a client may take to come back.
-        clock: seconds, monotonic.
     """
 
-    def __init__(self, store: RecordStore, seconds: float, clock: Callable[[], float]) -> None:
-        self._store, self._keep_s, self._clock = store, seconds + _REFRESH_S, clock
+    def __init__(self, records: SharedRecords, seconds: float) -> None:
+        self._records, self._keep_s = records, seconds + _REFRESH_S
         self._written: dict[str, tuple[SessionRecord, float]] = {}
         self._changed = asyncio.Event()
-        self._error_logged = False
 
     def change(self) -> None:
         """A session has begun, or has a new token: write its record at once."""
@@ -48,25 +42,22 @@ class ReplicatedSessions:
     async def run(
         self, sessions: Callable[[], Iterable[ResumableSession]], taken: Callable[[ResumableSession], Awaitable[None]]
     ) -> None:
-        """Keep the records up to date. Runs until cancelled.
+        """Keep the records up to date. Runs until cancelled; ends at once if there are none.
 
         Args:
             taken: called with a session whose client has come back to another replica.
         """
-        while True:
+        while self._records.exist:
             self._changed.clear()
             for session in await self.save(list(sessions())):
                 await taken(session)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._changed.wait()
-            except TimeoutError:
-                continue
 
     async def save(self, sessions: Iterable[ResumableSession]) -> list[ResumableSession]:
         """Write the records that have changed. Returns the sessions whose clients have gone to another replica."""
-        now, due = self._clock(), list[tuple[ResumableSession, str, bytes]]()
-        alive = set[str]()
+        now, due, alive = time.monotonic(), list[tuple[ResumableSession, str, bytes]](), set[str]()
         for session in sessions:
             if not session.conversation.resumable:
                 continue
@@ -78,42 +69,30 @@ class ReplicatedSessions:
                 self._written[key] = (record, now)
                 due.append((session, key, record.encode()))
         self._written = {key: value for key, value in self._written.items() if key in alive}
-        taken = await self._call(lambda: [one for one in due if not self._store.put(*one[1:], self._keep_s)])
+        taken = await self._records.call(lambda store: [one for one in due if not store.put(*one[1:], self._keep_s)])
         return [session for session, _, _ in taken or ()]
 
     async def take(self, token: str, key_name: str) -> SessionRecord | None:
         """The record of the session with a token, for its client to continue here; None if there is none. A token is
         good for its own API key and for one return."""
         key = _key(token)
-        known = await self._call(lambda: self._store.get(key))
+        known = await self._records.call(lambda store: store.get(key))
         record = SessionRecord.decode(known) if known else None
         if record is None or record.key != key_name:
             return None
-        newest = await self._call(lambda: self._store.take(key, _MAX_SESSION_S))
+        newest = await self._records.call(lambda store: store.take(key, _MAX_SESSION_S))
         return SessionRecord.decode(newest) if newest else None
 
     async def give_back(self, token: str, record: SessionRecord) -> None:
         """The session cannot go on here: its client may try another replica."""
         key, encoded = _key(token), record.encode()
-        await self._call(lambda: self._store.delete(key))
-        await self._call(lambda: self._store.put(key, encoded, self._keep_s))
+        await self._records.call(lambda store: store.delete(key))
+        await self._records.call(lambda store: store.put(key, encoded, self._keep_s))
 
     async def forget(self, token: str) -> None:
         """The session has ended, or has a new token."""
         self._written.pop(_key(token), None)
-        await self._call(lambda: self._store.delete(_key(token)))
-
-    async def _call(self, work: Callable[[], T]) -> T | None:
-        """Use the store in a thread. None if that fails: conversations go on without records."""
-        try:
-            done = await asyncio.to_thread(work)
-            self._error_logged = False
-        except StoreUnavailable as error:
-            if not self._error_logged:
-                _log.error("%s; until it is back, a conversation whose replica dies is lost", error)
-            self._error_logged = True
-            return None
-        return done
+        await self._records.call(lambda store: store.delete(_key(token)))
 
 
 def _key(token: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from server.access.admission import wait_silently
 from server.realtime.replicated_sessions import ReplicatedSessions
 from server.realtime.resumable_session import ResumableSession
-from server.realtime.session_record import SessionRecord
+from server.shared_store import SharedRecords
 
 _FEWEST = 8
 """Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
@@ -27,27 +27,25 @@ class Resumptions:
 
     Args:
         seconds: how long they wait.
-        shared: their records, with which they survive this process; None for none.
         most: how many may wait. The one that has waited longest then ends.
+
+    Attributes:
+        records: of the sessions, with which they survive this process.
     """
 
-    def __init__(
-        self, seconds: float, shared: ReplicatedSessions | None = None, most: Callable[[], int] = lambda: _FEWEST
-    ) -> None:
-        self._seconds, self._shared, self._most = seconds, shared, most
+    def __init__(self, seconds: float, records: SharedRecords, most: Callable[[], int]) -> None:
+        self._seconds, self._most, self.records = seconds, most, ReplicatedSessions(records, seconds)
         self._sessions: dict[str, ResumableSession] = {}
         self._expiries: dict[ResumableSession, asyncio.Task[None]] = {}
 
     async def keep_records(self) -> None:
         """Keep the records up to date. Runs until cancelled; ends at once if there are none."""
-        if self._shared is not None:
-            await self._shared.run(self._sessions.values, self._gone_elsewhere)
+        await self.records.run(self._sessions.values, self._gone_elsewhere)
 
     def add(self, session: ResumableSession) -> None:
         """A session has begun."""
         self._sessions[session.token] = session
-        if self._shared is not None:
-            self._shared.change()
+        self.records.change()
 
     async def park(self, session: ResumableSession) -> None:
         """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
@@ -58,8 +56,7 @@ class Resumptions:
             longest = next(iter(self._expiries))
             self._expiries.pop(longest).cancel()
             await self.end(longest)
-        if self._shared is not None:
-            await self._shared.save([session])  # now, as its client may come back to another replica at once
+        await self.records.save([session])  # now, as its client may come back to another replica at once
 
     async def take(
         self, token: str, key_name: str, on_wait: Callable[[], Awaitable[None]] = wait_silently
@@ -91,29 +88,18 @@ class Resumptions:
             session.displaced.set()
             await session.detached.wait()
         session.attach()
-        if self._shared is not None:
-            await self._shared.forget(token)
+        await self.records.forget(token)
         return session
-
-    async def take_record(self, token: str, key_name: str) -> SessionRecord | None:
-        """The record of a session that began on another replica, for its client to continue here; None if there is
-        none."""
-        return None if self._shared is None else await self._shared.take(token, key_name)
-
-    async def give_back(self, token: str, record: SessionRecord) -> None:
-        """A session cannot go on here."""
-        if self._shared is not None:
-            await self._shared.give_back(token, record)
 
     async def end(self, session: ResumableSession) -> None:
         """A session has ended. When the server shuts down, the client may continue it on another one."""
         self._sessions.pop(session.token, None)
         dismissal = session.slot.dismissal
-        if self._shared is not None and session.conversation.resumable:
+        if session.conversation.resumable:
             if dismissal is not None and dismissal.code == "server_shutting_down":
-                await self._shared.save([session])
+                await self.records.save([session])
             else:
-                await self._shared.forget(session.token)
+                await self.records.forget(session.token)
         await session.close()
 
     async def close(self) -> None:

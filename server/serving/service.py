@@ -41,7 +41,7 @@ from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.settings import ServeSettings
 from server.serving.speech import load_speech_models
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
-from server.shared_store import open_store
+from server.shared_store import SharedRecords, open_store
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
 
@@ -115,7 +115,7 @@ def load_service(
     keys, usage = _open_accounts(data)
     api_keys = ApiKeys(settings.api_keys, keys, settings.start_key)
     _check_exposure(settings, api_keys, loopback=loopback)
-    records = open_store(settings.records) if settings.records else None
+    records = SharedRecords(open_store(settings.records) if settings.records else None)
     tools = ServerTools(settings.tool_settings)
     documents = open_documents(settings.docs, data, console)
     record, candidates = open_record(settings.device, data), list[ModelEntry]()
@@ -180,7 +180,8 @@ def load_service(
     closers = [
         engine.close,
         record.save,
-        *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None),
+        records.close,
+        *(log.close for log in (turn_log, usage, tracer, documents) if log is not None),
     ]
     call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
     telephony = TelephonySettings(call_settings, settings.carrier_auth, settings.public_url)

@@ -16,6 +16,7 @@ from server.access.rate import TokenBucket
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
+from server.shared_store import SharedRecords
 from server.telephony.announcements import Announcements
 from server.telephony.call import Call, CalledFunction
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
@@ -73,7 +74,7 @@ class AdmittedCall:
 
     slot: Slot
     open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], RealtimeConversation]
-    continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(None))
+    continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(SharedRecords()))
 
 
 _Feed = Callable[[], Awaitable[None]]

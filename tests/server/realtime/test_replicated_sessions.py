@@ -13,7 +13,7 @@ import pytest
 from server.access.admission import Admission
 from server.realtime.session_config import FunctionTool, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
 from tests.fakes import FakeLanguageModel
 from tests.real_time import wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
@@ -30,14 +30,14 @@ def two_replicas(
     def new_language_model() -> FakeLanguageModel:
         return FakeLanguageModel(words, 0.001) if words is not None else FakeLanguageModel()
 
-    stores = [SQLiteStore(path), SQLiteStore(path)]
+    records = [SharedRecords(SQLiteStore(path)), SharedRecords(SQLiteStore(path))]
     with (
-        serving(admission=first, new_language_model=new_language_model, records=stores[0]) as one,
-        serving(admission=second, new_language_model=new_language_model, records=stores[1]) as other,
+        serving(admission=first, new_language_model=new_language_model, records=records[0]) as one,
+        serving(admission=second, new_language_model=new_language_model, records=records[1]) as other,
     ):
         yield one, other
-    for store in stores:
-        store.close()
+    for shared in records:
+        shared.close()
 
 
 @pytest.mark.parametrize("noticed", [True, False])
@@ -122,7 +122,7 @@ async def test_a_client_secret_opens_a_session_on_another_replica(tmp_path: Path
 async def test_conversations_go_on_while_the_records_are_unavailable(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "records.sqlite")
     store.close()
-    with serving(records=store) as address:
+    with serving(records=SharedRecords(store)) as address:
         async with connected(address) as client:
             token = await resumable(client)
             assert (await speak_one_turn(client))["response"]["status"] == "completed"
