@@ -13,9 +13,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import Mount, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
@@ -32,7 +30,7 @@ from server.context import ServerContext
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
-from server.realtime.client_secrets import ClientSecrets, create_client_secret
+from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
 from server.security_headers import SecurityHeaders
@@ -62,9 +60,6 @@ def build_app(
 
     async def realtime(socket: WebSocket) -> None:
         await serve_realtime(socket, context, client_secrets, resumptions)
-
-    async def new_client_secret(request: Request) -> Response:
-        return await create_client_secret(request, context, client_secrets)
 
     telephony = Telephony(context, telephony_settings or TelephonySettings())
     decoder = RecordingDecoder(RECOGNITION_RATE)
@@ -107,7 +102,7 @@ def build_app(
         routes=[
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
-            Route("/v1/realtime/client_secrets", new_client_secret, methods=["POST"]),
+            client_secret_route(context, client_secrets),
             *completion_routes(context, decoder),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),

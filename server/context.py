@@ -117,13 +117,14 @@ class ServerContext:
             raise AccessDenied(401, "api_key_required", message)
         return key
 
-    def authenticate_admin(self, connection: HTTPConnection) -> None:
-        """Check that the operator asks: with an admin key, or from this machine while the server has no keys. Raises
+    def authenticate_admin(self, connection: HTTPConnection) -> ApiKey | None:
+        """The operator's key: an admin key, or None from this machine while the server has no keys. Raises
         AccessDenied."""
         key = self.authenticate(connection)
         if not (key.admin if key is not None else self.local.includes(connection)):
             message = "this needs an admin key: `rejoinder keys add NAME --admin` makes one"
             raise AccessDenied(401, "admin_key_required", message)
+        return key
 
     def admits(self, connection: HTTPConnection) -> bool:
         """Whether a client may use the server: what only such clients get to see depends on it."""

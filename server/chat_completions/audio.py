@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.usage import Usage, current_meter
+from server.api_errors import APIError, read_json
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
-from server.chat_completions.errors import APIError, read_json
 from server.chat_completions.requests import RequestLimit
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
 from server.request_body import limited

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message
 from model.engine.fill_in import FillIn
-from server.chat_completions.errors import read_json
+from server.api_errors import read_json
 from server.chat_completions.generation import (
     Choice,
     TokenUsage,

@@ -14,7 +14,7 @@ from model.decode.grammar import InvalidGrammar
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.access.usage import Usage, current_meter
-from server.chat_completions.errors import APIError
+from server.api_errors import APIError
 from server.chat_completions.logprobs import ScoredText
 from voice.clauses import ClauseSplitter
 

@@ -17,7 +17,7 @@ from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
-from server.chat_completions.errors import APIError, read_json
+from server.api_errors import APIError, read_json
 from server.chat_completions.schema import (
     ChatMessage,
     FunctionDefinition,

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
-from server.chat_completions.errors import APIError
+from server.api_errors import APIError
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
+from server.api_errors import endpoint
 from server.chat_completions.audio import Speech, Transcriptions
 from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.code import CodeCompletions
 from server.chat_completions.decision import Decisions
 from server.chat_completions.decoder import RecordingDecoder
-from server.chat_completions.errors import endpoint
 from server.chat_completions.models import Models
 from server.chat_completions.requests import RequestLimit
 from server.chat_completions.responses import Responses

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
-from server.chat_completions.errors import APIError
+from server.api_errors import APIError
 
 T = TypeVar("T")
 

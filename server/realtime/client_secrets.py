@@ -6,17 +6,18 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from server.access.keys import ApiKey
-from server.context import AccessDenied, ServerContext
+from server.api_errors import APIError, guarded
+from server.context import ServerContext
 from server.realtime.configuration import (
     check_speech,
     config_bytes,
@@ -119,14 +120,18 @@ def _record_key(value: str) -> str:
     return f"client_secret/{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
-async def create_client_secret(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
-    """Handle `POST /v1/realtime/client_secrets`."""
+def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -> Route:
+    """`POST /v1/realtime/client_secrets`."""
+
+    async def create(request: Request) -> Response:
+        return await _create(request, context, client_secrets)
+
+    return Route("/v1/realtime/client_secrets", guarded(context.authenticate, create), methods=["POST"])
+
+
+async def _create(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
+    body = await limited(request, _MAX_BODY_BYTES).body()
     try:
-        key = context.authenticate(request)
-    except AccessDenied as error:
-        return _error(error.status, error.message, error.code)
-    try:
-        body = await limited(request, _MAX_BODY_BYTES).body()
         wanted = ClientSecretRequest.model_validate_json(body or b"{}")
         default = default_config(context.model, context.speech_models.voices.default.name)
         with errors_in("session"):
@@ -136,20 +141,7 @@ async def create_client_secret(request: Request, context: ServerContext, client_
         config.model = context.model
     except (ValidationError, InvalidEvent) as error:
         invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
-        return _error(400, str(invalid), invalid.code, invalid.param)
-    except HTTPException as error:
-        return _error(error.status_code, error.detail, headers=error.headers)
-    secret = await client_secrets.create(config, wanted.expires_after.seconds, key)
+        raise APIError(400, str(invalid), invalid.param, invalid.code) from None
+    secret = await client_secrets.create(config, wanted.expires_after.seconds, request.state.key)
     session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
-
-
-def _error(
-    status: int,
-    message: str,
-    code: str | None = None,
-    param: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    error = {"type": "invalid_request_error", "code": code, "message": message, "param": param}
-    return JSONResponse({"error": error}, status, headers)
