@@ -150,13 +150,14 @@ def load_service(
     tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     more = [*([turn_log.record] if turn_log else []), *([tracer.record_turn] if tracer else [])]
     observers = TurnObservers([partial(_learn, record, model_options.model, admission), *more])
-    observers.metrics.add_readings(stage_readings(stages))
+    readings = stage_readings(stages)
     if turn_log is not None:
-        unrecorded = Reading("dropped_turn_records_total", "Turns missing from the turn log.", turn_log.dropped_reading)
-        observers.metrics.add_readings([unrecorded])
+        dropped = turn_log.dropped_reading
+        readings.append(Reading("dropped_turn_records_total", "Turns missing from the turn log.", dropped))
     if tracer is not None:
-        unexported = Reading("dropped_spans_total", "Spans that the collector did not take.", tracer.dropped_reading)
-        observers.metrics.add_readings([unexported])
+        dropped = tracer.dropped_reading
+        readings.append(Reading("dropped_spans_total", "Spans that the collector did not take.", dropped))
+    observers.metrics.add_readings(readings)
     if settings.allow_mcp_server:
         import agent.tools.mcp_client  # noqa: F401  # takes a second: now, not in a conversation
     context = ServerContext(

@@ -46,7 +46,6 @@ class CallStarted:
 
     call_id: str
     caller: str = ""
-    called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -80,8 +80,8 @@ class JSONStreamDialect(Dialect):
         self._set_audio_format(encoding, rate, self.encodings, self.rates)
         self._stream_id = str(start.get(self.stream_key, message.get(self.stream_key, "")))
         parameters = parse_parameters(self._call_parameters(message, start))
-        caller, called = (str(start.get(name, parameters.get(name, ""))) for name in ("from", "to"))
-        return CallStarted(str(start.get(self.call_key, "")), caller, called, parameters)
+        caller = str(start.get("from", parameters.get("from", "")))
+        return CallStarted(str(start.get(self.call_key, "")), caller, parameters)
 
     def _call_parameters(self, message: dict[str, Any], start: dict[str, Any]) -> object:
         """The call's parameters, not yet checked."""

@@ -65,7 +65,7 @@ class Vonage(Dialect):
         self._started = True
         parameters = parse_parameters({name: value for name, value in message.items() if name not in _PROTOCOL_FIELDS})
         call_id = parameters.get("uuid", parameters.get("call_uuid", ""))
-        return CallStarted(call_id, parameters.get("from", ""), parameters.get("to", ""), parameters)
+        return CallStarted(call_id, parameters.get("from", ""), parameters)
 
     def audio(self, data: bytes) -> Frame:
         """See `Dialect.audio`."""
