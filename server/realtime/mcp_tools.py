@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.tools.conversation_tools import ConversationTools
@@ -75,14 +75,27 @@ class _OwnTools:
 
 @dataclass
 class _Call:
-    """A call: its wire format, and what runs it."""
+    """A call: its wire format, and what runs it.
+
+    Attributes:
+        answered: whether the client has approved or refused it.
+        output_index: of its item in the response.
+    """
 
     server: _Server
-    tool: McpTool
     item: FunctionCall
     wire: dict[str, Any]
-    approved: bool | None = None
+    answered: bool = False
     output_index: int = 0
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Which item events are about."""
+        return {"item_id": self.item.id, "output_index": self.output_index}
+
+
+_NOT_RUN = {"type": "mcp_call", "approval_request_id": None, "output": None, "error": None}
+"""Fields of a call that is not made yet."""
 
 
 class McpTools:
@@ -224,16 +237,7 @@ class McpTools:
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
             return
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
-        tools = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "input_schema": tool.input_schema,
-                "annotations": tool.annotations,
-            }
-            for tool in listed
-        ]
-        item = self._other_items[item_id] = {**item, "tools": tools}
+        item = self._other_items[item_id] = {**item, "tools": [asdict(tool) for tool in listed]}
         self._enable_own()
         self._on_tools_changed()
         self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
@@ -248,16 +252,9 @@ class McpTools:
         server, tool = tools[item.name]
         own = isinstance(server.client, _OwnTools)  # where approval is needed, the session asks aloud
         approval = not own and _needs_approval(server.config.require_approval, tool)
-        wire: dict[str, Any] = {
-            "id": item.id,
-            "type": "mcp_approval_request" if approval else "mcp_call",
-            "server_label": server.config.server_label,
-            "name": item.name,
-            "arguments": "",
-        }
-        if not approval:
-            wire |= {"approval_request_id": None, "output": None, "error": None}
-        self._calls[item.id] = _Call(server, tool, item, wire)
+        kind = {"type": "mcp_approval_request"} if approval else _NOT_RUN
+        wire = {"id": item.id, "server_label": server.config.server_label, "name": item.name, "arguments": "", **kind}
+        self._calls[item.id] = _Call(server, item, wire)
 
     def kind(self, item_id: str) -> CallKind:
         """What a function call is on the wire."""
@@ -284,37 +281,25 @@ class McpTools:
         if not item.complete:
             self._fail(call, McpError("tool_execution_error", "the call was cancelled before it was complete"))
         elif call.wire["type"] == "mcp_call":
-            self._send(server_event("response.mcp_call.in_progress", item_id=item.id, output_index=output_index))
-            if isinstance(call.server.client, _OwnTools):
-                call.output_index = output_index
-            else:
-                self._spawn(self._run(call, call.server.client, output_index))
+            call.output_index = output_index
+            self._begin(call)
 
     def returned(self, output: FunctionCallOutput) -> bool:
         """The voice session adds the output of a call. Whether the call is of an MCP tool, whose item carries it."""
         calls = [call for call in self._calls.values() if call.item.call_id == output.call_id]
         for call in calls:
             if isinstance(call.server.client, _OwnTools) and call.item.complete:
-                call.wire["output"] = output.text
-                position = {"item_id": call.wire["id"], "output_index": call.output_index}
-                self._send(server_event("response.mcp_call.completed", **position))
-                self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+                self._complete(call, output.text)
         return bool(calls)
 
     def approve(self, response: McpApprovalResponseItem) -> dict[str, Any] | None:
         """Make a call that the client has approved, or record that it has not. Returns the response's item, or None if
         there is no such request, or it has been answered."""
         call = self._calls.get(response.approval_request_id)
-        if call is None or call.wire["type"] != "mcp_approval_request" or call.approved is not None:
+        if call is None or call.wire["type"] != "mcp_approval_request" or call.answered:
             return None
-        call.approved = response.approve
-        answer: dict[str, Any] = {
-            "id": response.id or new_id("mcpr"),
-            "type": "mcp_approval_response",
-            "approval_request_id": response.approval_request_id,
-            "approve": response.approve,
-            "reason": response.reason,
-        }
+        call.answered = True
+        answer = {**response.model_dump(), "id": response.id or new_id("mcpr")}
         self._other_items[answer["id"]] = answer
         if not response.approve:
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
@@ -323,37 +308,37 @@ class McpTools:
         return answer
 
     async def _run_approved(self, call: _Call) -> None:
-        made = FunctionCall(new_id("item"), call.item.call_id, call.item.name, call.item.arguments, complete=True)
-        wire = {
-            **call.wire,
-            "id": made.id,
-            "type": "mcp_call",
-            "approval_request_id": call.item.id,
-            "output": None,
-            "error": None,
-        }
-        self._calls[made.id] = approved = _Call(call.server, call.tool, made, wire)
+        """Make a call as an item of its own, once the client knows that it is approved."""
+        made = replace(call.item, id=new_id("item"), complete=True)
+        wire = {**call.wire, **_NOT_RUN, "id": made.id, "approval_request_id": call.item.id}
+        self._calls[made.id] = approved = _Call(call.server, made, wire)
         item = self.item_object(made)
         self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
-        self._send(server_event("response.mcp_call.in_progress", item_id=made.id, output_index=0))
-        assert not isinstance(call.server.client, _OwnTools)
-        await self._run(approved, call.server.client, 0)
+        self._begin(approved)
 
-    async def _run(self, call: _Call, client: McpClient, output_index: int) -> None:
+    def _begin(self, call: _Call) -> None:
+        """Make a call, unless the voice session does."""
+        self._send(server_event("response.mcp_call.in_progress", **call.position))
+        if not isinstance(call.server.client, _OwnTools):
+            self._spawn(self._run(call, call.server.client))
+
+    async def _run(self, call: _Call, client: McpClient) -> None:
         label, name = call.server.config.server_label, call.item.name
         _log.info("calling %s of the MCP server %r", name, label)
-        position = {"item_id": call.wire["id"], "output_index": output_index}
         try:
             output = await client.call_tool(name, json.loads(call.item.arguments))
         except McpError as error:
             _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error)
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
-            self._send(server_event("response.mcp_call.failed", **position))
+            self._send(server_event("response.mcp_call.failed", **call.position))
             self._fail(call, error)
             return
         self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, output))
+        self._complete(call, output)
+
+    def _complete(self, call: _Call, output: str) -> None:
         call.wire["output"] = output
-        self._send(server_event("response.mcp_call.completed", **position))
+        self._send(server_event("response.mcp_call.completed", **call.position))
         self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
     def _fail(self, call: _Call, error: McpError) -> None:
