@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from agent.instructions import INSTRUCTIONS
-from server.response_format import ResponseFormat, StrictModel
+from server.response_format import ResponseFormat, StrictModel, VoiceID
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.timing import Timing
 from voice.tts import DEFAULT_VOICE
@@ -133,12 +133,6 @@ class AudioConfigInput(StrictModel):
     noise_reduction: WithoutEffect[NoiseReduction] = None
     transcription: AudioTranscription | None = AudioTranscription()
     turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
-
-
-class VoiceID(StrictModel):
-    """A voice by its name, in the form in which the protocol names custom voices."""
-
-    id: str = Field(max_length=256)
 
 
 class AudioConfigOutput(StrictModel):

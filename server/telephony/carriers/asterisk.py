@@ -38,7 +38,6 @@ class Asterisk(Dialect):
         self._json: bool | None = None
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, bytes):
             if self._json is None:
                 raise BadMessage("audio before MEDIA_START")
@@ -70,23 +69,18 @@ class Asterisk(Dialect):
         return CallStarted(str(fields.get("channel_id") or fields.get("connection_id", "")), parameters=parameters)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return data
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._command("MARK_MEDIA", correlation_id=name)
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._command("FLUSH_MEDIA")
 
     def answer(self) -> Frame:
-        """See `Dialect.answer`."""
         return self._command("ANSWER")
 
     def hang_up(self) -> Frame:
-        """See `Dialect.hang_up`."""
         return self._command("HANGUP")
 
     def _command(self, command: str, **fields: str) -> str:

@@ -52,7 +52,6 @@ class AudioSocket(Dialect):
         self._audio_type: int | None = None
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, str) or len(frame) < HEADER_BYTES:
             raise BadCall("an AudioSocket frame must have a type and a length", 1007)
         frame_type, payload = frame[0], frame[HEADER_BYTES:]
@@ -86,11 +85,9 @@ class AudioSocket(Dialect):
         return self._caller_audio(payload)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return _build_frame(self._audio_type or 0x10, data)
 
     def hang_up(self) -> Frame:
-        """See `Dialect.hang_up`."""
         return _build_frame(_HANG_UP, b"")
 
 

@@ -49,7 +49,6 @@ class JSONStreamDialect(Dialect):
         self._stream_id = ""
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         message = parse_json(frame)
         kind = message.get("event")
         if kind == "start":
@@ -92,15 +91,12 @@ class JSONStreamDialect(Dialect):
         return bool(message.get("event") == "connected")
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return self._frame("media", media={"payload": to_base64(data)})
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._frame("mark", mark={"name": name})
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._frame("clear")
 
     def _frame(self, event: str, **fields: Any) -> str:
@@ -205,17 +201,14 @@ class Plivo(JSONStreamDialect):
         return super()._parse_playback(message)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         content_type = "audio/x-mulaw" if self.encoding == "pcmu" else "audio/x-l16"
         media = {"contentType": content_type, "sampleRate": self.rate, "payload": to_base64(data)}
         return json.dumps({"event": "playAudio", "media": media})
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._frame("checkpoint", name=name)
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._frame("clearAudio")
 
 

@@ -35,7 +35,6 @@ class Vonage(Dialect):
         self._started = False
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, bytes):
             if not self._started:
                 raise BadMessage("audio before the call began")
@@ -68,13 +67,10 @@ class Vonage(Dialect):
         return CallStarted(call_id, parameters.get("from", ""), parameters)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return data
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return json.dumps({"action": "notify", "payload": {"mark": name}})
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return json.dumps({"action": "clear"})
