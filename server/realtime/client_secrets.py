@@ -3,7 +3,6 @@ client that connects with it gets that session."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from server.access.keys import ApiKey
+from server.access.keys import ApiKey, digest
 from server.api_errors import APIError, guarded
 from server.context import ServerContext
 from server.realtime.configuration import (
@@ -116,8 +115,7 @@ _ADAPTER = TypeAdapter(ClientSecret)
 
 
 def _record_key(value: str) -> str:
-    """Where a secret is kept: whoever reads the records cannot use it."""
-    return f"client_secret/{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()}"
+    return f"client_secret/{digest(value)}"
 
 
 def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -> Route:

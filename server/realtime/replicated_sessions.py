@@ -4,11 +4,11 @@ one."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
+from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords
@@ -96,5 +96,4 @@ class ReplicatedSessions:
 
 
 def _key(token: str) -> str:
-    """Where a record is kept: whoever reads the records cannot take over a session."""
-    return f"session/{hashlib.sha256(token.encode('utf-8', 'surrogateescape')).hexdigest()}"
+    return f"session/{digest(token)}"

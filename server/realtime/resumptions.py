@@ -81,12 +81,7 @@ class Resumptions:
         del self._sessions[token]
         session.token = new_token()
         self.add(session)
-        expiry = self._expiries.pop(session, None)
-        if expiry is not None:
-            expiry.cancel()
-        else:  # a connection that is half open: the server has not noticed yet that it dropped
-            session.displaced.set()
-            await session.detached.wait()
+        await self._detach(session)
         session.attach()
         await self.records.forget(token)
         return session
@@ -120,10 +115,13 @@ class Resumptions:
         """The client has come back to another replica, where its conversation goes on."""
         if self._sessions.pop(session.token, None) is None:
             return  # it has ended meanwhile
-        expiry = self._expiries.pop(session, None)
-        if expiry is not None:
+        await self._detach(session)
+        await session.close()
+
+    async def _detach(self, session: ResumableSession) -> None:
+        """See to it that a session neither waits nor has a connection."""
+        if (expiry := self._expiries.pop(session, None)) is not None:
             expiry.cancel()
-        else:
+        else:  # a connection that is half open: the server has not noticed yet that it dropped
             session.displaced.set()
             await session.detached.wait()
-        await session.close()
