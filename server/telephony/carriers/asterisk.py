@@ -35,11 +35,11 @@ class Asterisk(Dialect):
 
     def __init__(self) -> None:
         super().__init__()
-        self._json: bool | None = None
+        self._json = False
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
         if isinstance(frame, bytes):
-            if self._json is None:
+            if not self._started:
                 raise BadMessage("audio before MEDIA_START")
             return self._caller_audio(frame)
         kind, fields = _parse_text(frame)
@@ -60,10 +60,8 @@ class Asterisk(Dialect):
                 raise BadMessage(f"an unknown event {kind[:40]!r}")
 
     def _start(self, fields: dict[str, Any], *, as_json: bool) -> CallStarted:
-        if self._json is not None:
-            raise BadMessage("a second MEDIA_START")
         codec = str(fields.get("format", "ulaw")).lower()
-        self._set_audio_format(codec, _RATES.get(codec, 8000), _CODECS, (8000, 16000, 24000))
+        self._begin(codec, _RATES.get(codec, 8000), _CODECS, (8000, 16000, 24000))
         self._json = as_json
         parameters = parse_parameters(fields.get("channel_variables"))
         return CallStarted(str(fields.get("channel_id") or fields.get("connection_id", "")), parameters=parameters)

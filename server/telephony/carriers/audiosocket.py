@@ -77,7 +77,7 @@ class AudioSocket(Dialect):
             if not self.call_id:
                 raise BadCall("audio came before the call's UUID", 1008)
             encoding = f"0x{frame_type:02x}"
-            self._set_audio_format(encoding, _RATES[frame_type], {encoding: "pcm"}, _SUPPORTED_RATES)
+            self._begin(encoding, _RATES[frame_type], {encoding: "pcm"}, _SUPPORTED_RATES)
             self._audio_type = frame_type
             return CallStarted(self.call_id)
         if frame_type != self._audio_type:

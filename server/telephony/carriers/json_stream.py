@@ -52,10 +52,7 @@ class JSONStreamDialect(Dialect):
         message = parse_json(frame)
         kind = message.get("event")
         if kind == "start":
-            start = _object_field(message, "start")
-            if self._stream_id:
-                raise BadMessage("a second start")
-            return self._parse_start(message, start)
+            return self._parse_start(message, _object_field(message, "start"))
         if self._is_outside_stream(message):
             return None
         stream_id = message.get(self.stream_key)
@@ -76,7 +73,7 @@ class JSONStreamDialect(Dialect):
         audio = start.get(self.format_key)
         audio = audio if isinstance(audio, dict) else {}
         encoding, rate = audio.get("encoding", next(iter(self.encodings))), audio.get(self.rate_key) or TELEPHONE_RATE
-        self._set_audio_format(encoding, rate, self.encodings, self.rates)
+        self._begin(encoding, rate, self.encodings, self.rates)
         self._stream_id = str(start.get(self.stream_key, message.get(self.stream_key, "")))
         parameters = parse_parameters(self._call_parameters(message, start))
         caller = str(start.get("from", parameters.get("from", "")))
@@ -176,12 +173,6 @@ class Plivo(JSONStreamDialect):
     format_key, rate_key = "mediaFormat", "sampleRate"
     encodings: ClassVar[Mapping[str, Encoding]] = {"audio/x-mulaw": "pcmu", "audio/x-l16": "pcm"}
     rates = (8000, 16000)
-
-    def _parse_start(self, message: dict[str, Any], start: dict[str, Any]) -> CallStarted:
-        started = super()._parse_start(message, start)
-        if self.encoding == "pcmu":
-            self._set_audio_format("audio/x-mulaw", self.rate, self.encodings, (8000,))
-        return started
 
     def _call_parameters(self, message: dict[str, Any], start: dict[str, Any]) -> object:
         """`a=1;b=2`, or `{a: 1, b: 2}` as in some calls."""

@@ -30,10 +30,6 @@ class Vonage(Dialect):
 
     name = "vonage"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._started = False
-
     def parse(self, frame: Frame) -> CarrierEvent | None:
         if isinstance(frame, bytes):
             if not self._started:
@@ -57,11 +53,8 @@ class Vonage(Dialect):
                 raise BadMessage(f"an unknown event {str(kind)[:40]!r}")
 
     def _start(self, message: dict[str, object]) -> CallStarted:
-        if self._started:
-            raise BadMessage("a second start")
         encoding, _, rate = str(message.get("content-type", "")).partition(";rate=")
-        self._set_audio_format(encoding, rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
-        self._started = True
+        self._begin(encoding, rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
         parameters = parse_parameters({name: value for name, value in message.items() if name not in _PROTOCOL_FIELDS})
         call_id = parameters.get("uuid", parameters.get("call_uuid", ""))
         return CallStarted(call_id, parameters.get("from", ""), parameters)
