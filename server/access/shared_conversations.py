@@ -12,8 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from server.shared_store import RecordStore, SharedRecords
+
+T = TypeVar("T")
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -63,8 +66,7 @@ class SharedConversations:
 
     async def elsewhere(self, key: str) -> int:
         """Conversations that a key has open on other replicas; 0 if the records cannot be used now."""
-        await self._write()
-        found = await self._records.call(lambda store: store.scan(_KEYS)) or {}
+        found = await self._write_and(lambda store: store.scan(_KEYS)) or {}
         return sum(json.loads(value).get(key, 0) for name, value in found.items() if name != _KEYS + self._name)
 
     async def run(self) -> None:
@@ -73,8 +75,7 @@ class SharedConversations:
         try:
             while True:
                 self._changed.clear()
-                await self._write()
-                await self._records.call(self.beat)
+                await self._write_and(self.beat)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_INTERVAL_S):
                         await self._changed.wait()
@@ -82,15 +83,20 @@ class SharedConversations:
             await self._records.call(lambda store: store.delete(_KEYS + self._name))
             await self._records.call(lambda store: store.delete(_REPLICAS + self._name))
 
-    async def _write(self) -> None:
+    async def _write_and(self, then: Callable[[RecordStore], T]) -> T | None:
+        """Write what keys have open here, and then use the records for more. None while they cannot be used."""
         async with self._writing:  # an older count must not overwrite a newer one
-            if own := self._by_key():
-                value = json.dumps(own).encode()
-                await self._records.call(lambda store: store.put(_KEYS + self._name, value, _LEASE_S))
-                self._written = True
-            elif self._written:
-                await self._records.call(lambda store: store.delete(_KEYS + self._name))
-                self._written = False
+            own = self._by_key()
+
+            def work(store: RecordStore) -> T:
+                if own:
+                    store.put(_KEYS + self._name, json.dumps(own).encode(), _LEASE_S)
+                elif self._written:
+                    store.delete(_KEYS + self._name)
+                self._written = bool(own)
+                return then(store)
+
+            return await self._records.call(work)
 
     def beat(self, store: RecordStore) -> None:
         """Say that this replica lives, and report those that have died. Raises StoreUnavailable."""
