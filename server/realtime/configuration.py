@@ -220,7 +220,8 @@ def _check_tool_names(config: SessionConfig) -> None:
     for number, (field, name) in enumerate(names):
         if (field, name) in names[:number]:
             raise InvalidEvent(f"there are two tools named {name!r}", param=f"tools.{number}.{field}")
-    functions, labels = ([name for field, name in names if field == one] for one in ("name", "server_label"))
+    functions = [name for field, name in names if field == "name"]
+    labels = [name for field, name in names if field == "server_label"]
     choice = config.tool_choice
     if isinstance(choice, ToolChoiceFunction) and choice.name not in functions:
         raise InvalidEvent(

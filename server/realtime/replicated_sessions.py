@@ -57,6 +57,8 @@ class ReplicatedSessions:
 
     async def save(self, sessions: Iterable[ResumableSession]) -> list[ResumableSession]:
         """Write the records that have changed. Returns the sessions whose clients have gone to another replica."""
+        if not self._records.exist:
+            return []
         now, due, alive = time.monotonic(), list[tuple[ResumableSession, str, bytes]](), set[str]()
         for session in sessions:
             if not session.conversation.resumable:
