@@ -15,8 +15,8 @@ from server.serving.speech import find_recognizers
 
 
 def confirm_downloads(options: ModelOptions, *, yes: bool, speech: bool = True) -> None:
-    """Ask whether the models of the catalog that these options need, and this machine lacks, may be downloaded. Without
-    a terminal they are downloaded unasked, as a service does; what a user has named on the hub, too.
+    """Ask whether the models of the catalog that these options need, and this machine lacks, may be downloaded. Nothing
+    is asked where there is no terminal, as in a service, nor about models of the hub that the user has named.
 
     Args:
         speech: whether recognition and a voice are needed.
@@ -25,9 +25,9 @@ def confirm_downloads(options: ModelOptions, *, yes: bool, speech: bool = True) 
         UserError: the answer is no.
         ModelUnavailable: no language model fits into the memory.
     """
-    store = ModelStore()
-    missing = missing_models(options, store, speech=speech)
-    if yes or not missing or not store.hub or not (sys.stdin.isatty() and stderr.is_terminal):
+    store, can_answer = ModelStore(), sys.stdin.isatty() and stderr.is_terminal
+    missing = missing_models(options, store, speech=speech) if can_answer and store.hub and not yes else []
+    if not missing:
         return
     from huggingface_hub import constants
 

@@ -17,7 +17,7 @@ from model.hub.download import HubModel
 from model.hub.reference import parse_reference
 from model.hub.store import ModelStore
 from model.nn.cpu.packed_file import packed_path
-from server.serving.general_models import expected_ms
+from server.serving.general_models import expected_ms, pulled_models
 from server.serving.model_choice import PATIENT_MS, fits_into_memory, open_record, verdicts
 from server.serving.runtime import hub_models, progress_bars
 
@@ -96,7 +96,7 @@ def _list_hub_models(remarks: Mapping[str, str]) -> None:
 @app.command("recommend")
 def models_recommend(data: DataOption = None) -> None:
     """List general models on the Hugging Face hub that suit this machine. None of them was run by this project."""
-    histories, pulled = open_record(data=data).histories(), {one.repository for one in hub_models().recorded()}
+    histories, pulled = open_record(data=data).histories(), {one.hub_repository for one in pulled_models()}
     basis = ""
     for one in catalog.GENERAL_MODELS:
         expected = expected_ms(one.size, histories)

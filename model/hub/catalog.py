@@ -270,40 +270,35 @@ class GeneralModel:
     """A model for conversations on the Hugging Face hub. None of them was run by this project.
 
     Attributes:
-        repository: `org/repo`.
-        quantization: which of its GGUF files is recommended.
-        size: of that file, about, in bytes.
+        name: what to pass to `rejoinder models pull` and `--model`: `org/repo:quantization`.
+        size: of its file, about, in bytes.
         languages: in words.
     """
 
-    repository: str
-    quantization: str
-    title: str
-    licence: str
+    name: str
     size: int
     languages: str
+    licence: str = "Apache-2.0"
 
     @property
-    def name(self) -> str:
-        """What to pass to `rejoinder models pull` and `--model`."""
-        return f"{self.repository}:{self.quantization}"
-
-
-def _general(repository: str, title: str, size: int, languages: str) -> GeneralModel:
-    return GeneralModel(repository, "Q4_K_M", title, "Apache-2.0", size, languages)
+    def repository(self) -> str:
+        """`org/repo`."""
+        return self.name.partition(":")[0]
 
 
 GENERAL_MODELS = (
-    _general("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "Qwen2.5-0.5B-Instruct", 491_000_000, "29 languages"),
-    _general("HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF", "SmolLM2-1.7B-Instruct", 1_060_000_000, "English"),
-    _general("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B", 1_110_000_000, "100 languages"),
-    _general("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "Qwen2.5-1.5B-Instruct", 1_117_000_000, "29 languages"),
-    _general("unsloth/Qwen3-4B-Instruct-2507-GGUF", "Qwen3-4B-Instruct-2507", 2_500_000_000, "100 languages"),
-    _general("Qwen/Qwen3-8B-GGUF", "Qwen3-8B", 5_030_000_000, "100 languages"),
+    GeneralModel("Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M", 491_000_000, "29 languages"),
+    GeneralModel("HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF:Q4_K_M", 1_060_000_000, "English"),
+    GeneralModel("unsloth/Qwen3-1.7B-GGUF:Q4_K_M", 1_110_000_000, "100 languages"),
+    GeneralModel("Qwen/Qwen2.5-1.5B-Instruct-GGUF:Q4_K_M", 1_117_000_000, "29 languages"),
+    GeneralModel("unsloth/Qwen3-4B-Instruct-2507-GGUF:Q4_K_M", 2_500_000_000, "100 languages"),
+    GeneralModel("Qwen/Qwen3-8B-GGUF:Q4_K_M", 5_030_000_000, "100 languages"),
 )
-"""The smallest first. Their families, licences and languages are those of their cards."""
+"""The smallest first. Licences and languages are those of their cards."""
 
 MODELS: tuple[ModelEntry, ...] = (QWEN_05B, QWEN_15B, SMOLLM2, WHISPER_BASE, PIPER_JOE, KOKORO, MINILM)
+LANGUAGE_MODELS = tuple(sorted((one for one in MODELS if one.kind == "language"), key=lambda one: -one.size))
+"""The largest first."""
 
 
 def find_model(name: str, kind: Kind | None = None) -> tuple[ModelEntry, str]:

@@ -10,8 +10,8 @@ from model.hub.catalog import ModelEntry, ModelFile
 from server.serving.model_record import ModelHistory
 from server.serving.runtime import hub_models
 
-_ABOUT = 1.1
-"""Models whose sizes differ by less have the same size."""
+SAME_SIZE = 1.1
+"""Models whose sizes differ by less than this factor have the same size."""
 
 _SPEECH_MS = 250
 """Of a turn's latency, the part that is the same with every language model: the wait for the end of the turn, the
@@ -20,19 +20,19 @@ transcript and the voice. The rest is proportional to the bytes of the weights, 
 
 def pulled_models() -> list[ModelEntry]:
     """The general models that were pulled completely."""
-    hub, known = hub_models(), {one.repository: one for one in catalog.GENERAL_MODELS}
+    hub, known = hub_models(), {one.repository for one in catalog.GENERAL_MODELS}
     return [
         ModelEntry(
-            one.name,
-            "language",
-            known[one.repository].title,
-            one.repository.partition("/")[0],
-            one.licence,
-            tuple(ModelFile(file.path, file.size, file.digest, (), file.path) for file in one.files),
-            "",
-            one.repository,
-            one.main_file,
-            _assumed_rating(one.size),
+            name=one.name,
+            kind="language",
+            title=one.repository,
+            authors="",
+            licence=one.licence,
+            files=tuple(ModelFile(file.path, file.size, file.digest, (), file.path) for file in one.files),
+            pip_extra="",
+            hub_repository=one.repository,
+            main_file=one.main_file,
+            rating=_assumed_rating(one.size),
             is_rated=False,
         )
         for one in hub.recorded()
@@ -42,9 +42,7 @@ def pulled_models() -> list[ModelEntry]:
 
 def _assumed_rating(size: int) -> int:
     """The rating of an unrated model: a little better than the best bundled one of its size or below."""
-    return 1 + max(
-        (one.rating for one in catalog.MODELS if one.kind == "language" and one.size < size * _ABOUT), default=0
-    )
+    return 1 + max((one.rating for one in catalog.LANGUAGE_MODELS if one.size < size * SAME_SIZE), default=0)
 
 
 def expected_ms(size: int, histories: Mapping[str, ModelHistory]) -> tuple[int, str] | None:
@@ -55,11 +53,9 @@ def expected_ms(size: int, histories: Mapping[str, ModelHistory]) -> tuple[int, 
         size: of its weights, in bytes.
         histories: what this machine has shown, by the name of the model.
     """
-    for one in sorted(catalog.MODELS, key=lambda one: -one.size):
-        history = histories.get(one.name, ModelHistory())
-        if one.kind != "language" or history.median_ms is None:
-            continue
-        median = history.median_ms
-        fixed = min(_SPEECH_MS, median)
-        return round(fixed + (median - fixed) * size / one.size), one.name
+    for one in catalog.LANGUAGE_MODELS:
+        median = histories.get(one.name, ModelHistory()).median_ms
+        if median is not None:
+            fixed = min(_SPEECH_MS, median)
+            return round(fixed + (median - fixed) * size / one.size), one.name
     return None

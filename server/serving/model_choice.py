@@ -19,7 +19,7 @@ from model.hub.catalog import GeneralModel, ModelEntry
 from model.hub.store import ModelStore, ModelUnavailable
 from model.nn.cpu.team import available_cores
 from server.processor import cpu_name, physical_memory
-from server.serving.general_models import pulled_models
+from server.serving.general_models import SAME_SIZE, pulled_models
 from server.serving.model_record import ENOUGH_TURNS, ModelHistory, ModelRecord
 from server.serving.options import AUTO_MODEL, ModelOptions
 
@@ -37,9 +37,6 @@ MUCH_LOWER, OFTEN_WRONG = 15, 75
 _FASTER = 0.75
 """If the turns of a model take so much less than its trial did, the machine is quicker than it was then, and a larger
 model is tried again."""
-
-_SAME_SIZE = 10**8
-"""Bytes to which sizes are rounded when models are ordered by size."""
 
 _GPU_BYTES_PER_FILE_BYTE = 4
 """A GPU holds the weights in bfloat16, three and a half times the size of a 4-bit file, and its own working memory."""
@@ -166,8 +163,8 @@ def verdicts(store: ModelStore, data: Path | None = None) -> dict[str, str]:
 
 
 def find_candidates(device: str = "auto", store: ModelStore | None = None) -> list[ModelEntry]:
-    """The language models that may run here, the largest first, and of one size the general one: those of the installed
-    ones that fit into the memory, or, if none is installed, all that fit. Raises ModelUnavailable if none fits."""
+    """The language models that may run here, the largest first: those of the installed ones that fit into the memory,
+    or, if none is installed, all that fit. Raises ModelUnavailable if none fits."""
     store, fitting = store or ModelStore(), [one for one in _language_models() if fits_into_memory(one, device)]
     if not fitting:
         raise ModelUnavailable("no language model fits into this machine's memory: choose a smaller one with --model")
@@ -179,9 +176,9 @@ def _is_installed(model: ModelEntry, store: ModelStore) -> bool:
 
 
 def _language_models() -> list[ModelEntry]:
-    """The bundled ones, and general ones that were pulled."""
-    models = [*(one for one in catalog.MODELS if one.kind == "language"), *pulled_models()]
-    return sorted(models, key=lambda one: (-round(one.size / _SAME_SIZE), -one.rating))
+    """The bundled ones, and general ones that were pulled: the largest first, and of one size the general one."""
+    models = [*catalog.LANGUAGE_MODELS, *pulled_models()]
+    return sorted(models, key=lambda one: -one.size * (1 if one.is_rated else SAME_SIZE))
 
 
 def fits_into_memory(model: ModelEntry | GeneralModel, device: str = "auto") -> bool:
@@ -243,6 +240,6 @@ def with_model(model_options: ModelOptions, choice: Choice) -> ModelOptions:
 
 def warn_of_wrong_answers(name: str) -> None:
     """Log it if a model of the catalog is rated low."""
-    for model in _language_models():
+    for model in catalog.LANGUAGE_MODELS:
         if model.name == name and (wrong := wrong_often(model)):
             _log.warning("the answers of %s are %s", name, wrong)
