@@ -43,34 +43,17 @@ CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 
 @dataclass
 class _Server:
-    """A server of the session and its tools, once they are listed."""
+    """A server of the session.
+
+    Attributes:
+        client: None for the server's own tools, which the voice session calls.
+        tools: once they are listed.
+    """
 
     config: McpServer
-    client: McpClient | _OwnTools
+    client: McpClient | None
     tools: dict[str, McpTool] = field(default_factory=dict)
     listing: asyncio.Task[None] = field(init=False)
-
-
-class _OwnTools:
-    """The server's own tools, as if they were an MCP server's. The voice session calls them."""
-
-    def __init__(self, tools: ConversationTools | None) -> None:
-        self._tools = tools
-
-    async def list_tools(self) -> list[McpTool]:
-        """All of them."""
-        return [
-            McpTool(
-                tool.name,
-                tool.declaration.description,
-                tool.declaration.parameters,
-                {"readOnlyHint": tool.traits.read_only, "destructiveHint": tool.traits.consequential},
-            )
-            for tool in (self._tools.all if self._tools is not None else ())
-        ]
-
-    async def close(self) -> None:
-        """There is nothing to close."""
 
 
 @dataclass
@@ -153,7 +136,8 @@ class McpTools:
         for label, server in list(self._servers.items()):
             if wanted.get(label) != server.config:
                 del self._servers[label]
-                self._spawn(server.client.close())
+                if server.client is not None:
+                    self._spawn(server.client.close())
         for label, config in wanted.items():
             if label not in self._servers:
                 self._connect(label, config)
@@ -162,7 +146,7 @@ class McpTools:
     def _enable_own(self) -> None:
         if self._own is not None:
             found = self._by_name().values()
-            self._own.enable([tool.name for server, tool in found if isinstance(server.client, _OwnTools)])
+            self._own.enable([tool.name for server, tool in found if server.client is None])
 
     def tools(self, *, own: bool = True) -> dict[str, list[Tool]]:
         """The tools that the language model may call, by the label of their server.
@@ -172,13 +156,13 @@ class McpTools:
         """
         tools: dict[str, list[Tool]] = {}
         for server, tool in self._by_name().values():
-            if own or not isinstance(server.client, _OwnTools):
+            if own or server.client is not None:
                 tools.setdefault(server.config.server_label, []).append(_declaration(tool))
         return tools
 
     async def own_listed(self) -> None:
         """Wait until the server's own tools are known. That depends on no other server."""
-        await self._wait_for(lambda server: isinstance(server.client, _OwnTools))
+        await self._wait_for(lambda server: server.client is None)
 
     async def listed(self) -> None:
         """Wait until the tools of all servers are known, up to `MAX_LISTING_WAIT_S`."""
@@ -210,13 +194,10 @@ class McpTools:
         headers = dict(config.headers or {})
         if config.authorization is not None:
             headers["Authorization"] = f"Bearer {config.authorization}"
-        if config.server_url == OWN_URL:
-            server = _Server(config, _OwnTools(self._own))
-            if self._own is not None and config.authorization:
-                self._own.identify(config.authorization)
-        else:
-            server = _Server(config, self._new_client(config.server_url or "", headers))
-        self._servers[label] = server
+        client = None if config.server_url == OWN_URL else self._new_client(config.server_url or "", headers)
+        server = self._servers[label] = _Server(config, client)
+        if client is None and self._own is not None and config.authorization:
+            self._own.identify(config.authorization)
         server.listing = self._spawn(self._list(server))
 
     def _new_client(self, url: str, headers: Mapping[str, str]) -> McpClient:
@@ -231,7 +212,7 @@ class McpTools:
         self._send(server_event("conversation.item.added", item=item, previous_item_id=None))
         self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
         try:
-            listed = await server.client.list_tools()
+            listed = _own_tools(self._own) if server.client is None else await server.client.list_tools()
         except McpError as error:
             _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error)
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
@@ -250,8 +231,8 @@ class McpTools:
         if item.name not in (tools := self._by_name()):
             return
         server, tool = tools[item.name]
-        own = isinstance(server.client, _OwnTools)  # where approval is needed, the session asks aloud
-        approval = not own and _needs_approval(server.config.require_approval, tool)
+        # Where a call of our own tools needs approval, the session asks aloud.
+        approval = server.client is not None and _needs_approval(server.config.require_approval, tool)
         kind = {"type": "mcp_approval_request"} if approval else _NOT_RUN
         wire = {"id": item.id, "server_label": server.config.server_label, "name": item.name, "arguments": "", **kind}
         self._calls[item.id] = _Call(server, item, wire)
@@ -288,7 +269,7 @@ class McpTools:
         """The voice session adds the output of a call. Whether the call is of an MCP tool, whose item carries it."""
         calls = [call for call in self._calls.values() if call.item.call_id == output.call_id]
         for call in calls:
-            if isinstance(call.server.client, _OwnTools) and call.item.complete:
+            if call.server.client is None and call.item.complete:
                 self._complete(call, output.text)
         return bool(calls)
 
@@ -319,7 +300,7 @@ class McpTools:
     def _begin(self, call: _Call) -> None:
         """Make a call, unless the voice session does."""
         self._send(server_event("response.mcp_call.in_progress", **call.position))
-        if not isinstance(call.server.client, _OwnTools):
+        if call.server.client is not None:
             self._spawn(self._run(call, call.server.client))
 
     async def _run(self, call: _Call, client: McpClient) -> None:
@@ -360,9 +341,23 @@ class McpTools:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for server in self._servers.values():
-            await server.client.close()
+            if server.client is not None:
+                await server.client.close()
         if self._own is not None:
             self._own.close()
+
+
+def _own_tools(tools: ConversationTools | None) -> list[McpTool]:
+    """The server's own tools, as if an MCP server listed them."""
+    return [
+        McpTool(
+            tool.name,
+            tool.declaration.description,
+            tool.declaration.parameters,
+            {"readOnlyHint": tool.traits.read_only, "destructiveHint": tool.traits.consequential},
+        )
+        for tool in (tools.all if tools is not None else ())
+    ]
 
 
 def _declaration(tool: McpTool) -> Tool:
