@@ -108,10 +108,6 @@ class TurnLog:
             self.dropped += 1
             self._log_error_once("the disk is too slow")
 
-    def dropped_reading(self) -> dict[str, float]:
-        """`dropped`, for the metrics."""
-        return {"": self.dropped}
-
     def close(self) -> None:
         """Write the queued turns and stop the thread."""
         try:

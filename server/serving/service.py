@@ -152,11 +152,11 @@ def load_service(
     observers = TurnObservers([partial(_learn, record, model_options.model, admission), *more])
     readings = stage_readings(stages)
     if turn_log is not None:
-        dropped = turn_log.dropped_reading
-        readings.append(Reading("dropped_turn_records_total", "Turns missing from the turn log.", dropped))
+        missing = "Turns missing from the turn log."
+        readings.append(Reading("dropped_turn_records_total", missing, lambda: {"": turn_log.dropped}))
     if tracer is not None:
-        dropped = tracer.dropped_reading
-        readings.append(Reading("dropped_spans_total", "Spans that the collector did not take.", dropped))
+        untaken = "Spans that the collector did not take."
+        readings.append(Reading("dropped_spans_total", untaken, lambda: {"": tracer.dropped}))
     observers.metrics.add_readings(readings)
     if settings.allow_mcp_server:
         import agent.tools.mcp_client  # noqa: F401  # takes a second: now, not in a conversation
