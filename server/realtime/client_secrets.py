@@ -122,24 +122,20 @@ def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -
     """`POST /v1/realtime/client_secrets`."""
 
     async def create(request: Request) -> Response:
-        return await _create(request, context, client_secrets)
+        body = await limited(request, _MAX_BODY_BYTES).body()
+        try:
+            wanted = ClientSecretRequest.model_validate_json(body or b"{}")
+            default = default_config(context.model, context.speech_models.voices.default.name)
+            with errors_in("session"):
+                config = updated_config(default, wanted.session)
+                config_bytes(config)
+                check_speech(config, context.speech_models)
+            config.model = context.model
+        except (ValidationError, InvalidEvent) as error:
+            invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
+            raise APIError(400, str(invalid), invalid.param, invalid.code) from None
+        secret = await client_secrets.create(config, wanted.expires_after.seconds, request.state.key)
+        session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
+        return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 
     return Route("/v1/realtime/client_secrets", guarded(context.authenticate, create), methods=["POST"])
-
-
-async def _create(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
-    body = await limited(request, _MAX_BODY_BYTES).body()
-    try:
-        wanted = ClientSecretRequest.model_validate_json(body or b"{}")
-        default = default_config(context.model, context.speech_models.voices.default.name)
-        with errors_in("session"):
-            config = updated_config(default, wanted.session)
-            config_bytes(config)
-            check_speech(config, context.speech_models)
-        config.model = context.model
-    except (ValidationError, InvalidEvent) as error:
-        invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
-        raise APIError(400, str(invalid), invalid.param, invalid.code) from None
-    secret = await client_secrets.create(config, wanted.expires_after.seconds, request.state.key)
-    session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
-    return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
