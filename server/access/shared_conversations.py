@@ -43,7 +43,7 @@ class SharedConversations:
         clock: seconds, monotonic.
 
     Attributes:
-        lost: conversations of replicas that died, by kind. The clients of some come back (`ReplicatedSessions`).
+        lost: conversations of replicas that died, by kind. The clients of some come back (`Resumptions`).
     """
 
     def __init__(

@@ -120,12 +120,12 @@ async def _open_session(
     name = key.name if key is not None else NO_KEY
     if token and (session := await resumptions.take(token, name, on_wait)) is not None:
         return session, True
-    record = await resumptions.records.take(token, name) if token else None
+    record = await resumptions.take_record(token, name) if token else None
     try:
         slot = await context.admission.admit("realtime", key, continued=record is not None, on_wait=on_wait)
     except Refused:
         if record is not None:
-            await resumptions.records.give_back(token, record)
+            await resumptions.give_back(token, record)
         raise
     current_meter.set(slot.meter)
     try:
