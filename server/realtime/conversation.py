@@ -430,14 +430,8 @@ class RealtimeConversation:
             self.session.truncate(client_event.item_id, client_event.audio_end_ms)
         except ValueError as error:
             raise InvalidEvent(str(error), param="audio_end_ms") from None
-        self._send(
-            server_event(
-                "conversation.item.truncated",
-                item_id=client_event.item_id,
-                content_index=0,
-                audio_end_ms=client_event.audio_end_ms,
-            )
-        )
+        heard = client_event.model_dump(include={"item_id", "content_index", "audio_end_ms"})
+        self._send(server_event("conversation.item.truncated", **heard))
 
     async def _respond(self, params: protocol.ResponseCreateParams) -> None:
         if self._config.type == "transcription":

@@ -66,9 +66,6 @@ class Asterisk(Dialect):
         parameters = parse_parameters(fields.get("channel_variables"))
         return CallStarted(str(fields.get("channel_id") or fields.get("connection_id", "")), parameters=parameters)
 
-    def audio(self, data: bytes) -> Frame:
-        return data
-
     def mark(self, name: str) -> Frame:
         return self._command("MARK_MEDIA", correlation_id=name)
 

@@ -59,9 +59,6 @@ class Vonage(Dialect):
         call_id = parameters.get("uuid", parameters.get("call_uuid", ""))
         return CallStarted(call_id, parameters.get("from", ""), parameters)
 
-    def audio(self, data: bytes) -> Frame:
-        return data
-
     def mark(self, name: str) -> Frame:
         return json.dumps({"action": "notify", "payload": {"mark": name}})
 
