@@ -16,8 +16,13 @@ _MIN_WEIGHT, _PRIOR_STEPS = 0.02, 10
 """Weight of the newest step in the running acceptance: it spans a few dozen steps, about three responses. The weight is
 higher at first: the initial acceptance counts as this many steps, because it was measured on other text."""
 
-_TIME_WEIGHT = 0.1
-"""Weight of the newest step in the measured time of a forward pass."""
+_TIME_WEIGHT, _OTHER_TIME_WEIGHT = 0.1, 0.02
+"""Weight of the newest step in the expected time of a forward pass with as many rows, and with other numbers of rows:
+these follow in proportion, so that a wrong time does not last because it keeps such passes from being run."""
+
+_MAX_SLOWDOWN = 1.5
+"""A forward pass that took longer than this many times what was expected was interrupted, and counts as this long. If
+the processor has become slower, the expectation follows within a few dozen steps."""
 
 _MIN_SPEEDUP = 1.25
 """Drafting with an adapter, and copying, must be expected to be this much faster than no drafting. The cost of a
@@ -88,7 +93,7 @@ class DraftLengthController:
         by_steps: Sequence[Sequence[float]] = (),
     ) -> None:
         self.head_seconds, self.block_seconds = head_seconds, block_seconds
-        self._measured, self._rows = dict(step_seconds), sorted(step_seconds)
+        self._initial, self._measured, self._rows = dict(step_seconds), dict(step_seconds), sorted(step_seconds)
         self._seconds = self._monotonic()
         self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
@@ -203,9 +208,13 @@ class DraftLengthController:
     def record_time(self, rows: int, seconds: float) -> None:
         """Record how long a forward pass took. Processors slow down, and other work competes for their cores. Numbers
         of rows that were not measured at the start are ignored."""
-        if rows in self._measured:
-            self._measured[rows] += _TIME_WEIGHT * (seconds - self._measured[rows])
-            self._seconds = self._monotonic()
+        if rows not in self._measured:
+            return
+        slowdown = min(seconds, _MAX_SLOWDOWN * self._measured[rows]) / self._initial[rows]
+        for number, initial in self._initial.items():
+            weight = _TIME_WEIGHT if number == rows else _OTHER_TIME_WEIGHT
+            self._measured[number] += weight * (slowdown * initial - self._measured[number])
+        self._seconds = self._monotonic()
 
     def _monotonic(self) -> list[float]:
         """Seconds by number of rows, non-decreasing: where more rows seem to take less time, that is noise."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from model.decode.draft_length import DraftLengthController, num_rows
 
 
@@ -52,8 +54,32 @@ def test_drafting_stops_when_larger_steps_become_slow() -> None:
     for _ in range(60):
         controller.record_time(9, 2.5)
         controller.record_time(4, 2.0)
+        controller.record_time(1, 1.0)
         controller.record_time(17, 9.0)  # sizes that were not measured at the start are ignored
     assert controller.num_drafts() == 0
+
+
+def test_an_interrupted_forward_pass_does_not_stop_drafting() -> None:
+    times = {1: 1.0, 2: 1.05, 4: 1.1}
+    controller = DraftLengthController(times, 3, (0.6, 0.4, 0.2), head_seconds=0.01)
+    assert drafts(controller, 0.9) == 3
+    for rows in times:
+        controller.record_time(rows, 100.0)
+    assert drafts(controller, 0.9) == 3, "all were interrupted"
+    for _ in range(30):
+        controller.record_time(2, 3.0)
+    assert drafts(controller, 0.9) == 0, "it is as slow all the time"
+    for _ in range(200):
+        controller.record_time(1, 1.0)
+    assert drafts(controller, 0.9) == 3, "what is not run follows what is"
+
+
+def test_expected_times_follow_a_slower_processor() -> None:
+    controller = DraftLengthController({1: 1.0, 4: 1.2}, 3)
+    for _ in range(40):
+        controller.record_time(1, 3.0)
+    assert controller.step_seconds(1) == pytest.approx(3.0, rel=0.1)
+    assert 2.0 < controller.step_seconds(4) < 3.6
 
 
 def test_copying_stops_when_it_is_not_worth_its_cost_and_is_tried_again() -> None:
