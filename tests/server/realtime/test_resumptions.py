@@ -1,11 +1,16 @@
-"""A client that comes back at the very moment when its connection ends."""
+"""A client whose replica is gone comes back to another one: two servers share their records in a file. A client comes
+back at the very moment when its connection ends."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from server.access.admission import Admission
@@ -13,10 +18,147 @@ from server.access.usage import NO_KEY
 from server.realtime import resumptions as resumptions_module
 from server.realtime.resumable_session import Outbox, ResumableSession
 from server.realtime.resumptions import Resumptions, new_token
-from server.realtime.session_config import SessionConfig
-from server.realtime.session_record import SessionRecord
+from server.realtime.session_config import FunctionTool, SessionConfig
+from server.realtime.session_record import SessionRecord, items_as_heard
 from server.shared_store import SharedRecords, SQLiteStore
+from tests.fakes import FakeLanguageModel
 from tests.real_time import wait_until
+from tests.server.live_server import connected, receive, serving, speak_one_turn
+from tests.server.realtime.test_resumable_session import coming_back, resumable
+from voice.history import FunctionCall, FunctionCallOutput, Item, Span
+
+
+@contextmanager
+def two_replicas(
+    path: Path, first: Admission, second: Admission, words: list[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The addresses of two servers with the same records."""
+
+    def new_language_model() -> FakeLanguageModel:
+        return FakeLanguageModel(words, 0.001) if words is not None else FakeLanguageModel()
+
+    records = [SharedRecords(SQLiteStore(path)), SharedRecords(SQLiteStore(path))]
+    with (
+        serving(admission=first, new_language_model=new_language_model, records=records[0]) as one,
+        serving(admission=second, new_language_model=new_language_model, records=records[1]) as other,
+    ):
+        yield one, other
+    for shared in records:
+        shared.close()
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_client_continues_its_conversation_on_another_replica(tmp_path: Path, noticed: bool) -> None:
+    first, second = Admission(1), Admission(1)
+    with two_replicas(tmp_path / "records.sqlite", first, second) as (one, other):
+        async with connected(one) as client:
+            session_id = (await receive(client, "session.created"))["session"]["id"]
+            token = await resumable(client)
+            update = {
+                "type": "realtime",
+                "instructions": "Talk like a pirate.",
+                "audio": {"output": {"voice": "other"}},
+            }
+            await client.send(json.dumps({"type": "session.update", "session": update}))
+            await receive(client, "session.updated")
+            assert (await speak_one_turn(client))["response"]["status"] == "completed"
+            watching = SQLiteStore(tmp_path / "records.sqlite")
+            await wait_until(lambda: any(b"pirate" in one and b"Paris" in one for one in watching.scan("").values()))
+            watching.close()
+            if noticed:
+                client.transport.abort()
+            async with connected(other, **coming_back(token)) as new:
+                session = (await receive(new, "session.created"))["session"]
+                assert session["id"] == session_id and session["instructions"] == "Talk like a pirate."
+                assert session["audio"]["output"]["voice"] == "other"
+                items = (await receive(new, "rejoinder.resumed"))["items"]
+                assert [item["role"] for item in items] == ["user", "assistant"]
+                assert "capital" in items[0]["content"][0]["transcript"]
+                assert (await receive(new, "rejoinder.resume"))["token"] != token
+                assert (await speak_one_turn(new))["response"]["status"] == "completed"
+                await wait_until(lambda: not first.slots)  # its session went on elsewhere
+                assert len(second.slots) == 1
+            await wait_until(lambda: not second.slots)
+            async with connected(other, **coming_back(token)) as again:  # a token is good for one return
+                assert (await receive(again, "session.created"))["session"]["id"] != session_id
+
+
+async def test_the_history_holds_what_was_heard_when_the_replica_died(tmp_path: Path) -> None:
+    path, words = tmp_path / "records.sqlite", [f" word{n}" for n in range(400)]
+    with two_replicas(path, Admission(1), Admission(1), words) as (one, other):
+        async with connected(one) as client:
+            token = await resumable(client)
+            await client.send(json.dumps({"type": "response.create"}))
+            await receive(client, "response.output_audio.delta")
+            watching = SQLiteStore(path)
+            await wait_until(lambda: any(b"word1" in record for record in watching.scan("").values()))
+            watching.close()
+            async with connected(other, **coming_back(token)) as new:
+                (item,) = (await receive(new, "rejoinder.resumed"))["items"]
+                assert item["status"] == "completed"
+                assert len(item["content"][0]["transcript"].split()) < 100
+                new.transport.abort()
+            client.transport.abort()  # closing would wait for audio that nobody reads
+
+
+async def test_a_full_replica_leaves_the_conversation_to_others(tmp_path: Path) -> None:
+    first, full = Admission(1), Admission(1)
+    with two_replicas(tmp_path / "records.sqlite", first, full) as (one, other):
+        async with connected(one) as client:
+            token = await resumable(client)
+            client.transport.abort()
+        slot = full.reserve("realtime")
+        async with connected(other, **coming_back(token)) as refused:
+            assert (await receive(refused, "error"))["error"]["code"] == "too_many_conversations"
+        slot.release()
+        async with connected(other, **coming_back(token)) as client:
+            assert (await receive(client, "rejoinder.resumed"))["items"] == []
+
+
+async def test_a_client_secret_opens_a_session_on_another_replica(tmp_path: Path) -> None:
+    with two_replicas(tmp_path / "records.sqlite", Admission(1), Admission(1)) as (one, other):
+        async with httpx.AsyncClient() as web:
+            body = {"session": {"instructions": "Talk like a pirate."}}
+            secret = (await web.post(f"http://{one}/v1/realtime/client_secrets", json=body)).json()["value"]
+        async with connected(other, additional_headers={"authorization": f"Bearer {secret}"}) as client:
+            session = (await receive(client, "session.created"))["session"]
+            assert session["instructions"] == "Talk like a pirate."
+    assert secret.encode() not in (tmp_path / "records.sqlite").read_bytes()
+
+
+async def test_conversations_go_on_while_the_records_are_unavailable(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "records.sqlite")
+    store.close()
+    with serving(records=SharedRecords(store)) as address:
+        async with connected(address) as client:
+            token = await resumable(client)
+            assert (await speak_one_turn(client))["response"]["status"] == "completed"
+            client.transport.abort()
+        async with connected(address, **coming_back(token)) as client:
+            assert len((await receive(client, "rejoinder.resumed"))["items"]) == 2
+
+
+def test_a_record_survives_its_encoding_and_another_version_is_no_record() -> None:
+    config = SessionConfig(tools=[FunctionTool(type="function", name="weather")])
+    items = [
+        Item("item_1", "user", "Hello", complete=True),
+        Item("item_2", "assistant", "Hi there.", spans=[Span("Hi there.", 0, 800)], heard_ms=300, complete=True),
+        FunctionCall("item_3", "call_1", "weather", "{}", complete=True),
+        FunctionCallOutput("item_4", "call_1", "sunny"),
+    ]
+    record = SessionRecord("kitchen", "sess_1", config, items)
+    assert SessionRecord.decode(record.encode()) == record
+    assert SessionRecord.decode(b'{"version": 99}') is None
+
+
+def test_items_end_where_the_user_stopped_hearing_them() -> None:
+    playing = Item("item_1", "assistant", "Once upon a time", spans=[Span("Once upon a time", 0, 1600)])
+    heard, made = items_as_heard(
+        [playing, FunctionCall("item_2", "call_1", "weather", '{"ci'), FunctionCallOutput("item_3", "call_0", "ok")],
+        {"item_1": 800.0},
+    )
+    assert isinstance(heard, Item) and heard.heard_text == "Once" and heard.complete
+    assert made.id == "item_3" and not playing.complete
 
 
 class Conversation:
