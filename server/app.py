@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket as sockets
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -14,9 +13,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import Mount, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
@@ -33,8 +30,7 @@ from server.context import ServerContext
 from server.memory import free_ended_conversations
 from server.observability.metrics import Reading
 from server.operator_routes import operations_routes
-from server.realtime.client_secrets import ClientSecrets, create_client_secret
-from server.realtime.replicated_sessions import ReplicatedSessions
+from server.realtime.client_secrets import ClientSecrets, client_secret_route
 from server.realtime.resumptions import Resumptions
 from server.realtime.websocket import serve_realtime
 from server.security_headers import SecurityHeaders
@@ -59,16 +55,11 @@ def build_app(
         audiosocket: a bound socket for AudioSocket calls, or None.
         background: what else runs until the server stops.
     """
-    store, resume_s = context.records, context.session_limits.resume_s
-    shared = None if store is None else ReplicatedSessions(store, resume_s, time.monotonic)
-    client_secrets = ClientSecrets(store=store)
-    resumptions = Resumptions(resume_s, shared, lambda: context.admission.limit)
+    client_secrets = ClientSecrets(records=context.records)
+    resumptions = Resumptions(context.session_limits.resume_s, context.records, lambda: context.admission.limit)
 
     async def realtime(socket: WebSocket) -> None:
         await serve_realtime(socket, context, client_secrets, resumptions)
-
-    async def new_client_secret(request: Request) -> Response:
-        return await create_client_secret(request, context, client_secrets)
 
     telephony = Telephony(context, telephony_settings or TelephonySettings())
     decoder = RecordingDecoder(RECOGNITION_RATE)
@@ -81,10 +72,11 @@ def build_app(
             asyncio.create_task(free_ended_conversations(context.admission)),
             *(asyncio.create_task(work()) for work in background),
         ]
-        if store is not None:
+        if context.records.exist:
             admission = context.admission
-            conversations = SharedConversations(store, admission.limited_conversations, admission.conversations_by_kind)
-            admission.shared = conversations
+            admission.shared = conversations = SharedConversations(
+                context.records, admission.limited_conversations, admission.conversations_by_kind
+            )
             tasks.append(asyncio.create_task(conversations.run()))
             help_text = "Open conversations of other replicas when they died."
             lost = Reading("dead_replica_conversations_total", help_text, lambda: dict(conversations.lost), "kind")
@@ -110,7 +102,7 @@ def build_app(
         routes=[
             *operations_routes(context),
             WebSocketRoute("/v1/realtime", realtime),
-            Route("/v1/realtime/client_secrets", new_client_secret, methods=["POST"]),
+            client_secret_route(context, client_secrets),
             *completion_routes(context, decoder),
             *telephony_routes(telephony),
             Mount("/", StaticFiles(directory=str(files("web")), html=True)),

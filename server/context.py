@@ -16,7 +16,7 @@ from server.access.keys import ApiKey
 from server.auth import LocalAccess, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
-from server.shared_store import RecordStore
+from server.shared_store import SharedRecords
 from voice.speech_models import SpeechModels
 
 if TYPE_CHECKING:  # features that are off are not imported
@@ -72,7 +72,7 @@ class ServerContext:
         tools: the server's own tools, which conversations may ask for.
         remote_llm: the bigger model on another server; None if there is none.
         peers: all replicas of the service; None if there is only this one.
-        records: what replicas share; None if there is only this one.
+        records: what replicas share.
         documents: what conversations that ask for it answer from; None for nothing.
     """
 
@@ -90,7 +90,7 @@ class ServerContext:
     tools: ServerTools | None = None
     remote_llm: RemoteLLM | None = None
     peers: Peers | None = None
-    records: RecordStore | None = None
+    records: SharedRecords = field(default_factory=SharedRecords)
     documents: SharedDocuments | None = None
 
     def check_origin(self, connection: HTTPConnection) -> None:
@@ -117,13 +117,14 @@ class ServerContext:
             raise AccessDenied(401, "api_key_required", message)
         return key
 
-    def authenticate_admin(self, connection: HTTPConnection) -> None:
-        """Check that the operator asks: with an admin key, or from this machine while the server has no keys. Raises
+    def authenticate_admin(self, connection: HTTPConnection) -> ApiKey | None:
+        """The operator's key: an admin key, or None from this machine while the server has no keys. Raises
         AccessDenied."""
         key = self.authenticate(connection)
         if not (key.admin if key is not None else self.local.includes(connection)):
             message = "this needs an admin key: `rejoinder keys add NAME --admin` makes one"
             raise AccessDenied(401, "admin_key_required", message)
+        return key
 
     def admits(self, connection: HTTPConnection) -> bool:
         """Whether a client may use the server: what only such clients get to see depends on it."""

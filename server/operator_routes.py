@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -14,7 +13,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from server.access.admission import Admission
-from server.context import AccessDenied, ServerContext
+from server.api_errors import guarded
+from server.context import ServerContext
 from server.observability.metrics import CONTENT_TYPE, Reading
 from server.observability.peers import ReplicaReport
 
@@ -67,31 +67,15 @@ def operations_routes(context: ServerContext) -> list[Route]:
             }
         )
 
+    admin = context.authenticate_admin
     return [
-        Route("/metrics", for_operators(context, metrics)),
+        Route("/metrics", guarded(admin, metrics)),
         Route("/dashboard", dashboard),
-        Route("/dashboard/data", for_operators(context, dashboard_data)),
+        Route("/dashboard/data", guarded(admin, dashboard_data)),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
-        Route("/drain", for_operators(context, drain), methods=["POST", "DELETE"]),
+        Route("/drain", guarded(admin, drain), methods=["POST", "DELETE"]),
     ]
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def for_operators(context: ServerContext, handler: Handler) -> Handler:
-    """A route that only the operator may use."""
-
-    async def route(request: Request) -> Response:
-        try:
-            context.authenticate_admin(request)
-        except AccessDenied as error:
-            body = {"error": {"type": "authentication_error", "code": error.code, "message": error.message}}
-            return JSONResponse(body, error.status)
-        return await handler(request)
-
-    return route
 
 
 def report_of(context: ServerContext, name: str = "", *, details: bool = False) -> ReplicaReport:

@@ -19,6 +19,12 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
 
 
+class VoiceID(StrictModel):
+    """A voice by its name, in the form in which OpenAI's API names custom voices."""
+
+    id: str = Field(max_length=256)
+
+
 XMLName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """The name of an XML element."""
 

@@ -3,15 +3,21 @@ server that speaks the Redis protocol (Redis, Valkey, KeyDB, Dragonfly), which n
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agent.storage import open_database
+
+T = TypeVar("T")
+
+_log = logging.getLogger("rejoinder.server")
 
 _PURGE_INTERVAL_S = 10.0
 
@@ -74,6 +80,45 @@ class RecordStore(Protocol):
         """Close the connection."""
 
 
+class SharedRecords:
+    """A store as conversations use it: on the event loop, and they go on without it.
+
+    Args:
+        store: None for none.
+    """
+
+    def __init__(self, store: RecordStore | None = None) -> None:
+        self._store, self._error_logged = store, False
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are other replicas to share with."""
+        return self._store is not None
+
+    async def call(self, work: Callable[[RecordStore], T]) -> T | None:
+        """Use the store in a thread. Returns None without a store, and while it cannot be used."""
+        if self._store is None:
+            return None
+        try:
+            done = await asyncio.to_thread(work, self._store)
+        except StoreUnavailable as error:
+            if not self._error_logged:
+                _log.error(
+                    "%s; until they are back, a conversation whose replica dies is lost, and limits of keys count the "
+                    "conversations of one replica",
+                    error,
+                )
+            self._error_logged = True
+            return None
+        self._error_logged = False
+        return done
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+
 class SQLiteStore:
     """A `RecordStore` in a file that the replicas of one machine share. What was written survives `kill -9`.
 
@@ -90,7 +135,6 @@ class SQLiteStore:
         self._purged_at = clock()
 
     def put(self, key: str, value: bytes, seconds: float) -> bool:
-        """See `RecordStore`."""
         now = self._clock()
         statement = (
             "insert into records values (?1, ?2, ?3) on conflict (key) do update set value = ?2, expires_at = ?3 "
@@ -103,13 +147,11 @@ class SQLiteStore:
         return changed > 0
 
     def get(self, key: str) -> bytes | None:
-        """See `RecordStore`."""
         statement = "select value from records where key = ? and value != x'' and expires_at > ?"
         rows, _ = self._execute(statement, key, self._clock())
         return bytes(rows[0][0]) if rows else None
 
     def take(self, key: str, seconds: float) -> bytes | None:
-        """See `RecordStore`."""
         with self._transaction() as file:
             file.execute("begin immediate")
             now = self._clock()
@@ -120,17 +162,14 @@ class SQLiteStore:
         return bytes(rows[0][0]) if rows else None
 
     def delete(self, key: str) -> None:
-        """See `RecordStore`."""
         self._execute("delete from records where key = ?", key)
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See `RecordStore`."""
         statement = "select key, value from records where substr(key, 1, ?) = ? and value != x'' and expires_at > ?"
         rows, _ = self._execute(statement, len(prefix), prefix, self._clock())
         return {key: bytes(value) for key, value in rows}
 
     def close(self) -> None:
-        """See `RecordStore`."""
         with self._lock:
             self._file.close()
 
@@ -176,29 +215,23 @@ class RedisStore:
             raise OSError(f"the server of the shared records cannot be used ({error}): check --records") from None
 
     def put(self, key: str, value: bytes, seconds: float) -> bool:
-        """See `RecordStore`."""
         return bool(self._call(self._put, keys=[_PREFIX + key], args=[value, _milliseconds(seconds)]))
 
     def get(self, key: str) -> bytes | None:
-        """See `RecordStore`."""
         return self._call(self._client.get, _PREFIX + key) or None
 
     def take(self, key: str, seconds: float) -> bytes | None:
-        """See `RecordStore`."""
         return self._call(self._take, keys=[_PREFIX + key], args=[_milliseconds(seconds)]) or None
 
     def delete(self, key: str) -> None:
-        """See `RecordStore`."""
         self._call(self._client.delete, _PREFIX + key)
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See `RecordStore`."""
         keys = [bytes(key) for key in self._call(lambda: list(self._client.scan_iter(f"{_PREFIX}{prefix}*", 1000)))]
         values = self._call(self._client.mget, keys) if keys else []
         return {key.decode().removeprefix(_PREFIX): value for key, value in zip(keys, values, strict=True) if value}
 
     def close(self) -> None:
-        """See `RecordStore`."""
         self._client.close()
 
     def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:

@@ -63,7 +63,9 @@ def test_kubernetes_accepts_the_manifests_and_the_pods_of_the_ray_cluster() -> N
 
 
 def test_grafana_asks_for_metrics_that_exist() -> None:
-    metrics = Metrics([*admission_readings(Admission()), *stage_readings([StageExecutor("x", InlineExecutor())])])
+    metrics = Metrics()
+    metrics.add_readings(admission_readings(Admission()))
+    metrics.add_readings(stage_readings([StageExecutor("x", InlineExecutor())]))
     known = set(re.findall(r"^# TYPE (\w+)", metrics.text().decode(), re.MULTILINE))
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]

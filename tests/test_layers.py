@@ -44,6 +44,7 @@ LAYERS = {
         ["observability", "access"],
         ["memory"],
         ["context"],
+        ["api_errors"],
         ["operator_routes"],
         ["realtime", "chat_completions"],
         ["telephony"],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,13 @@ import numpy as np
 from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE, Samples
 from voice.audio.vad import Silero, bundled_silero
-from voice.clauses import Clause
+from voice.clauses import Clause, ClauseSplitter
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.speech_device import CPU, SpeechDevice
 
 if TYPE_CHECKING:
     from voice.prosody import AudioTurnDetector
-    from voice.tts import Voices
+    from voice.tts import Voice, Voices
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -53,6 +54,12 @@ class SpeechModels:
     def new_utterance(self, language: str) -> Utterance:
         """The transcription of a turn in a language, a two-letter code."""
         return Utterance(self.recognizer.for_language(language))
+
+    async def speech(self, text: str, voice: Voice, speed: float) -> AsyncIterator[Samples]:
+        """A text, spoken clause by clause: [T] float32 at 24 kHz each."""
+        splitter, loop = ClauseSplitter(), asyncio.get_running_loop()
+        for clause in [*splitter.push(text), *splitter.flush()]:
+            yield await loop.run_in_executor(self.synthesis_executor, voice.synthesize, clause, speed)
 
     def audio_turn_completion(self, audio: Samples) -> float | None:
         """The turn detector's judgement of a turn, [T] at 16 kHz. If there is none, or it fails, the words decide."""

@@ -54,7 +54,7 @@ class ToolStep:
 class TurnMetrics:
     """Timestamps and counts of one turn.
 
-    `server.realtime.response_writer.turn_event` writes these to the `rejoinder.turn` event, some under other names.
+    `server.realtime.event_writer` writes these to the `rejoinder.turn` event, some under other names.
 
     Attributes:
         turn_id: the turn's id, the same everywhere.

@@ -30,6 +30,8 @@ _CHECK_INTERVAL_S = 2.0
 _RETRY_AFTER_FULL_S, _RETRY_AFTER_DRAINING_S, _RETRY_AFTER_QUOTA_S = 10, 30, 3600
 """What refused clients are told. Conversations last minutes, and a restart takes about half a minute."""
 
+_SHUTTING_DOWN = "the server is shutting down: try again soon"
+
 Kind = Literal["realtime", "phone"]
 
 _WAIT_S: dict[Kind, float] = {"realtime": 8.0, "phone": 3.0}
@@ -104,7 +106,7 @@ class Slot:
     @property
     def age_s(self) -> float:
         """How long the slot has been taken."""
-        return self._admission.now() - self._started_at
+        return self._admission.clock() - self._started_at
 
     def dismiss(self, dismissal: Dismissal) -> None:
         """Ask the conversation to end. The first reason counts."""
@@ -123,7 +125,9 @@ class Slot:
         Args:
             on_wait: called before it waits.
         """
-        await self._admission.unpark(self, on_wait)
+        if self.parked and self._admission.full:
+            await self._admission.wait(self.kind, self.key, on_wait, parked=self)
+        self.parked = False
 
     def count_dropped(self, events: int) -> None:
         """So many events of the conversation, or frames of a call, were not sent."""
@@ -176,7 +180,7 @@ class Admission:
         limit: AdaptiveLimit | None = None,
     ) -> None:
         self.adaptive, self._waiting = limit, deque[_Waiting]()
-        self.capacity, self.keys, self.usage, self._clock = capacity, keys or ApiKeys(), usage or UsageLog(), clock
+        self.capacity, self.keys, self.usage, self.clock = capacity, keys or ApiKeys(), usage or UsageLog(), clock
         self.slots: set[Slot] = set()
         self.refusals: Counter[str] = Counter()
         self.dropped_events = self.num_released = 0
@@ -184,10 +188,6 @@ class Admission:
         self.shared: SharedConversations | None = None
         self._released = asyncio.Event()
         self._cpu_s = time.process_time()
-
-    def now(self) -> float:
-        """The time in seconds, monotonic."""
-        return self._clock()
 
     @property
     def limit(self) -> int:
@@ -226,13 +226,10 @@ class Admission:
         """
         self._check_key(key)
         crowded = self.full or self._waiting
-        slot = await self._wait(kind, key, None, on_wait) if crowded else self._take(kind, key)
+        slot = await self.wait(kind, key, on_wait) if crowded else self._take(kind, key)
         try:
-            limit = key.limits.conversations if key is not None else None
-            if key is not None and limit is not None and self.shared is not None and not continued:
-                elsewhere = await self.shared.elsewhere(key.name)
-                if elsewhere + self.conversations_of(key) > limit:
-                    raise self._key_refusal(key, limit)
+            if key is not None and key.limits.conversations is not None and self.shared is not None and not continued:
+                self._check_limit(key, await self.shared.elsewhere(key.name) + self.conversations_of(key))
         except BaseException:
             self.release(slot)
             raise
@@ -249,20 +246,14 @@ class Admission:
         self._check_key(key)
         if self.full:
             raise self._full_refusal()
-        slot = Slot(self, kind, key, self._clock())
+        slot = Slot(self, kind, key, self.clock())
         self.slots.add(slot)
         return slot
 
-    async def unpark(self, slot: Slot, on_wait: Callable[[], Awaitable[None]]) -> None:
-        """See `Slot.unpark`."""
-        if slot.parked and self.full:
-            await self._wait(slot.kind, slot.key, slot, on_wait)
-        slot.parked = False
-
-    async def _wait(
-        self, kind: Kind, key: ApiKey | None, parked: Slot | None, on_wait: Callable[[], Awaitable[None]]
+    async def wait(
+        self, kind: Kind, key: ApiKey | None, on_wait: Callable[[], Awaitable[None]], parked: Slot | None = None
     ) -> Slot:
-        """Wait for a slot, and take it. Raises Refused."""
+        """Wait for a slot, and take it; or wait for room for a parked one. Raises Refused."""
         if len(self._waiting) >= MAX_WAITING and parked is None:
             raise self._full_refusal()
         granted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
@@ -316,17 +307,19 @@ class Admission:
     def _check_key(self, key: ApiKey | None) -> None:
         """Raise Refused if a key may not have another conversation here."""
         self.check(key)
-        limit = key.limits.conversations if key is not None else None
-        if key is not None and limit is not None and self.conversations_of(key) >= limit:
-            raise self._key_refusal(key, limit)
+        if key is not None:
+            self._check_limit(key, self.conversations_of(key) + 1)
+
+    def _check_limit(self, key: ApiKey, conversations: int) -> None:
+        """Raise Refused if so many conversations are more than a key may have."""
+        limit = key.limits.conversations
+        if limit is not None and conversations > limit:
+            message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
+            raise self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
 
     def _full_refusal(self) -> Refused:
         message = f"the server is at its limit of {self.limit} conversations: try again later"
         return self.refusal("too_many_conversations", message, _RETRY_AFTER_FULL_S)
-
-    def _key_refusal(self, key: ApiKey, limit: int) -> Refused:
-        message = f"the key {key.name!r} is at its limit of {limit} conversations at the same time: end one first"
-        return self.refusal("key_conversation_limit", message, _RETRY_AFTER_FULL_S)
 
     def release(self, slot: Slot) -> None:
         """Give a slot back; a second time is ignored."""
@@ -342,11 +335,7 @@ class Admission:
     def check(self, key: ApiKey | None) -> None:
         """Raise Refused if a key has used up its day, or if the server is shutting down."""
         if self.draining:
-            raise self.refusal(
-                "server_shutting_down",
-                "the server is shutting down: try again soon",
-                _RETRY_AFTER_DRAINING_S,
-            )
+            raise self.refusal("server_shutting_down", _SHUTTING_DOWN, _RETRY_AFTER_DRAINING_S)
         if key is not None and (used_up := self._used_up(key)):
             raise self.quota_refusal(used_up)
 
@@ -388,7 +377,7 @@ class Admission:
         """Admit nobody, and ask every conversation to end after its turn. Returns whether all did in time."""
         self.drain()
         for slot in tuple(self.slots):
-            slot.dismiss(Dismissal("server_shutting_down", "the server is shutting down: try again soon"))
+            slot.dismiss(Dismissal("server_shutting_down", _SHUTTING_DOWN))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.wait_until_empty()
@@ -423,7 +412,7 @@ class Admission:
                 slot.dismiss(Dismissal("quota_exceeded", used_up))
 
     def _count_time(self, slot: Slot) -> None:
-        now = self._clock()
+        now = self.clock()
         slot.meter.add(Usage(seconds=now - slot.counted_until))
         slot.counted_until = now
 

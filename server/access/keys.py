@@ -102,7 +102,7 @@ class KeyStore:
         if any(key.name == name and key.revoked_at is None for key in self.all_keys()):
             raise ValueError(f"there is a key called {name!r} already: revoke it first, or choose another name")
         secret, limits = new_secret(), limits or KeyLimits()
-        row = (name, _hash(secret), admin, limits.conversations, limits.minutes_per_day, limits.tokens_per_day)
+        row = (name, digest(secret), admin, limits.conversations, limits.minutes_per_day, limits.tokens_per_day)
         with self._file:
             self._file.execute("insert or replace into keys values (?, ?, ?, ?, ?, ?, ?, null)", (*row, time.time()))
         return secret
@@ -145,9 +145,9 @@ class ApiKeys:
     """
 
     def __init__(self, chosen: Iterable[str] = (), store: KeyStore | None = None, start: str = "") -> None:
-        self._chosen = {digest: ApiKey(f"option-{digest[:8]}") for digest in map(_hash, chosen)}
+        self._chosen = {one: ApiKey(f"option-{one[:8]}") for one in map(digest, chosen)}
         if start:
-            self._chosen[_hash(start)] = ApiKey("start", admin=True)
+            self._chosen[digest(start)] = ApiKey("start", admin=True)
         self._store = store
 
     @property
@@ -162,8 +162,8 @@ class ApiKeys:
 
     def find(self, offered: Iterable[str]) -> ApiKey | None:
         """The active key that a client offered. No key is found while the store cannot be read."""
-        hashes = [_hash(secret) for secret in offered]
-        chosen = next((self._chosen[digest] for digest in hashes if digest in self._chosen), None)
+        hashes = [digest(secret) for secret in offered]
+        chosen = next((self._chosen[one] for one in hashes if one in self._chosen), None)
         if chosen is not None or self._store is None or not hashes:
             return chosen
         try:
@@ -189,5 +189,6 @@ def new_secret() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 
-def _hash(secret: str) -> str:
+def digest(secret: str) -> str:
+    """What is kept of a secret: whoever reads it cannot use it."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -12,8 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
-from server.shared_store import RecordStore, StoreUnavailable
+from server.shared_store import RecordStore, SharedRecords
+
+T = TypeVar("T")
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -35,23 +38,22 @@ class SharedConversations:
     all have written. So of two that are admitted at the same time at least one sees the other.
 
     Args:
-        store: the shared records.
         by_key: conversations that each key with a limit has open on this replica.
         by_kind: open conversations of this replica, by kind. Called from another thread.
         clock: seconds, monotonic.
 
     Attributes:
-        lost: conversations of replicas that died, by kind. The clients of some come back (`ReplicatedSessions`).
+        lost: conversations of replicas that died, by kind. The clients of some come back (`Resumptions`).
     """
 
     def __init__(
         self,
-        store: RecordStore,
+        records: SharedRecords,
         by_key: Callable[[], Counter[str]],
         by_kind: Callable[[], Mapping[str, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._by_key, self._by_kind, self._clock = store, by_key, by_kind, clock
+        self._records, self._by_key, self._by_kind, self._clock = records, by_key, by_kind, clock
         self._name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._written, self._changed, self._writing = False, asyncio.Event(), asyncio.Lock()
         self._beats = 0
@@ -64,12 +66,7 @@ class SharedConversations:
 
     async def elsewhere(self, key: str) -> int:
         """Conversations that a key has open on other replicas; 0 if the records cannot be used now."""
-        try:
-            await self._write()
-            found = await asyncio.to_thread(self._store.scan, _KEYS)
-        except StoreUnavailable as error:
-            _log.warning("%s; limits of keys count the conversations of one replica", error)
-            return 0
+        found = await self._write_and(lambda store: store.scan(_KEYS)) or {}
         return sum(json.loads(value).get(key, 0) for name, value in found.items() if name != _KEYS + self._name)
 
     async def run(self) -> None:
@@ -78,40 +75,42 @@ class SharedConversations:
         try:
             while True:
                 self._changed.clear()
-                with suppress(StoreUnavailable):
-                    await self._write()
-                    await asyncio.to_thread(self.beat)
+                await self._write_and(self.beat)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_INTERVAL_S):
                         await self._changed.wait()
         finally:
-            with suppress(StoreUnavailable):
-                self._store.delete(_KEYS + self._name)
-                self._store.delete(_REPLICAS + self._name)
+            await self._records.call(lambda store: store.delete(_KEYS + self._name))
+            await self._records.call(lambda store: store.delete(_REPLICAS + self._name))
 
-    async def _write(self) -> None:
+    async def _write_and(self, then: Callable[[RecordStore], T]) -> T | None:
+        """Write what keys have open here, and then use the records for more. None while they cannot be used."""
         async with self._writing:  # an older count must not overwrite a newer one
-            if own := self._by_key():
-                value = json.dumps(own).encode()
-                await asyncio.to_thread(self._store.put, _KEYS + self._name, value, _LEASE_S)
-                self._written = True
-            elif self._written:
-                await asyncio.to_thread(self._store.delete, _KEYS + self._name)
-                self._written = False
+            own = self._by_key()
 
-    def beat(self) -> None:
+            def work(store: RecordStore) -> T:
+                if own:
+                    store.put(_KEYS + self._name, json.dumps(own).encode(), _LEASE_S)
+                elif self._written:
+                    store.delete(_KEYS + self._name)
+                self._written = bool(own)
+                return then(store)
+
+            return await self._records.call(work)
+
+    def beat(self, store: RecordStore) -> None:
         """Say that this replica lives, and report those that have died. Raises StoreUnavailable."""
         self._beats += 1
         state = {"beat": self._beats, **self._by_kind()}
-        self._store.put(_REPLICAS + self._name, json.dumps(state).encode(), _REMEMBERED_S)
-        now, found = self._clock(), self._store.scan(_REPLICAS)
+        store.put(_REPLICAS + self._name, json.dumps(state).encode(), _REMEMBERED_S)
+        now, found = self._clock(), store.scan(_REPLICAS)
         found.pop(_REPLICAS + self._name, None)
         self._seen = {
             key: seen if (seen := self._seen.get(key)) is not None and seen[0] == value else (value, now)
             for key, value in found.items()
         }
         for key, (_, since) in self._seen.items():
-            if now > since + _DEAD_AFTER_S and (last := self._store.take(key, _REMEMBERED_S)) is not None:
+            if now > since + _DEAD_AFTER_S and (last := store.take(key, _REMEMBERED_S)) is not None:
                 self._report(key.removeprefix(_REPLICAS), json.loads(last))
 
     def _report(self, name: str, last: Mapping[str, int]) -> None:

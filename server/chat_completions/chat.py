@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -12,10 +11,9 @@ from starlette.responses import JSONResponse, Response
 from chat.progress import ScoredToken
 from chat.types import Ask, ToolCallDelta
 from server.chat_completions.generation import (
-    CollectedCall,
+    Choice,
     TokenUsage,
     Update,
-    collect_calls,
     generate,
     new_conversation,
     speakable_updates,
@@ -44,19 +42,19 @@ class ChatCompletions(TextEndpoint):
         return JSONResponse(await unless_disconnected(request, self._complete(body)))
 
     async def _complete(self, body: ChatCompletionRequest) -> dict[str, Any]:
-        choices: dict[int, _Choice] = {}
+        choices: dict[int, Choice] = {}
         async for index, update in self._updates(body):
-            choices.setdefault(index, _Choice()).add(update)
+            choices.setdefault(index, Choice()).add(update)
         return {
             **self._envelope("chat.completion", "chatcmpl"),
-            "choices": [choices[index].body(index, scored=bool(body.logprobs)) for index in sorted(choices)],
+            "choices": [_body(choices[index], index, scored=bool(body.logprobs)) for index in sorted(choices)],
             "usage": _total(choices.values()).body(),
         }
 
     async def _stream(self, body: ChatCompletionRequest) -> AsyncIterator[str]:
         """The events of a streamed response."""
         envelope = self._envelope("chat.completion.chunk", "chatcmpl")
-        choices: dict[int, _Choice] = {}
+        choices: dict[int, Choice] = {}
 
         def chunk(
             index: int,
@@ -71,7 +69,7 @@ class ChatCompletions(TextEndpoint):
 
         async for index, update in self._updates(body):
             if index not in choices:
-                choices[index] = _Choice()
+                choices[index] = Choice()
                 yield chunk(index, {"role": "assistant", "content": ""})
             choice = choices[index]
             choice.add(update)
@@ -110,43 +108,27 @@ class ChatCompletions(TextEndpoint):
                 )
                 for sampling in samplings(body, self._engine.sampling, body.n or 1)
             ]
-            streams = [generate(new_conversation(self._engine), ask) for ask in asks]
+            streams = [generate(new_conversation(self._engine).reply(ask), ask.stop) for ask in asks]
             if body.speakable:
                 streams = [speakable_updates(stream) for stream in streams]
             async for index, update in merge(streams):
                 yield index, update.after(planned)
 
 
-@dataclass
-class _Choice:
-    """One choice, collected from its updates."""
-
-    text: str = ""
-    scores: list[ScoredToken] = field(default_factory=list)
-    calls: list[CollectedCall] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: TokenUsage = field(default_factory=TokenUsage)
-
-    def add(self, update: Update) -> None:
-        self.text += update.text
-        self.scores += update.scores
-        collect_calls(self.calls, update.tool_calls)
-        self.finish_reason, self.usage = update.finish_reason, update.usage
-
-    def body(self, index: int, *, scored: bool) -> dict[str, Any]:
-        """The choice as it is sent; `scored`: with log probabilities."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
-        if self.calls:
-            message["content"] = self.text or None
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.calls
-            ]
-        logprobs = chat_logprobs(self.scores) if scored else None
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.finish_reason}
+def _body(choice: Choice, index: int, *, scored: bool) -> dict[str, Any]:
+    """A choice as it is sent; `scored`: with log probabilities."""
+    message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+    if choice.calls:
+        message["content"] = choice.text or None
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in choice.calls
+        ]
+    logprobs = chat_logprobs(choice.scores) if scored else None
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
 
-def _call_delta(choice: _Choice, piece: ToolCallDelta) -> dict[str, Any]:
+def _call_delta(choice: Choice, piece: ToolCallDelta) -> dict[str, Any]:
     """A streamed piece of a call. The first one has its id and name."""
     call = choice.calls[piece.index]
     delta: dict[str, Any] = {"index": piece.index, "function": {"arguments": piece.arguments}}
@@ -157,7 +139,7 @@ def _call_delta(choice: _Choice, piece: ToolCallDelta) -> dict[str, Any]:
     return delta
 
 
-def _diffusion_meta(choice: _Choice, update: Update) -> dict[str, Any]:
+def _diffusion_meta(choice: Choice, update: Update) -> dict[str, Any]:
     """Inception's fields, and how many characters of the text are final."""
     return {
         "diffusion_content": True,

@@ -12,14 +12,15 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message
 from model.engine.fill_in import FillIn
-from server.chat_completions.errors import read_json
+from server.api_errors import read_json
 from server.chat_completions.generation import (
+    Choice,
     TokenUsage,
     Update,
     api_errors,
+    collect,
     generate,
     new_conversation,
-    updates,
 )
 from server.chat_completions.requests import TextEndpoint, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
@@ -73,17 +74,15 @@ class CodeCompletions(TextEndpoint):
         envelope = self._envelope("text_completion", "cmpl")
         found = self._fill_in(body, body.prompt, body.suffix, body.max_tokens or FIM_TOKENS)
         if not body.stream:
-            text, last = await unless_disconnected(request, _collect(found))
-            choice = {"index": 0, "text": text, "finish_reason": last.finish_reason, "logprobs": None}
-            return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+            whole = await unless_disconnected(request, collect(found))
+            return JSONResponse({**envelope, "choices": [_text_choice(whole)], "usage": whole.usage.body()})
 
         async def events() -> AsyncIterator[str]:
             usage = TokenUsage()
             async for update in found:
                 usage = update.usage
-                choice = {"index": 0, "text": update.text, "finish_reason": update.finish_reason, "logprobs": None}
                 if update.text or update.finish_reason:
-                    yield event({**envelope, "choices": [choice]})
+                    yield event({**envelope, "choices": [_text_choice(update)]})
             if body.stream_options and body.stream_options.include_usage:
                 yield event({**envelope, "choices": [], "usage": usage.body()})
             yield DONE
@@ -97,10 +96,10 @@ class CodeCompletions(TextEndpoint):
         limit = body.n_predict if body.n_predict is not None and body.n_predict > 0 else body.max_tokens
         found = self._fill_in(body, extra + body.input_prefix + body.prompt, body.input_suffix, limit)
 
-        def described(text: str, update: Update) -> dict[str, Any]:
-            usage, finish = update.usage, update.finish_reason
+        def described(part: Update | Choice) -> dict[str, Any]:
+            usage, finish = part.usage, part.finish_reason
             return {
-                "content": text,
+                "content": part.text,
                 "stop": finish is not None,
                 "stop_type": {None: "none", "length": "limit"}.get(finish, "eos"),
                 "model": self._model,
@@ -110,12 +109,12 @@ class CodeCompletions(TextEndpoint):
             }
 
         if not body.stream:
-            return JSONResponse(described(*await unless_disconnected(request, _collect(found))))
+            return JSONResponse(described(await unless_disconnected(request, collect(found))))
 
         async def events() -> AsyncIterator[str]:
             async for update in found:
                 if update.text or update.finish_reason:
-                    yield event(described(update.text, update))
+                    yield event(described(update))
 
         return await event_stream(events())
 
@@ -123,29 +122,26 @@ class CodeCompletions(TextEndpoint):
         """The next edit of a file. Raises APIError, ClientDisconnect."""
         body = await self._read(request, EditRequest)
         messages = [Message("system", _EDIT_INSTRUCTIONS), *(Message(m.role, m.text) for m in body.messages)]
-        (sampling,) = samplings(body, self._engine.sampling, 1)
+        (sampling,) = samplings(body, self._engine.sampling)
         ask = Ask(messages, max_tokens=body.max_tokens or EDIT_TOKENS, sampling=sampling, stop=body.stop_sequences)
         with self._limit.slot():
-            found = generate(new_conversation(self._engine), ask)
-            text, last = await unless_disconnected(request, _collect(found))
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": last.finish_reason}
+            found = generate(new_conversation(self._engine).reply(ask), ask.stop)
+            whole = await unless_disconnected(request, collect(found))
+        message = {"role": "assistant", "content": whole.text}
+        choice = {"index": 0, "message": message, "finish_reason": whole.finish_reason}
         envelope = self._envelope("edit.completion", "edit")
-        return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+        return JSONResponse({**envelope, "choices": [choice], "usage": whole.usage.body()})
 
     async def _fill_in(
         self, body: SamplingFields, before: str, after: str, max_tokens: int | None
     ) -> AsyncIterator[Update]:
-        (sampling,) = samplings(body, self._engine.sampling, 1)
+        (sampling,) = samplings(body, self._engine.sampling)
         with self._limit.slot(), api_errors():
             filler = FillIn(self._engine, background=True)
             found = filler.fill_in(before, after, max_tokens=max_tokens, sampling=sampling)
-            async for update in updates(found, body.stop_sequences):
+            async for update in generate(found, body.stop_sequences):
                 yield update
 
 
-async def _collect(found: AsyncIterator[Update]) -> tuple[str, Update]:
-    """The whole text and the last update."""
-    text = ""
-    async for update in found:
-        text += update.text
-    return text, update
+def _text_choice(part: Update | Choice) -> dict[str, Any]:
+    return {"index": 0, "text": part.text, "finish_reason": part.finish_reason, "logprobs": None}

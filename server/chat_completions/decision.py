@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from chat.types import Message
 from model.engine.decision import Decider, OptionScores
 from model.engine.engine import Engine
-from server.chat_completions.generation import TokenUsage, api_errors
+from server.chat_completions.generation import TokenUsage, api_errors, count
 from server.chat_completions.requests import RequestLimit, TextEndpoint, conversation_messages
 from server.chat_completions.schema import ChatMessage, ModelRequest
 from server.chat_completions.streaming import unless_disconnected
@@ -214,6 +214,7 @@ class Decisions(TextEndpoint):
         if body.type == "number":
             result["mean"] = decision.mean
         usage = TokenUsage(decision.scores.prompt_tokens, decision.scores.cached_tokens, forward_passes=1)
+        count(usage)
         return JSONResponse({**result, "usage": usage.body()})
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from server.api_errors import APIError
 from server.chat_completions.decoder_process import LENGTH, NO_AUDIO, OUT_OF_MEMORY, READY, TAKEN, UNREADABLE
-from server.chat_completions.errors import APIError
 from voice.audio.codec import PCM16
 
 _log = logging.getLogger("rejoinder.server")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chat.progress import Progress, ScoredToken
-from chat.types import Ask, ToolCallDelta
+from chat.types import ToolCallDelta
 from model.decode.grammar import InvalidGrammar
 from model.engine.conversation import Conversation, PromptTooLong
 from model.engine.engine import Engine
 from server.access.usage import Usage, current_meter
-from server.chat_completions.errors import APIError
+from server.api_errors import APIError
 from server.chat_completions.logprobs import ScoredText
 from voice.clauses import ClauseSplitter
 
@@ -99,55 +99,69 @@ class CollectedCall:
     id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}")
 
 
-def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -> None:
-    """Add new pieces to the calls so far."""
-    for piece in pieces:
-        if piece.index == len(calls):
-            calls.append(CollectedCall(piece.name))
-        call = calls[piece.index]
-        call.arguments += piece.arguments
-        call.done = call.done or piece.done
+@dataclass
+class Choice:
+    """One choice, collected from its updates. `scores`, `finish_reason` and `usage` are as in `Update`."""
+
+    text: str = ""
+    scores: list[ScoredToken] = field(default_factory=list)
+    calls: list[CollectedCall] = field(default_factory=list)
+    finish_reason: str | None = None
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    def add(self, update: Update) -> None:
+        """Add an update."""
+        self.text += update.text
+        self.scores += update.scores
+        self.finish_reason, self.usage = update.finish_reason, update.usage
+        for piece in update.tool_calls:
+            if piece.index == len(self.calls):
+                self.calls.append(CollectedCall(piece.name))
+            call = self.calls[piece.index]
+            call.arguments += piece.arguments
+            call.done = call.done or piece.done
 
 
-async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Update]:
-    """Generate one choice; its text ends before the first of `ask.stop`. Leaving the iterator early cancels it.
+async def collect(updates: AsyncIterator[Update]) -> Choice:
+    """The whole choice."""
+    choice = Choice()
+    async for update in updates:
+        choice.add(update)
+    return choice
+
+
+async def generate(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str] = ()) -> AsyncIterator[Update]:
+    """What each step of a choice changed, up to the first stop sequence. Leaving the iterator early cancels the choice.
+    What it took is counted for the key of the request.
 
     Raises:
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
     """
-    usage = TokenUsage()
+    usage, stop, scored = TokenUsage(), StopSequences(stop_sequences), ScoredText()
     try:
         with api_errors():
-            async with aclosing(updates(conversation.reply(ask), ask.stop)) as all_updates:
-                async for update in all_updates:
-                    usage = update.usage
-                    yield update
+            async with aclosing(all_progress):  # type: ignore[type-var]
+                async for progress in all_progress:
+                    text = stop.push(progress.committed, last=progress.finished is not None)
+                    usage = TokenUsage(
+                        progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
+                    )
+                    finish = "stop" if stop.stopped else progress.finished
+                    calls = progress.tool_calls
+                    scores = scored.push(progress.scores, text, finished=finish is not None, in_call=bool(calls))
+                    yield Update(text, "" if finish else progress.draft, calls, finish, usage, scores)
+                    if stop.stopped:
+                        return
     finally:
-        _count(usage)
+        count(usage)
 
 
-def _count(usage: TokenUsage) -> None:
+def count(usage: TokenUsage) -> None:
     """Count a choice for the key of the request."""
     meter, read = current_meter.get(), usage.prompt_tokens
     if meter is not None and read:
         generated, cached = usage.completion_tokens, usage.cached_tokens
         meter.add(Usage(completions=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
-
-
-async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Update]:
-    """What each step of a response changed, up to the first stop sequence."""
-    stop, scored = StopSequences(stop_sequences), ScoredText()
-    async with aclosing(all_progress):  # type: ignore[type-var]
-        async for progress in all_progress:
-            text = stop.push(progress.committed, last=progress.finished is not None)
-            usage = TokenUsage(
-                progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
-            )
-            finish = "stop" if stop.stopped else progress.finished
-            scores = scored.push(progress.scores, text, finished=finish is not None, in_call=bool(progress.tool_calls))
-            yield Update(text, "" if finish else progress.draft, progress.tool_calls, finish, usage, scores)
-            if stop.stopped:
-                return
 
 
 async def speakable_updates(updates: AsyncIterator[Update]) -> AsyncIterator[Update]:

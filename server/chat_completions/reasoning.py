@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from chat.types import Ask, Effort, Message
 from model.engine.engine import Engine
-from server.chat_completions.generation import TokenUsage, generate, new_conversation
+from server.chat_completions.generation import TokenUsage, collect, generate, new_conversation
 from server.chat_completions.schema import ReasoningEffort
 
 _NOTE_TOKENS = {"low": 64, "medium": 192, "high": 512, "xhigh": 512}
@@ -50,9 +50,7 @@ async def add_plan(
         return messages, TokenUsage()
     asked = [*messages[:-1], Message("user", newest.content + _ASK_FOR_NOTES)]
     ask = Ask(asked, max_tokens=limit, effort=denoising_effort(effort), sampling=engine.sampling)
-    notes, usage = "", TokenUsage()
-    async for update in generate(new_conversation(engine), ask):
-        notes, usage = notes + update.text, update.usage
-    answered = [*messages[:-1], Message("user", newest.content + _ASK_FOR_ANSWER.format(notes=notes.strip()))]
-    tokens, passes = usage.completion_tokens, usage.forward_passes
+    notes = await collect(generate(new_conversation(engine).reply(ask)))
+    answered = [*messages[:-1], Message("user", newest.content + _ASK_FOR_ANSWER.format(notes=notes.text.strip()))]
+    tokens, passes = notes.usage.completion_tokens, notes.usage.forward_passes
     return answered, TokenUsage(completion_tokens=tokens, reasoning_tokens=tokens, forward_passes=passes)

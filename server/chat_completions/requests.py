@@ -17,10 +17,11 @@ from model.decode.grammar import InvalidGrammar
 from model.decode.sampling import Sampling
 from model.engine.engine import Engine
 from server.access.admission import Admission, RefusalCode
-from server.chat_completions.errors import APIError, read_json
+from server.api_errors import APIError, read_json
 from server.chat_completions.schema import (
     ChatMessage,
     FunctionDefinition,
+    GenerationRequest,
     ModelRequest,
     NamedFunction,
     SamplingFields,
@@ -147,12 +148,17 @@ async def check_format(engine: Engine, wanted: AnyFormat | None, field: str) -> 
         raise APIError(400, str(error), f"{field}.{wanted.path_of(error.path)}", "invalid_value") from None
 
 
-def samplings(body: SamplingFields, default: Sampling, choices: int) -> list[Sampling]:
-    """The sampling of each choice. Choices of a seeded request have seeds of their own, which follow from its seed."""
+def requested_sampling(body: GenerationRequest, default: Sampling) -> Sampling:
+    """The server's sampling, with what a request asks for."""
     given = {name: value for name in ("temperature", "top_p") if (value := getattr(body, name)) is not None}
+    return replace(default, **given)
+
+
+def samplings(body: SamplingFields, default: Sampling, choices: int = 1) -> list[Sampling]:
+    """The sampling of each choice. Choices of a seeded request have seeds of their own, which follow from its seed."""
+    sampling = requested_sampling(body, default)
     if body.top_k is not None:
-        given["top_k"] = max(0, body.top_k)
-    sampling = replace(default, **given)
+        sampling = replace(sampling, top_k=max(0, body.top_k))
     if body.seed is None:
         return [sampling] * choices
     return [replace(sampling, seed=(body.seed + choice) % _MAX_SEED) for choice in range(choices)]

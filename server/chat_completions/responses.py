@@ -14,14 +14,10 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
-from server.chat_completions.errors import APIError
-from server.chat_completions.generation import (
-    TokenUsage,
-    generate,
-    new_conversation,
-)
+from server.api_errors import APIError
+from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
-from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, tool_options
+from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
 from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
@@ -90,12 +86,11 @@ class Responses(TextEndpoint):
             effort = body.reasoning.effort if body.reasoning else None
             asked, planned = await add_plan(self._engine, messages, effort)
             response = _response_object(body, self._model)
-            given = {name: value for name in ("temperature", "top_p") if (value := getattr(body, name)) is not None}
             ask = Ask(
                 asked,
                 max_tokens=body.max_output_tokens,
                 effort=denoising_effort(effort),
-                sampling=replace(self._engine.sampling, **given),
+                sampling=requested_sampling(body, self._engine.sampling),
                 grammar=body.text.format.as_grammar,
                 top_log_probabilities=body.top_logprobs or 0 if body.wants_logprobs else None,
                 **tool_options(body.tools, body.tool_choice, body.parallel_tool_calls),
@@ -103,20 +98,19 @@ class Responses(TextEndpoint):
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
             yield {"type": "response.created", "response": response}
             yield {"type": "response.in_progress", "response": response}
-            output, usage, finish = ResponseOutput(), TokenUsage(), ""
-            async for update in generate(conversation, ask):
-                for item in output.add(update):
+            output = ResponseOutput()
+            async for update in generate(conversation.reply(ask)):
+                for item in output.add(update.after(planned)):
                     yield item
-                usage, finish = update.after(planned).usage, update.finish_reason or ""
-            for item in output.close(complete=finish != "length"):
+            for item in output.close():
                 yield item
-            done = finish != "length"
+            done = output.complete
             response = {
                 **response,
                 "status": "completed" if done else "incomplete",
                 "incomplete_details": None if done else {"reason": "max_output_tokens"},
                 "output": output.items,
-                "usage": _usage(usage),
+                "usage": _usage(output.choice.usage),
             }
             if body.store is not False:
                 self._store(response, [*messages, output.message()])

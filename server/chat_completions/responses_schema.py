@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from server.chat_completions.schema import (
     ContentPart,
     FunctionDefinition,
-    ModelRequest,
+    GenerationRequest,
     NamedFunction,
     ReasoningEffort,
     check_tool_choice,
@@ -86,16 +86,13 @@ class Reasoning(StrictModel):
     generate_summary: str | None = None
 
 
-class ResponseRequest(ModelRequest):
+class ResponseRequest(GenerationRequest):
     """The body of `/v1/responses`."""
 
     input: str | list[InputItem]
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    stream: bool | None = None
     store: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig = Field(default_factory=TextConfig)
@@ -109,7 +106,6 @@ class ResponseRequest(ModelRequest):
     top_logprobs: int | None = Field(None, ge=0, le=20)
 
     # Accepted and without effect.
-    user: str | None = None
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None

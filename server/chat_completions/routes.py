@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from model.engine.engine import Engine
+from server.api_errors import endpoint
 from server.chat_completions.audio import Speech, Transcriptions
 from server.chat_completions.chat import ChatCompletions
 from server.chat_completions.code import CodeCompletions
 from server.chat_completions.decision import Decisions
 from server.chat_completions.decoder import RecordingDecoder
-from server.chat_completions.errors import endpoint
-from server.chat_completions.models import Models
-from server.chat_completions.requests import RequestLimit
+from server.chat_completions.requests import RequestLimit, check_model
 from server.chat_completions.responses import Responses
 from server.context import ServerContext
 
@@ -38,7 +42,7 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
         limit = RequestLimit(
             context.admission, MAX_COMPLETIONS, "too_many_completions", "completions are being generated"
         )
-        chat, models = ChatCompletions(context.engine, context.model, limit), Models(context.engine, context.model)
+        chat = ChatCompletions(context.engine, context.model, limit)
         code = CodeCompletions(context.engine, context.model, limit)
         decisions = Decisions(context.engine, context.model, limit)
         responses = Responses(context.engine, context.model, limit)
@@ -51,7 +55,33 @@ def completion_routes(context: ServerContext, decoder: RecordingDecoder) -> list
             Route("/v1/edit/completions", endpoint(context, code.edit), methods=["POST"]),
             Route("/infill", endpoint(context, code.infill), methods=["POST"]),
             Route("/v1/decide", endpoint(context, decisions.handle), methods=["POST"]),
-            Route("/v1/models", endpoint(context, models.list)),
-            Route("/v1/models/{model:path}", endpoint(context, models.retrieve)),
+            *_model_routes(context, context.engine),
         ]
     return routes
+
+
+def _model_routes(context: ServerContext, engine: Engine) -> list[Route]:
+    """The one language model that this server has. The fields beyond OpenAI's are those of Inception's API."""
+    model = {
+        "id": context.model,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "rejoinder",
+        "context_length": engine.context,
+        "max_output_length": engine.context,
+        "input_modalities": ["text"],
+        "output_modalities": ["text"],
+        "supported_sampling_parameters": "temperature top_p top_k seed stop logprobs top_logprobs".split(),
+    }
+
+    async def list_all(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def retrieve(request: Request) -> Response:
+        check_model(request.path_params["model"], context.model)
+        return JSONResponse(model)
+
+    return [
+        Route("/v1/models", endpoint(context, list_all)),
+        Route("/v1/models/{model:path}", endpoint(context, retrieve)),
+    ]

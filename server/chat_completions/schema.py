@@ -138,18 +138,24 @@ class ModelRequest(StrictModel):
     model: str | None = None
 
 
-class SamplingFields(ModelRequest):
+class GenerationRequest(ModelRequest):
+    """The body of a request that generates text."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    stream: bool | None = None
+    # Accepted and without effect.
+    user: str | None = None
+
+
+class SamplingFields(GenerationRequest):
     """What every kind of completion accepts."""
 
     max_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1)
     seed: int | None = None
     stop: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
 
     @field_validator("stop")
     @classmethod

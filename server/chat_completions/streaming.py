@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 
-from server.chat_completions.errors import APIError
+from server.api_errors import APIError
 
 T = TypeVar("T")
 
@@ -49,11 +49,6 @@ async def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
 
 async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
     """The items of several streams as they come, each with the index of its stream. The first error ends all."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as only:  # type: ignore[type-var]
-            async for item in only:
-                yield 0, item
-        return
     queue: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue()
 
     async def forward(index: int, stream: AsyncIterator[T]) -> None:

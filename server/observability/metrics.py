@@ -49,14 +49,10 @@ class Reading:
 
 
 class Metrics(Collector):
-    """The metrics of one server.
+    """The metrics of one server."""
 
-    Args:
-        readings: figures that others count.
-    """
-
-    def __init__(self, readings: Iterable[Reading] = ()) -> None:
-        self._readings = list(readings)
+    def __init__(self) -> None:
+        self._readings: list[Reading] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -87,7 +83,7 @@ class Metrics(Collector):
         self._passes = counter("turn_forward_passes", "Forward passes that generated responses of conversations.")
 
     def add_readings(self, readings: Iterable[Reading]) -> None:
-        """Report further figures."""
+        """Report figures that others count."""
         self._readings += readings
 
     def record_turn(self, turn: TurnRecord) -> None:

@@ -64,10 +64,6 @@ class TurnTracer:
             self._span(END_OF_TURN[0], start_s, root).end(_nanoseconds(end_s))
         root.end(_nanoseconds(start_s + duration_ms / 1000))
 
-    def dropped_reading(self) -> dict[str, float]:
-        """`dropped`, for the metrics."""
-        return {"": self.dropped}
-
     def close(self) -> None:
         """Export what is left."""
         self._provider.shutdown()

@@ -9,7 +9,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,9 +43,6 @@ create index if not exists turns_at on turns (at);
 _ADDED_COLUMNS = ("key", "caller")
 """Columns that files of earlier versions lack."""
 
-_EXCLUDED_FIELDS = frozenset(["type", "event_id", "turn_id", "response_id", "item_id", "latency_ms", "stages_ms"])
-"""Fields of a `rejoinder.turn` event that are columns of their own, or meaningless after the conversation."""
-
 
 @dataclass(frozen=True)
 class TurnRecord:
@@ -74,29 +71,6 @@ class TurnRecord:
     key: str = ""
     caller: str = ""
     speech_ended_at: float | None = None
-
-    @classmethod
-    def from_event(
-        cls,
-        event: Mapping[str, Any],
-        status: str,
-        transcript: str,
-        response: str,
-        speech_ended_at: float | None = None,
-    ) -> TurnRecord:
-        """The record of a turn that ends now, from its `rejoinder.turn` event."""
-        details = {name: value for name, value in event.items() if name not in _EXCLUDED_FIELDS and value is not None}
-        return cls(
-            str(event["turn_id"]),
-            time.time(),
-            event["latency_ms"],
-            dict(event["stages_ms"]),
-            details,
-            status,
-            transcript,
-            response,
-            speech_ended_at=speech_ended_at,
-        )
 
 
 class TurnLog:
@@ -133,10 +107,6 @@ class TurnLog:
         except queue.Full:
             self.dropped += 1
             self._log_error_once("the disk is too slow")
-
-    def dropped_reading(self) -> dict[str, float]:
-        """`dropped`, for the metrics."""
-        return {"": self.dropped}
 
     def close(self) -> None:
         """Write the queued turns and stop the thread."""

@@ -3,22 +3,20 @@ client that connects with it gets that session."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from server.access.keys import ApiKey
-from server.context import AccessDenied, ServerContext
+from server.access.keys import ApiKey, digest
+from server.api_errors import APIError, guarded
+from server.context import ServerContext
 from server.realtime.configuration import (
     check_speech,
     config_bytes,
@@ -30,7 +28,7 @@ from server.realtime.session_config import SessionConfig
 from server.realtime.validation import InvalidEvent, errors_in
 from server.request_body import limited
 from server.response_format import StrictModel
-from server.shared_store import RecordStore, StoreUnavailable
+from server.shared_store import SharedRecords
 from voice.history import new_id
 
 _PREFIX = "ek_"
@@ -76,11 +74,11 @@ class ClientSecrets:
 
     Args:
         clock: Unix time in seconds.
-        store: where other replicas find them; None if there are none.
+        records: where other replicas find them.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, store: RecordStore | None = None) -> None:
-        self._clock, self._store = clock, store
+    def __init__(self, clock: Callable[[], float] = time.time, records: SharedRecords | None = None) -> None:
+        self._clock, self._records = clock, records or SharedRecords()
         self._secrets: dict[str, ClientSecret] = {}
 
     async def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
@@ -91,27 +89,25 @@ class ClientSecrets:
             del self._secrets[next(iter(self._secrets))]
         secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config, key)
         self._secrets[secret.value] = secret
-        store, encoded = self._store, _ADAPTER.dump_json(replace(secret, value=""))
-        if store is not None:
-            with suppress(StoreUnavailable):  # it opens sessions on this replica only
-                await asyncio.to_thread(store.put, _record_key(secret.value), encoded, seconds)
+        encoded = _ADAPTER.dump_json(replace(secret, value=""))
+        await self._records.call(lambda store: store.put(_record_key(secret.value), encoded, seconds))
         return secret
 
     async def find(self, offered: Iterable[str]) -> ClientSecret | None:
         """The first valid secret that a client offers."""
         for value in offered:
-            secret = self._secrets.get(value)
-            if secret is None and self._store is not None and value.startswith(_PREFIX):
-                secret = await self._find_shared(self._store, value)
+            secret = self._secrets.get(value) or await self._find_shared(value)
             if secret is not None and secret.expires_at > self._clock():
                 return secret
         return None
 
-    async def _find_shared(self, store: RecordStore, value: str) -> ClientSecret | None:
+    async def _find_shared(self, value: str) -> ClientSecret | None:
+        if not value.startswith(_PREFIX):
+            return None
+        encoded = await self._records.call(lambda store: store.get(_record_key(value)))
         try:
-            encoded = await asyncio.to_thread(store.get, _record_key(value))
             return None if encoded is None else replace(_ADAPTER.validate_json(encoded), value=value)
-        except (StoreUnavailable, ValidationError):  # another version of the server may have written it
+        except ValidationError:  # another version of the server may have written it
             return None
 
 
@@ -119,41 +115,27 @@ _ADAPTER = TypeAdapter(ClientSecret)
 
 
 def _record_key(value: str) -> str:
-    """Where a secret is kept: whoever reads the records cannot use it."""
-    return f"client_secret/{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()}"
+    return f"client_secret/{digest(value)}"
 
 
-async def create_client_secret(request: Request, context: ServerContext, client_secrets: ClientSecrets) -> Response:
-    """Handle `POST /v1/realtime/client_secrets`."""
-    try:
-        key = context.authenticate(request)
-    except AccessDenied as error:
-        return _error(error.status, error.message, error.code)
-    try:
+def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -> Route:
+    """`POST /v1/realtime/client_secrets`."""
+
+    async def create(request: Request) -> Response:
         body = await limited(request, _MAX_BODY_BYTES).body()
-        wanted = ClientSecretRequest.model_validate_json(body or b"{}")
-        default = default_config(context.model, context.speech_models.voices.default.name)
-        with errors_in("session"):
-            config = updated_config(default, wanted.session)
-            config_bytes(config)
-            check_speech(config, context.speech_models)
-        config.model = context.model
-    except (ValidationError, InvalidEvent) as error:
-        invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
-        return _error(400, str(invalid), invalid.code, invalid.param)
-    except HTTPException as error:
-        return _error(error.status_code, error.detail, headers=error.headers)
-    secret = await client_secrets.create(config, wanted.expires_after.seconds, key)
-    session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
-    return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
+        try:
+            wanted = ClientSecretRequest.model_validate_json(body or b"{}")
+            default = default_config(context.model, context.speech_models.voices.default.name)
+            with errors_in("session"):
+                config = updated_config(default, wanted.session)
+                config_bytes(config)
+                check_speech(config, context.speech_models)
+            config.model = context.model
+        except (ValidationError, InvalidEvent) as error:
+            invalid = error if isinstance(error, InvalidEvent) else InvalidEvent.from_validation(error)
+            raise APIError(400, str(invalid), invalid.param, invalid.code) from None
+        secret = await client_secrets.create(config, wanted.expires_after.seconds, request.state.key)
+        session = {"id": new_id("sess"), "object": "realtime.session", **session_object(config)}
+        return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 
-
-def _error(
-    status: int,
-    message: str,
-    code: str | None = None,
-    param: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    error = {"type": "invalid_request_error", "code": code, "message": message, "param": param}
-    return JSONResponse({"error": error}, status, headers)
+    return Route("/v1/realtime/client_secrets", guarded(context.authenticate, create), methods=["POST"])

@@ -129,10 +129,9 @@ def session_object(config: SessionConfig) -> dict[str, Any]:
     return {"type": "transcription", "audio": audio, "include": config.include}
 
 
-def response_config(config: SessionConfig, params: ResponseCreateParams) -> SessionConfig:
-    """The configuration of one response. Raises InvalidEvent."""
-    only_responses = {"conversation", "input", "metadata", "prompt"}
-    return updated_config(config, params.model_dump(exclude_none=True, exclude=only_responses))
+def response_patch(params: ResponseCreateParams) -> dict[str, Any]:
+    """What is different in the configuration of one response."""
+    return params.model_dump(exclude_none=True, exclude={"conversation", "input", "metadata", "prompt"})
 
 
 def after_output(config: SessionConfig) -> SessionConfig:
@@ -214,16 +213,15 @@ def _tools(config: SessionConfig, mcp_tools: Mapping[str, Sequence[Tool]]) -> tu
 
 
 def _check_tool_names(config: SessionConfig) -> None:
-    functions = [tool.name for tool in config.tools if isinstance(tool, FunctionTool)]
-    labels = [tool.server_label for tool in config.tools if isinstance(tool, McpServer)]
-    seen: set[tuple[bool, str]] = set()
-    for number, tool in enumerate(config.tools):
-        is_function = isinstance(tool, FunctionTool)
-        name = tool.name if isinstance(tool, FunctionTool) else tool.server_label
-        if (is_function, name) in seen:
-            field = "name" if is_function else "server_label"
+    names = [
+        ("name", tool.name) if isinstance(tool, FunctionTool) else ("server_label", tool.server_label)
+        for tool in config.tools
+    ]
+    for number, (field, name) in enumerate(names):
+        if (field, name) in names[:number]:
             raise InvalidEvent(f"there are two tools named {name!r}", param=f"tools.{number}.{field}")
-        seen.add((is_function, name))
+    functions = [name for field, name in names if field == "name"]
+    labels = [name for field, name in names if field == "server_label"]
     choice = config.tool_choice
     if isinstance(choice, ToolChoiceFunction) and choice.name not in functions:
         raise InvalidEvent(

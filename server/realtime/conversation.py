@@ -25,7 +25,7 @@ from server.realtime.configuration import (
     check_speech,
     config_bytes,
     default_config,
-    response_config,
+    response_patch,
     session_object,
     session_settings,
     updated_config,
@@ -283,17 +283,27 @@ class RealtimeConversation:
                 f"audio is not base64 ({error}): send {audio_format.type}, base64-encoded", param=param
             ) from None
 
-    async def _update(self, patch: dict[str, Any]) -> None:
-        with errors_in("session"):
+    async def _changed(self, field: str, patch: dict[str, Any], *, in_conversation: bool = True) -> SessionConfig:
+        """The configuration with a change, which is in a field of an event, if the conversation can have it.
+
+        Args:
+            in_conversation: whether what is said with it belongs to the conversation, which has one voice.
+        """
+        with errors_in(field):
             config = updated_config(self._config, patch)
             self.configured_bytes += config_bytes(config)
             check_speech(config, self._speech_models)
+            if in_conversation:
+                self._check_voice_change(config)
+            if config.tools != self._config.tools:
+                await self._check_tools(config)
+            if config.response_format != self._config.response_format:
+                await self._check_format(config.response_format)
+        return config
+
+    async def _update(self, patch: dict[str, Any]) -> None:
+        config = await self._changed("session", patch)
         config.model = self._model
-        self._check_voice_change(config, "session")
-        if config.tools != self._config.tools:
-            await self._check_tools(config, "session")
-        if config.response_format != self._config.response_format:
-            await self._check_format(config.response_format, "session")
         was_resumable = self.resumable
         self._config = self._writer.config = config
         self._connect_mcp_servers(config)
@@ -302,7 +312,7 @@ class RealtimeConversation:
         if not was_resumable:
             self._offer_resumption()
 
-    def _check_voice_change(self, config: SessionConfig, param: str) -> None:
+    def _check_voice_change(self, config: SessionConfig) -> None:
         """Check that the assistant does not change its voice after it has spoken."""
         current, new = (self._speech_models.voices.find(one.audio.output.voice_name) for one in (self._config, config))
         if new is not current and self.session.history.assistant_has_spoken:
@@ -310,7 +320,7 @@ class RealtimeConversation:
                 f"the assistant has spoken as {current.name} and cannot become {new.name}: choose the voice before its "
                 "first audio, or open a new session",
                 code="cannot_update_voice",
-                param=f"{param}.audio.output.voice",
+                param="audio.output.voice",
             )
 
     def _apply_config(self) -> None:
@@ -320,26 +330,26 @@ class RealtimeConversation:
         servers = [tool for tool in config.tools if isinstance(tool, McpServer) and self._mcp.refusal(tool) is None]
         self._mcp.configure(servers, [tool.name for tool in config.tools if isinstance(tool, FunctionTool)])
 
-    async def _check_tools(self, config: SessionConfig, param: str) -> None:
+    async def _check_tools(self, config: SessionConfig) -> None:
         """Check that the language model can call the functions, and that the MCP servers are allowed."""
         for number, tool in enumerate(config.tools):
             if isinstance(tool, McpServer) and (refusal := self._mcp.refusal(tool)) is not None:
                 message, field = refusal
-                raise InvalidEvent(message, code="mcp_server_not_allowed", param=f"{param}.tools.{number}.{field}")
+                raise InvalidEvent(message, code="mcp_server_not_allowed", param=f"tools.{number}.{field}")
         try:
             await asyncio.to_thread(self._language_model.check_tools, session_settings(config).tools)
         except ValueError as error:
-            raise InvalidEvent(str(error), param=f"{param}.{schema_path(error) or 'tools'}") from None
+            raise InvalidEvent(str(error), param=schema_path(error) or "tools") from None
 
-    async def _check_format(self, wanted: ResponseFormat | None, param: str) -> None:
+    async def _check_format(self, wanted: ResponseFormat | None) -> None:
         """Check that the language model can write responses of this form."""
         if wanted is None or (grammar := wanted.as_grammar) is None:
             return
         try:
             await asyncio.to_thread(self._language_model.check_grammar, grammar)
         except ValueError as error:
-            path = f"{param}.response_format.{wanted.path_of(schema_path(error))}"
-            raise InvalidEvent(str(error), param=path) from None
+            path = wanted.path_of(schema_path(error))
+            raise InvalidEvent(str(error), param=f"response_format.{path}") from None
 
     def _create_item(self, client_event: protocol.ConversationItemCreate) -> None:
         if isinstance(client_event.item, McpApprovalResponseItem):
@@ -420,33 +430,19 @@ class RealtimeConversation:
             self.session.truncate(client_event.item_id, client_event.audio_end_ms)
         except ValueError as error:
             raise InvalidEvent(str(error), param="audio_end_ms") from None
-        self._send(
-            server_event(
-                "conversation.item.truncated",
-                item_id=client_event.item_id,
-                content_index=0,
-                audio_end_ms=client_event.audio_end_ms,
-            )
-        )
+        heard = client_event.model_dump(include={"item_id", "content_index", "audio_end_ms"})
+        self._send(server_event("conversation.item.truncated", **heard))
 
     async def _respond(self, params: protocol.ResponseCreateParams) -> None:
         if self._config.type == "transcription":
             raise InvalidEvent("a transcription session has no responses", param="type")
-        with errors_in("response"):
-            config = response_config(self._config, params)
-            self.configured_bytes += config_bytes(config)
-            check_speech(config, self._speech_models)
-        if params.conversation == "auto":
-            self._check_voice_change(config, "response")
-        if params.tools:
-            await self._check_tools(config, "response")
-        if params.response_format is not None:
-            await self._check_format(params.response_format, "response")
+        in_conversation = params.conversation == "auto"
+        config = await self._changed("response", response_patch(params), in_conversation=in_conversation)
         items = None if params.input is None else self._read_input(params.input)
         context = self.session.history.items if items is None else items
         if params.tool_choice is None and context and isinstance(context[-1], FunctionCallOutput):
             config = after_output(config)
-        in_conversation, tag = params.conversation == "auto", ResponseTag(config, params.metadata)
+        tag = ResponseTag(config, params.metadata)
         settings = session_settings(config, self._mcp.tools(own=in_conversation))
         final_settings = partial(self._settings_with_tools, config, own=in_conversation)
         self.session.respond(ResponseRequest(settings, items, in_conversation, tag, final_settings=final_settings))

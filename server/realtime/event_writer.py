@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from server.access.admission import Slot
@@ -14,7 +14,7 @@ from server.observability.turn_log import TurnRecord, last_user_text
 from server.realtime.events import ServerEvent, error_event, server_event
 from server.realtime.items import item_object
 from server.realtime.mcp_tools import McpTools
-from server.realtime.response_writer import ResponseWriter, turn_event
+from server.realtime.response_writer import ResponseWriter
 from server.realtime.session_config import SessionConfig
 from voice import events as session_events
 from voice.history import FunctionCall, FunctionCallOutput, HistoryItem, new_id
@@ -165,17 +165,36 @@ class EventWriter:
         if done.status == "failed":
             message = f"the response {done.response_id} failed: {done.reason}"
             self._send(error_event(message, "response_failed"))
-        turn = turn_event(done)
-        if self.includes("rejoinder.turn"):
-            self._send(turn)
-        self._count(done.metrics)
+        metrics, details = done.metrics, _turn_details(done.metrics)
+        latency_ms, stages_ms = metrics.latency_ms(), metrics.stages_ms()
+        self._extend(
+            "rejoinder.turn",
+            turn_id=metrics.turn_id,
+            response_id=done.response_id,
+            item_id=done.items[0].id if done.items else None,
+            latency_ms=latency_ms,
+            stages_ms=stages_ms,
+            **details,
+        )
+        self._count(metrics)
         transcript = last_user_text(self._items(), done.items[0]) if done.items else ""
         calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
-        response = " ".join([done.item.heard_text, *calls]).strip()
-        speech_end = done.metrics.stamps.get("speech_end")
-        ended_at = None if speech_end is None else time.time() - (time.monotonic() - speech_end)
-        record = TurnRecord.from_event(turn.model_dump(), done.status, transcript, response, ended_at)
-        self._observers.record_turn(replace(record, key=self._slot.meter.key, caller=self._slot.caller))
+        speech_end = metrics.stamps.get("speech_end")
+        self._observers.record_turn(
+            TurnRecord(
+                metrics.turn_id,
+                time.time(),
+                latency_ms,
+                stages_ms,
+                {name: value for name, value in details.items() if value is not None},
+                done.status,
+                transcript,
+                " ".join([done.item.heard_text, *calls]).strip(),
+                self._slot.meter.key,
+                self._slot.caller,
+                None if speech_end is None else time.time() - (time.monotonic() - speech_end),
+            )
+        )
 
     def _count(self, metrics: TurnMetrics) -> None:
         """Count a turn for its key."""
@@ -190,6 +209,29 @@ class EventWriter:
                 remote_output_tokens=sum(request.output_tokens for request in metrics.remote),
             )
         )
+
+
+def _turn_details(metrics: TurnMetrics) -> dict[str, Any]:
+    """What is known of a turn beyond its latency and its stages."""
+    return {
+        "steps": metrics.steps,
+        "tokens": metrics.tokens,
+        "prompt_tokens": metrics.prompt_tokens,
+        "cached_tokens": metrics.cached_tokens,
+        "guesses": metrics.speculations,
+        "guess_kept": metrics.speculation_used,
+        "waited_ms": metrics.waited_ms,
+        "spoken_over_after_ms": metrics.spoken_over_after_ms,
+        "over": metrics.end_probability,
+        "drafts_spoken": metrics.drafts_spoken,
+        "drafts_dropped": metrics.drafts_dropped,
+        "drafts_shown": metrics.drafts_shown,
+        "drafts_kept": metrics.drafts_kept,
+        "drafted_by": metrics.drafted_by,
+        "decided": [{"policy": decision.policy, "reason": decision.reason} for decision in metrics.decided],
+        "tools": [asdict(step) for step in metrics.tools],
+        "remote": [asdict(request) for request in metrics.remote],
+    }
 
 
 def _logprob(token: TokenLogprob) -> dict[str, Any]:

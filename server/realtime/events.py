@@ -17,9 +17,8 @@ from server.realtime.session_config import (
     Reasoning,
     ToolChoice,
     Tools,
-    VoiceID,
 )
-from server.response_format import ResponseFormat, StrictModel
+from server.response_format import ResponseFormat, StrictModel, VoiceID
 
 
 def new_event_id() -> str:

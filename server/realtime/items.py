@@ -18,17 +18,17 @@ ItemId = Annotated[str, Field(min_length=1, max_length=64)]
 Status = Literal["completed", "incomplete", "in_progress"]
 
 
-class InputText(StrictModel):
-    """Text of the user or of the system."""
+class Text(StrictModel):
+    """Text of a message."""
 
-    type: Literal["input_text"]
+    type: Literal["input_text", "output_text"]
     text: str = Field(max_length=MAX_TEXT)
 
 
-class InputAudio(StrictModel):
-    """Speech of the user: base64 audio in the session's input format, which is transcribed, or its transcript."""
+class Audio(StrictModel):
+    """Speech: its transcript, or for the user base64 audio in the session's input format, which is transcribed."""
 
-    type: Literal["input_audio"]
+    type: Literal["input_audio", "output_audio"]
     audio: str | None = None
     transcript: str | None = Field(None, max_length=MAX_TEXT)
 
@@ -41,22 +41,7 @@ class InputImage(StrictModel):
     detail: Literal["auto", "low", "high"] | None = None
 
 
-class OutputText(StrictModel):
-    """Text of the assistant."""
-
-    type: Literal["output_text"]
-    text: str = Field(max_length=MAX_TEXT)
-
-
-class OutputAudio(StrictModel):
-    """Speech of the assistant, as text."""
-
-    type: Literal["output_audio"]
-    audio: str | None = None
-    transcript: str | None = Field(None, max_length=MAX_TEXT)
-
-
-Content = Annotated[InputText | InputAudio | InputImage | OutputText | OutputAudio, Field(discriminator="type")]
+Content = Annotated[Text | Audio | InputImage, Field(discriminator="type")]
 
 
 class _NewItem(StrictModel):
@@ -135,11 +120,11 @@ def _message(item_id: str, created: MessageItem) -> tuple[Item, str | None]:
     recordings: list[str] = []
     for number, part in enumerate(created.content):
         match part:
-            case InputText() | OutputText():
+            case Text():
                 texts.append(part.text)
-            case InputAudio() | OutputAudio() if part.transcript is not None:
+            case Audio() if part.transcript is not None:
                 texts.append(part.transcript)
-            case InputAudio() if part.audio is not None and created.role == "user":
+            case Audio(type="input_audio") if part.audio is not None and created.role == "user":
                 recordings.append(part.audio)
             case InputImage():
                 raise InvalidEvent(

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.tools.conversation_tools import ConversationTools
@@ -43,46 +43,42 @@ CallKind = Literal["function_call", "mcp_call", "mcp_approval_request"]
 
 @dataclass
 class _Server:
-    """A server of the session and its tools, once they are listed."""
+    """A server of the session.
+
+    Attributes:
+        client: None for the server's own tools, which the voice session calls.
+        tools: once they are listed.
+    """
 
     config: McpServer
-    client: McpClient | _OwnTools
+    client: McpClient | None
     tools: dict[str, McpTool] = field(default_factory=dict)
     listing: asyncio.Task[None] = field(init=False)
 
 
-class _OwnTools:
-    """The server's own tools, as if they were an MCP server's. The voice session calls them."""
-
-    def __init__(self, tools: ConversationTools | None) -> None:
-        self._tools = tools
-
-    async def list_tools(self) -> list[McpTool]:
-        """All of them."""
-        return [
-            McpTool(
-                tool.name,
-                tool.declaration.description,
-                tool.declaration.parameters,
-                {"readOnlyHint": tool.traits.read_only, "destructiveHint": tool.traits.consequential},
-            )
-            for tool in (self._tools.all if self._tools is not None else ())
-        ]
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-
 @dataclass
 class _Call:
-    """A call: its wire format, and what runs it."""
+    """A call: its wire format, and what runs it.
+
+    Attributes:
+        answered: whether the client has approved or refused it.
+        output_index: of its item in the response.
+    """
 
     server: _Server
-    tool: McpTool
     item: FunctionCall
     wire: dict[str, Any]
-    approved: bool | None = None
+    answered: bool = False
     output_index: int = 0
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Which item events are about."""
+        return {"item_id": self.item.id, "output_index": self.output_index}
+
+
+_NOT_RUN = {"type": "mcp_call", "approval_request_id": None, "output": None, "error": None}
+"""Fields of a call that is not made yet."""
 
 
 class McpTools:
@@ -140,7 +136,8 @@ class McpTools:
         for label, server in list(self._servers.items()):
             if wanted.get(label) != server.config:
                 del self._servers[label]
-                self._spawn(server.client.close())
+                if server.client is not None:
+                    self._spawn(server.client.close())
         for label, config in wanted.items():
             if label not in self._servers:
                 self._connect(label, config)
@@ -149,7 +146,7 @@ class McpTools:
     def _enable_own(self) -> None:
         if self._own is not None:
             found = self._by_name().values()
-            self._own.enable([tool.name for server, tool in found if isinstance(server.client, _OwnTools)])
+            self._own.enable([tool.name for server, tool in found if server.client is None])
 
     def tools(self, *, own: bool = True) -> dict[str, list[Tool]]:
         """The tools that the language model may call, by the label of their server.
@@ -159,13 +156,13 @@ class McpTools:
         """
         tools: dict[str, list[Tool]] = {}
         for server, tool in self._by_name().values():
-            if own or not isinstance(server.client, _OwnTools):
+            if own or server.client is not None:
                 tools.setdefault(server.config.server_label, []).append(_declaration(tool))
         return tools
 
     async def own_listed(self) -> None:
         """Wait until the server's own tools are known. That depends on no other server."""
-        await self._wait_for(lambda server: isinstance(server.client, _OwnTools))
+        await self._wait_for(lambda server: server.client is None)
 
     async def listed(self) -> None:
         """Wait until the tools of all servers are known, up to `MAX_LISTING_WAIT_S`."""
@@ -197,13 +194,10 @@ class McpTools:
         headers = dict(config.headers or {})
         if config.authorization is not None:
             headers["Authorization"] = f"Bearer {config.authorization}"
-        if config.server_url == OWN_URL:
-            server = _Server(config, _OwnTools(self._own))
-            if self._own is not None and config.authorization:
-                self._own.identify(config.authorization)
-        else:
-            server = _Server(config, self._new_client(config.server_url or "", headers))
-        self._servers[label] = server
+        client = None if config.server_url == OWN_URL else self._new_client(config.server_url or "", headers)
+        server = self._servers[label] = _Server(config, client)
+        if client is None and self._own is not None and config.authorization:
+            self._own.identify(config.authorization)
         server.listing = self._spawn(self._list(server))
 
     def _new_client(self, url: str, headers: Mapping[str, str]) -> McpClient:
@@ -218,22 +212,13 @@ class McpTools:
         self._send(server_event("conversation.item.added", item=item, previous_item_id=None))
         self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
         try:
-            listed = await server.client.list_tools()
+            listed = _own_tools(self._own) if server.client is None else await server.client.list_tools()
         except McpError as error:
             _log.warning("the tools of the MCP server %r cannot be listed: %s", label, error)
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
             return
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
-        tools = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "input_schema": tool.input_schema,
-                "annotations": tool.annotations,
-            }
-            for tool in listed
-        ]
-        item = self._other_items[item_id] = {**item, "tools": tools}
+        item = self._other_items[item_id] = {**item, "tools": [asdict(tool) for tool in listed]}
         self._enable_own()
         self._on_tools_changed()
         self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
@@ -246,18 +231,11 @@ class McpTools:
         if item.name not in (tools := self._by_name()):
             return
         server, tool = tools[item.name]
-        own = isinstance(server.client, _OwnTools)  # where approval is needed, the session asks aloud
-        approval = not own and _needs_approval(server.config.require_approval, tool)
-        wire: dict[str, Any] = {
-            "id": item.id,
-            "type": "mcp_approval_request" if approval else "mcp_call",
-            "server_label": server.config.server_label,
-            "name": item.name,
-            "arguments": "",
-        }
-        if not approval:
-            wire |= {"approval_request_id": None, "output": None, "error": None}
-        self._calls[item.id] = _Call(server, tool, item, wire)
+        # Where a call of our own tools needs approval, the session asks aloud.
+        approval = server.client is not None and _needs_approval(server.config.require_approval, tool)
+        kind = {"type": "mcp_approval_request"} if approval else _NOT_RUN
+        wire = {"id": item.id, "server_label": server.config.server_label, "name": item.name, "arguments": "", **kind}
+        self._calls[item.id] = _Call(server, item, wire)
 
     def kind(self, item_id: str) -> CallKind:
         """What a function call is on the wire."""
@@ -284,37 +262,25 @@ class McpTools:
         if not item.complete:
             self._fail(call, McpError("tool_execution_error", "the call was cancelled before it was complete"))
         elif call.wire["type"] == "mcp_call":
-            self._send(server_event("response.mcp_call.in_progress", item_id=item.id, output_index=output_index))
-            if isinstance(call.server.client, _OwnTools):
-                call.output_index = output_index
-            else:
-                self._spawn(self._run(call, call.server.client, output_index))
+            call.output_index = output_index
+            self._begin(call)
 
     def returned(self, output: FunctionCallOutput) -> bool:
         """The voice session adds the output of a call. Whether the call is of an MCP tool, whose item carries it."""
         calls = [call for call in self._calls.values() if call.item.call_id == output.call_id]
         for call in calls:
-            if isinstance(call.server.client, _OwnTools) and call.item.complete:
-                call.wire["output"] = output.text
-                position = {"item_id": call.wire["id"], "output_index": call.output_index}
-                self._send(server_event("response.mcp_call.completed", **position))
-                self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
+            if call.server.client is None and call.item.complete:
+                self._complete(call, output.text)
         return bool(calls)
 
     def approve(self, response: McpApprovalResponseItem) -> dict[str, Any] | None:
         """Make a call that the client has approved, or record that it has not. Returns the response's item, or None if
         there is no such request, or it has been answered."""
         call = self._calls.get(response.approval_request_id)
-        if call is None or call.wire["type"] != "mcp_approval_request" or call.approved is not None:
+        if call is None or call.wire["type"] != "mcp_approval_request" or call.answered:
             return None
-        call.approved = response.approve
-        answer: dict[str, Any] = {
-            "id": response.id or new_id("mcpr"),
-            "type": "mcp_approval_response",
-            "approval_request_id": response.approval_request_id,
-            "approve": response.approve,
-            "reason": response.reason,
-        }
+        call.answered = True
+        answer = {**response.model_dump(), "id": response.id or new_id("mcpr")}
         self._other_items[answer["id"]] = answer
         if not response.approve:
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
@@ -323,37 +289,37 @@ class McpTools:
         return answer
 
     async def _run_approved(self, call: _Call) -> None:
-        made = FunctionCall(new_id("item"), call.item.call_id, call.item.name, call.item.arguments, complete=True)
-        wire = {
-            **call.wire,
-            "id": made.id,
-            "type": "mcp_call",
-            "approval_request_id": call.item.id,
-            "output": None,
-            "error": None,
-        }
-        self._calls[made.id] = approved = _Call(call.server, call.tool, made, wire)
+        """Make a call as an item of its own, once the client knows that it is approved."""
+        made = replace(call.item, id=new_id("item"), complete=True)
+        wire = {**call.wire, **_NOT_RUN, "id": made.id, "approval_request_id": call.item.id}
+        self._calls[made.id] = approved = _Call(call.server, made, wire)
         item = self.item_object(made)
         self._send(server_event("conversation.item.added", item=item, previous_item_id=call.item.id))
-        self._send(server_event("response.mcp_call.in_progress", item_id=made.id, output_index=0))
-        assert not isinstance(call.server.client, _OwnTools)
-        await self._run(approved, call.server.client, 0)
+        self._begin(approved)
 
-    async def _run(self, call: _Call, client: McpClient, output_index: int) -> None:
+    def _begin(self, call: _Call) -> None:
+        """Make a call, unless the voice session does."""
+        self._send(server_event("response.mcp_call.in_progress", **call.position))
+        if call.server.client is not None:
+            self._spawn(self._run(call, call.server.client))
+
+    async def _run(self, call: _Call, client: McpClient) -> None:
         label, name = call.server.config.server_label, call.item.name
         _log.info("calling %s of the MCP server %r", name, label)
-        position = {"item_id": call.wire["id"], "output_index": output_index}
         try:
             output = await client.call_tool(name, json.loads(call.item.arguments))
         except McpError as error:
             _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error)
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
-            self._send(server_event("response.mcp_call.failed", **position))
+            self._send(server_event("response.mcp_call.failed", **call.position))
             self._fail(call, error)
             return
         self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, output))
+        self._complete(call, output)
+
+    def _complete(self, call: _Call, output: str) -> None:
         call.wire["output"] = output
-        self._send(server_event("response.mcp_call.completed", **position))
+        self._send(server_event("response.mcp_call.completed", **call.position))
         self._send(server_event("conversation.item.done", item=self.item_object(call.item)))
 
     def _fail(self, call: _Call, error: McpError) -> None:
@@ -375,9 +341,23 @@ class McpTools:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for server in self._servers.values():
-            await server.client.close()
+            if server.client is not None:
+                await server.client.close()
         if self._own is not None:
             self._own.close()
+
+
+def _own_tools(tools: ConversationTools | None) -> list[McpTool]:
+    """The server's own tools, as if an MCP server listed them."""
+    return [
+        McpTool(
+            tool.name,
+            tool.declaration.description,
+            tool.declaration.parameters,
+            {"readOnlyHint": tool.traits.read_only, "destructiveHint": tool.traits.consequential},
+        )
+        for tool in (tools.all if tools is not None else ())
+    ]
 
 
 def _declaration(tool: McpTool) -> Tool:

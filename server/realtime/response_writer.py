@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from server.realtime.events import ServerEvent, server_event
@@ -165,36 +164,6 @@ class ResponseWriter:
         if len(samples) and self._message_position is not None:
             delta = base64.b64encode(encode(samples, self._encoding)).decode("ascii")
             self._send(server_event("response.output_audio.delta", delta=delta, **self._message_position))
-
-
-def turn_event(done: session_events.ResponseDone) -> ServerEvent:
-    """The `rejoinder.turn` event: the metrics of the turn that this response completes."""
-    metrics = done.metrics
-    return server_event(
-        "rejoinder.turn",
-        turn_id=metrics.turn_id,
-        response_id=done.response_id,
-        item_id=done.items[0].id if done.items else None,
-        latency_ms=metrics.latency_ms(),
-        stages_ms=metrics.stages_ms(),
-        steps=metrics.steps,
-        tokens=metrics.tokens,
-        prompt_tokens=metrics.prompt_tokens,
-        cached_tokens=metrics.cached_tokens,
-        guesses=metrics.speculations,
-        guess_kept=metrics.speculation_used,
-        waited_ms=metrics.waited_ms,
-        spoken_over_after_ms=metrics.spoken_over_after_ms,
-        over=metrics.end_probability,
-        drafts_spoken=metrics.drafts_spoken,
-        drafts_dropped=metrics.drafts_dropped,
-        drafts_shown=metrics.drafts_shown,
-        drafts_kept=metrics.drafts_kept,
-        drafted_by=metrics.drafted_by,
-        decided=[{"policy": decision.policy, "reason": decision.reason} for decision in metrics.decided],
-        tools=[asdict(step) for step in metrics.tools],
-        remote=[asdict(request) for request in metrics.remote],
-    )
 
 
 def _status_details(done: session_events.ResponseDone) -> dict[str, Any] | None:

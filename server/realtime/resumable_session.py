@@ -11,6 +11,7 @@ import asyncio
 from server.access.admission import Slot
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
+from server.realtime.session_record import SessionRecord
 
 MAX_QUEUED_EVENTS = 4096
 """Events that may wait for a client that does not read before it is disconnected: several minutes of audio, 30 MB."""
@@ -68,11 +69,13 @@ class ResumableSession:
         token: the client shows it to come back.
         displaced: set when the client has come back on another connection, although this one still seems to be open.
         detached: set when no connection uses the session any more.
+        recorded: its record as replicas share it, and when it was written in monotonic seconds; None if it is not.
     """
 
     def __init__(self, conversation: RealtimeConversation, outbox: Outbox, slot: Slot, token: str) -> None:
         self.conversation, self.outbox, self.slot, self.token = conversation, outbox, slot, token
         self.displaced, self.detached = asyncio.Event(), asyncio.Event()
+        self.recorded: tuple[SessionRecord, float] | None = None
 
     def attach(self) -> None:
         """A connection uses the session."""

@@ -1,19 +1,30 @@
-"""Sessions that clients may come back to, on this replica or on another one."""
+"""Sessions that clients may come back to, on this replica or on another one: replicas share their records."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from server.access.admission import wait_silently
-from server.realtime.replicated_sessions import ReplicatedSessions
+from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
+from server.shared_store import SharedRecords
 
 _FEWEST = 8
 """Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
+
+_INTERVAL_S = 0.5
+"""How often records are brought up to date: at most so much of a conversation is lost with its replica."""
+
+_REFRESH_S = 5.0
+"""How often a record is written that has not changed, which extends its life."""
+
+_MAX_SESSION_S = 86_400.0
+"""How long it is remembered that a session went on elsewhere."""
 
 
 def new_token() -> str:
@@ -27,39 +38,34 @@ class Resumptions:
 
     Args:
         seconds: how long they wait.
-        shared: their records, with which they survive this process; None for none.
+        records: where sessions survive this process.
         most: how many may wait. The one that has waited longest then ends.
     """
 
-    def __init__(
-        self, seconds: float, shared: ReplicatedSessions | None = None, most: Callable[[], int] = lambda: _FEWEST
-    ) -> None:
-        self._seconds, self._shared, self._most = seconds, shared, most
+    def __init__(self, seconds: float, records: SharedRecords, most: Callable[[], int]) -> None:
+        self._seconds, self._records, self._most = seconds, records, most
         self._sessions: dict[str, ResumableSession] = {}
         self._expiries: dict[ResumableSession, asyncio.Task[None]] = {}
-
-    async def keep_records(self) -> None:
-        """Keep the records up to date. Runs until cancelled; ends at once if there are none."""
-        if self._shared is not None:
-            await self._shared.run(self._sessions.values, self._gone_elsewhere)
+        self._added = asyncio.Event()
 
     def add(self, session: ResumableSession) -> None:
-        """A session has begun."""
+        """A session has begun, or has a new token."""
         self._sessions[session.token] = session
-        if self._shared is not None:
-            self._shared.change()
+        session.recorded = None
+        self._added.set()
 
     async def park(self, session: ResumableSession) -> None:
         """Keep a session whose connection dropped. It is closed if nobody comes back in time, or if it is dismissed."""
         session.detach()
+        if session.displaced.is_set():
+            return  # its client has come back in the meantime
         self._expiries[session] = asyncio.create_task(self._expire(session))
         session.slot.park()
         while len(self._expiries) > max(_FEWEST, self._most()):
             longest = next(iter(self._expiries))
             self._expiries.pop(longest).cancel()
             await self.end(longest)
-        if self._shared is not None:
-            await self._shared.save([session])  # now, as its client may come back to another replica at once
+        await self._record([session])  # now, as its client may come back to another replica at once
 
     async def take(
         self, token: str, key_name: str, on_wait: Callable[[], Awaitable[None]] = wait_silently
@@ -84,36 +90,40 @@ class Resumptions:
         del self._sessions[token]
         session.token = new_token()
         self.add(session)
-        expiry = self._expiries.pop(session, None)
-        if expiry is not None:
-            expiry.cancel()
-        else:  # a connection that is half open: the server has not noticed yet that it dropped
-            session.displaced.set()
-            await session.detached.wait()
+        await self._detach(session)
+        if session.token not in self._sessions:
+            return None  # its old connection ended it in the meantime
         session.attach()
-        if self._shared is not None:
-            await self._shared.forget(token)
+        await self._forget(token)
         return session
 
     async def take_record(self, token: str, key_name: str) -> SessionRecord | None:
-        """The record of a session that began on another replica, for its client to continue here; None if there is
-        none."""
-        return None if self._shared is None else await self._shared.take(token, key_name)
+        """The record of a session of another replica, for its client to continue here; None if there is none. The token
+        is good for its own API key and for one return."""
+        key = _key(token)
+        known = await self._records.call(lambda store: store.get(key))
+        record = SessionRecord.decode(known) if known else None
+        if record is None or record.key != key_name:
+            return None
+        newest = await self._records.call(lambda store: store.take(key, _MAX_SESSION_S))
+        return SessionRecord.decode(newest) if newest else None
 
     async def give_back(self, token: str, record: SessionRecord) -> None:
-        """A session cannot go on here."""
-        if self._shared is not None:
-            await self._shared.give_back(token, record)
+        """A session of another replica cannot go on here: its client may try a third one."""
+        key, encoded = _key(token), record.encode()
+        await self._forget(token)
+        await self._records.call(lambda store: store.put(key, encoded, self._seconds + _REFRESH_S))
 
     async def end(self, session: ResumableSession) -> None:
         """A session has ended. When the server shuts down, the client may continue it on another one."""
-        self._sessions.pop(session.token, None)
+        session.detached.set()
+        if self._sessions.pop(session.token, None) is None:
+            return  # its client has come back to another replica, and it is closed for that
         dismissal = session.slot.dismissal
-        if self._shared is not None and session.conversation.resumable:
-            if dismissal is not None and dismissal.code == "server_shutting_down":
-                await self._shared.save([session])
-            else:
-                await self._shared.forget(session.token)
+        if dismissal is not None and dismissal.code == "server_shutting_down":
+            await self._record([session])
+        elif session.conversation.resumable:
+            await self._forget(session.token)
         await session.close()
 
     async def close(self) -> None:
@@ -123,6 +133,38 @@ class Resumptions:
             expiry.cancel()
             await self.end(session)
 
+    async def keep_records(self) -> None:
+        """Keep the records up to date, and close the sessions whose clients have come back to another replica. Runs
+        until cancelled; ends at once if replicas share nothing."""
+        while self._records.exist:
+            self._added.clear()
+            for session in await self._record(list(self._sessions.values())):
+                if self._sessions.pop(session.token, None) is not None:  # it has not ended meanwhile
+                    await self._detach(session)
+                    await session.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._added.wait()
+
+    async def _record(self, sessions: Iterable[ResumableSession]) -> list[ResumableSession]:
+        """Write the records that have changed. Returns the sessions that have gone on on another replica."""
+        now, due = time.monotonic(), list[tuple[ResumableSession, str, bytes]]()
+        for session in sessions:
+            if not self._records.exist or not session.conversation.resumable:
+                continue
+            record = session.conversation.record(session.slot.meter.key)
+            written, written_at = session.recorded or (None, 0.0)
+            waits = session.detached.is_set()  # its slot is free as soon as its client is found elsewhere
+            if waits or record != written or now > written_at + _REFRESH_S:
+                session.recorded = (record, now)
+                due.append((session, _key(session.token), record.encode()))
+        seconds = self._seconds + _REFRESH_S
+        taken = await self._records.call(lambda store: [one for one in due if not store.put(*one[1:], seconds)])
+        return [session for session, _, _ in taken or ()]
+
+    async def _forget(self, token: str) -> None:
+        await self._records.call(lambda store: store.delete(_key(token)))
+
     async def _expire(self, session: ResumableSession) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
@@ -130,14 +172,14 @@ class Resumptions:
         if self._expiries.pop(session, None) is not None:
             await self.end(session)
 
-    async def _gone_elsewhere(self, session: ResumableSession) -> None:
-        """The client has come back to another replica, where its conversation goes on."""
-        if self._sessions.pop(session.token, None) is None:
-            return  # it has ended meanwhile
-        expiry = self._expiries.pop(session, None)
-        if expiry is not None:
+    async def _detach(self, session: ResumableSession) -> None:
+        """See to it that a session neither waits nor has a connection."""
+        if (expiry := self._expiries.pop(session, None)) is not None:
             expiry.cancel()
-        else:
+        else:  # a connection that is half open: the server has not noticed yet that it dropped
             session.displaced.set()
             await session.detached.wait()
-        await session.close()
+
+
+def _key(token: str) -> str:
+    return f"session/{digest(token)}"

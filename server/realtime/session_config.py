@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from agent.instructions import INSTRUCTIONS
-from server.response_format import ResponseFormat, StrictModel
+from server.response_format import ResponseFormat, StrictModel, VoiceID
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 from voice.timing import Timing
 from voice.tts import DEFAULT_VOICE
@@ -65,17 +65,10 @@ class OutputAudioPCM(StrictModel):
     rate: Literal[8000, 16000, 24000] = 24000
 
 
-class AudioPCMU(StrictModel):
-    """G.711 µ-law, 8 kHz mono, one byte per sample."""
+class AudioG711(StrictModel):
+    """G.711, µ-law or A-law: 8 kHz mono, one byte per sample."""
 
-    type: Literal["audio/pcmu"]
-    rate: ClassVar[int] = TELEPHONE_RATE
-
-
-class AudioPCMA(StrictModel):
-    """G.711 A-law, 8 kHz mono, one byte per sample."""
-
-    type: Literal["audio/pcma"]
+    type: Literal["audio/pcmu", "audio/pcma"]
     rate: ClassVar[int] = TELEPHONE_RATE
 
 
@@ -122,8 +115,8 @@ class NoiseReduction(SparseModel):
     strength: float | None = Field(None, ge=0.0, le=1.0)
 
 
-InputAudioFormat = Annotated[AudioPCM | AudioPCMU | AudioPCMA, Field(discriminator="type")]
-OutputAudioFormat = Annotated[OutputAudioPCM | AudioPCMU | AudioPCMA, Field(discriminator="type")]
+InputAudioFormat = Annotated[AudioPCM | AudioG711, Field(discriminator="type")]
+OutputAudioFormat = Annotated[OutputAudioPCM | AudioG711, Field(discriminator="type")]
 
 
 class AudioConfigInput(StrictModel):
@@ -133,12 +126,6 @@ class AudioConfigInput(StrictModel):
     noise_reduction: WithoutEffect[NoiseReduction] = None
     transcription: AudioTranscription | None = AudioTranscription()
     turn_detection: Annotated[ServerVAD | SemanticVAD, Field(discriminator="type")] | None = SemanticVAD()
-
-
-class VoiceID(StrictModel):
-    """A voice by its name, in the form in which the protocol names custom voices."""
-
-    id: str = Field(max_length=256)
 
 
 class AudioConfigOutput(StrictModel):

@@ -156,7 +156,6 @@ class _Replicas:
         self._asked_at = -_REPORT_AGE_S
 
     async def reports(self, *, details: bool) -> list[ReplicaReport]:
-        """See `Peers`."""
         if details:
             return await self._reports(details)
         now = time.monotonic()
@@ -169,7 +168,6 @@ class _Replicas:
         return [one for one in await self._ask_all("report", details) if isinstance(one, ReplicaReport)]
 
     async def drain(self, draining: bool) -> None:
-        """See `Peers`."""
         await self._ask_all("drain", draining)
         self._asked_at = -_REPORT_AGE_S
 

@@ -41,7 +41,7 @@ from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.settings import ServeSettings
 from server.serving.speech import load_speech_models
 from server.serving.trial import Candidate, ModelTrials, Start, repeat_when_idle
-from server.shared_store import open_store
+from server.shared_store import SharedRecords, open_store
 from server.telephony.routes import TelephonySettings
 from server.telephony.settings import CallSettings
 
@@ -115,7 +115,7 @@ def load_service(
     keys, usage = _open_accounts(data)
     api_keys = ApiKeys(settings.api_keys, keys, settings.start_key)
     _check_exposure(settings, api_keys, loopback=loopback)
-    records = open_store(settings.records) if settings.records else None
+    records = SharedRecords(open_store(settings.records) if settings.records else None)
     tools = ServerTools(settings.tool_settings)
     documents = open_documents(settings.docs, data, console)
     record, candidates = open_record(settings.device, data), list[ModelEntry]()
@@ -150,13 +150,14 @@ def load_service(
     tracer = otlp_tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     more = [*([turn_log.record] if turn_log else []), *([tracer.record_turn] if tracer else [])]
     observers = TurnObservers([partial(_learn, record, model_options.model, admission), *more])
-    observers.metrics.add_readings(stage_readings(stages))
+    readings = stage_readings(stages)
     if turn_log is not None:
-        unrecorded = Reading("dropped_turn_records_total", "Turns missing from the turn log.", turn_log.dropped_reading)
-        observers.metrics.add_readings([unrecorded])
+        missing = "Turns missing from the turn log."
+        readings.append(Reading("dropped_turn_records_total", missing, lambda: {"": turn_log.dropped}))
     if tracer is not None:
-        unexported = Reading("dropped_spans_total", "Spans that the collector did not take.", tracer.dropped_reading)
-        observers.metrics.add_readings([unexported])
+        untaken = "Spans that the collector did not take."
+        readings.append(Reading("dropped_spans_total", untaken, lambda: {"": tracer.dropped}))
+    observers.metrics.add_readings(readings)
     if settings.allow_mcp_server:
         import agent.tools.mcp_client  # noqa: F401  # takes a second: now, not in a conversation
     context = ServerContext(
@@ -180,7 +181,8 @@ def load_service(
     closers = [
         engine.close,
         record.save,
-        *(log.close for log in (turn_log, usage, tracer, records, documents) if log is not None),
+        records.close,
+        *(log.close for log in (turn_log, usage, tracer, documents) if log is not None),
     ]
     call_settings = CallSettings(greeting=settings.greeting, max_duration_s=60 * settings.max_call_minutes)
     telephony = TelephonySettings(call_settings, settings.carrier_auth, settings.public_url)

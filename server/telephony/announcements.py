@@ -9,7 +9,7 @@ import numpy as np
 
 from voice.audio.codec import OUTPUT_RATE, Encoding, encode
 from voice.audio.resampling import resample
-from voice.clauses import ClauseSplitter
+from voice.events import NO_SAMPLES
 from voice.speech_models import SpeechModels
 from voice.tts import Voices
 
@@ -50,11 +50,6 @@ class Announcements:
             raise
 
     async def _synthesize(self, text: str, voice: str, speed: float, encoding: Encoding, rate: int) -> bytes:
-        splitter, loop, models = ClauseSplitter(), asyncio.get_running_loop(), self._speech_models
-        synthesize = models.voices.find(voice).synthesize
-        clauses = [
-            await loop.run_in_executor(models.synthesis_executor, synthesize, clause, speed)
-            for clause in [*splitter.push(text), *splitter.flush()]
-        ]
-        speech = np.concatenate(clauses) if clauses else np.zeros(0, np.float32)
-        return encode(resample(speech, OUTPUT_RATE, rate), encoding)
+        models = self._speech_models
+        clauses = [samples async for samples in models.speech(text, models.voices.find(voice), speed)]
+        return encode(resample(np.concatenate([NO_SAMPLES, *clauses]), OUTPUT_RATE, rate), encoding)

@@ -64,7 +64,7 @@ class _TcpTransport:
         self._reader, self._writer = reader, writer
 
     async def receive(self) -> Frame | None:
-        """See `connection.Transport`. A frame has at most 65,535 bytes of payload."""
+        """A frame has at most 65,535 bytes of payload."""
         try:
             header = await self._reader.readexactly(HEADER_BYTES)
             return header + await self._reader.readexactly(int.from_bytes(header[1:], "big"))
@@ -72,13 +72,11 @@ class _TcpTransport:
             return None
 
     async def send(self, frame: Frame) -> None:
-        """See `connection.Transport`."""
         assert isinstance(frame, bytes)  # AudioSocket frames always are
         self._writer.write(frame)
         await self._writer.drain()
 
     async def close(self, code: int, reason: str) -> None:
-        """See `connection.Transport`."""
         self._writer.close()
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), 1)

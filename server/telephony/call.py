@@ -25,7 +25,7 @@ from server.realtime.events import (
     ServerEvent,
     SessionUpdate,
 )
-from server.realtime.items import InputText, MessageItem, OutputText
+from server.realtime.items import MessageItem, Text
 from server.realtime.mcp_tools import OWN_URL
 from server.telephony.dialect import (
     FRAME_MS,
@@ -273,7 +273,7 @@ class Call:
     def _remember_announcement(self, item_id: str, heard_ms: float) -> None:
         """Add the part of an announcement that was heard to the conversation."""
         if text := self._announcements.pop(item_id).text_heard_by(heard_ms):
-            self._create_item("assistant", OutputText(type="output_text", text=text))
+            self._create_item("assistant", Text(type="output_text", text=text))
 
     def _on_digit(self, digit: str, now: float) -> None:
         """A key interrupts speech, as in every telephone menu. The model gets a sequence of keys as one message."""
@@ -288,7 +288,7 @@ class Call:
         self._digits_deadline = now + (0.0 if digit == "#" else _DIGIT_PAUSE_S)
 
     def _submit_digits(self) -> None:
-        self._create_item("system", InputText(type="input_text", text=keys_message(self._digits)))
+        self._create_item("system", Text(type="input_text", text=keys_message(self._digits)))
         self._digits = ""
         if self._response_id is None:
             self.client_events.append(ResponseCreate(type="response.create"))
@@ -331,7 +331,7 @@ class Call:
             return
         self.client_events.append(InputAudioBufferAppend(type="input_audio_buffer.append", audio=audio))
 
-    def _create_item(self, role: Literal["system", "assistant"], content: InputText | OutputText) -> None:
+    def _create_item(self, role: Literal["system", "assistant"], content: Text) -> None:
         item = MessageItem(type="message", role=role, content=[content])
         self.client_events.append(ConversationItemCreate(type="conversation.item.create", item=item))
 

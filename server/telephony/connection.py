@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 from server.access.admission import Slot
@@ -16,10 +15,11 @@ from server.access.rate import TokenBucket
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
+from server.shared_store import SharedRecords
 from server.telephony.announcements import Announcements
 from server.telephony.call import Call, CalledFunction
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
-from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, Dialect, Frame
+from server.telephony.dialect import FRAME_MS, BadCall, BadMessage, CallStarted, CarrierEvent, Dialect, Frame
 from server.telephony.settings import CallSettings
 from voice.audio.codec import OUTPUT_RATE, decode
 from voice.audio.resampling import resample
@@ -44,6 +44,9 @@ _MAX_FINISH_S = 10.0
 _MAX_BAD_MESSAGES = 200
 """Consecutive invalid messages before a call is closed: a few seconds of audio of an unknown stream. A single one,
 which a carrier may have added to its protocol since, ends no call."""
+
+_MAX_LOGGED = 8
+"""Kinds of invalid messages that are logged."""
 
 NORMAL_CLOSURE, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1000, 1008, 1011, 1013
 """Websocket close codes, as registered with IANA."""
@@ -73,33 +76,7 @@ class AdmittedCall:
 
     slot: Slot
     open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], RealtimeConversation]
-    continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(None))
-
-
-_Feed = Callable[[], Awaitable[None]]
-
-
-class BadMessageCounter:
-    """Counts a call's invalid messages. Each kind is logged once, and too many in a row end the call."""
-
-    def __init__(self, call_name: str) -> None:
-        self._call_name = call_name
-        self._logged: set[str] = set()
-        self._in_a_row = 0
-
-    def reset(self) -> None:
-        """A valid message came."""
-        self._in_a_row = 0
-
-    def add(self, error: BadMessage) -> None:
-        """Count one. Raises BadCall if there are too many."""
-        self._in_a_row += 1
-        if self._in_a_row > _MAX_BAD_MESSAGES:
-            raise BadCall(f"{self._in_a_row} messages in a row were invalid, the last: {error}", POLICY_VIOLATION)
-        kind = str(error)
-        if kind not in self._logged and len(self._logged) < 8:
-            self._logged.add(kind)
-            _log.warning("the call %s continues, ignoring %s", self._call_name, kind)
+    continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(SharedRecords()))
 
 
 class Connection:
@@ -123,7 +100,8 @@ class Connection:
     ) -> None:
         self._transport, self._name, self._settings = transport, name, settings
         self._announcements, self._admitted = announcements, admitted
-        self._bad_messages = BadMessageCounter(name)
+        self._conversation: RealtimeConversation | None = None
+        self._bad_in_a_row, self._logged = 0, set[str]()
         self._loop = asyncio.get_running_loop()
         self._wake, self._has_client_events = asyncio.Event(), asyncio.Event()
         self._outgoing: asyncio.Queue[Frame] = asyncio.Queue(_MAX_UNREAD_FRAMES)
@@ -154,17 +132,37 @@ class Connection:
 
     async def _start(self, detect: Callable[[Frame], Dialect | None]) -> tuple[Dialect, CallStarted]:
         dialect: Dialect | None = None
+
+        def parse(frame: Frame) -> CarrierEvent | None:
+            nonlocal dialect
+            dialect = dialect or detect(frame)
+            return dialect.parse(frame) if dialect is not None else None
+
         while (frame := await self._transport.receive()) is not None:
-            try:
-                _check_size(frame)
-                dialect = dialect or detect(frame)
-                event = dialect.parse(frame) if dialect is not None else None
-            except BadMessage as error:
-                self._bad_messages.add(error)
-                continue
+            event = self._parse(frame, parse)
             if dialect is not None and isinstance(event, CallStarted):
                 return dialect, event
         raise ConnectionError
+
+    def _parse(self, frame: Frame, parse: Callable[[Frame], CarrierEvent | None]) -> CarrierEvent | None:
+        """The event of a frame. An invalid one is ignored, and each kind of them is logged once. Raises BadCall if too
+        many come in a row."""
+        try:
+            if len(frame) > _MAX_FRAME_BYTES:
+                raise BadMessage(f"a frame above {_MAX_FRAME_BYTES >> 20} MiB")
+            event = parse(frame)
+        except BadMessage as error:
+            self._bad_in_a_row += 1
+            if self._bad_in_a_row > _MAX_BAD_MESSAGES:
+                message = f"{self._bad_in_a_row} messages in a row were invalid, the last: {error}"
+                raise BadCall(message, POLICY_VIOLATION) from None
+            kind = str(error)
+            if kind not in self._logged and len(self._logged) < _MAX_LOGGED:
+                self._logged.add(kind)
+                _log.warning("the call %s continues, ignoring %s", self._name, kind)
+            return None
+        self._bad_in_a_row = 0
+        return event
 
     async def _carry(self, dialect: Dialect, started: CallStarted) -> None:
         settings, errors = self._settings.with_parameters(started.parameters, self._announcements.voices)
@@ -184,23 +182,21 @@ class Connection:
             call.on_server_event(event, self._loop.time())
             self._wake.set()
 
-        conversation: RealtimeConversation | None = None
         if self._admitted is not None:
             self._admitted.slot.caller = started.caller
-            conversation = self._admitted.open_conversation(on_server_event, restored)
+            self._conversation = self._admitted.open_conversation(on_server_event, restored)
             if call_id:
-                self._spawn(self._admitted.continued.keep(call_id, conversation))
+                self._spawn(self._admitted.continued.keep(call_id, self._conversation))
         else:
             call.hang_up("every line is busy", settings.busy_farewell, self._loop.time())
         code, reason = NORMAL_CLOSURE, ""
         started_at = self._loop.time()
-        feed = partial(self._feed, call, conversation)
         coroutines = [
-            self._read(dialect, call, feed),
-            self._keep_time(call, conversation),
-            self._feed_in_background(feed),
+            self._read(dialect, call),
+            self._keep_time(call),
+            self._feed_in_background(call),
             self._write(),
-            self._wait_for_dismissal(call, conversation),
+            self._wait_for_dismissal(call),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         try:
@@ -220,8 +216,8 @@ class Connection:
             for task in (*tasks, *self._tasks):
                 task.cancel()
             await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
-            if self._admitted is not None and conversation is not None:
-                await conversation.close()
+            if self._admitted is not None and self._conversation is not None:
+                await self._conversation.close()
                 if call_id and code != INTERNAL_ERROR:
                     await self._admitted.continued.forget(call_id)  # before the carrier asks what to do next
                 self._admitted.slot.count_dropped(self._outgoing.qsize())
@@ -229,23 +225,17 @@ class Connection:
             _log.log(level, "the call %s ended after %.0f s: %s", self._name, self._loop.time() - started_at, reason)
             await self._transport.close(code, reason)
 
-    async def _read(self, dialect: Dialect, call: Call, feed: _Feed) -> None:
+    async def _read(self, dialect: Dialect, call: Call) -> None:
         bucket = TokenBucket(_FRAMES_PER_SECOND, _FRAME_BURST, self._loop.time)
         while call.end_reason is None and (frame := await self._transport.receive()) is not None:
             if (wait_s := bucket.take()) > 0:
                 await asyncio.sleep(wait_s)
-            try:
-                _check_size(frame)
-                event = dialect.parse(frame)
-            except BadMessage as error:
-                self._bad_messages.add(error)
-                continue
-            self._bad_messages.reset()
+            event = self._parse(frame, dialect.parse)
             if event is not None:
                 call.on_carrier_event(event, self._loop.time())
-                await feed()  # here, so that a carrier that sends too fast is slowed down
+                await self._feed(call)  # here, so that a carrier that sends too fast is slowed down
 
-    async def _keep_time(self, call: Call, conversation: RealtimeConversation | None) -> None:
+    async def _keep_time(self, call: Call) -> None:
         """Tick the call every 20 ms and whenever something happened; its playout keeps the absolute clock."""
         while call.end_reason is None:
             self._wake.clear()
@@ -255,8 +245,8 @@ class Connection:
             while call.announcement_audio:
                 _, _, encoding, rate = call.announcement_format
                 samples = decode(call.announcement_audio.pop(0), encoding)
-                if conversation is not None:
-                    conversation.announcement_sent(resample(samples, rate, OUTPUT_RATE))
+                if self._conversation is not None:
+                    self._conversation.announcement_sent(resample(samples, rate, OUTPUT_RATE))
             while call.called_functions:
                 self._report_function(call, call.called_functions.pop(0))
             for frame in call.frames:
@@ -276,21 +266,21 @@ class Connection:
         if call.reports_functions:
             call.frames.append(json.dumps({"event": "rejoinder.function", **asdict(called)}))
 
-    async def _feed(self, call: Call, conversation: RealtimeConversation | None) -> None:
+    async def _feed(self, call: Call) -> None:
         """Pass the call's client events to the conversation, one at a time. Without one, nobody listens."""
         async with self._feed_lock:
             while call.client_events:
                 event = call.client_events.pop(0)
-                if conversation is not None:
-                    await conversation.handle(event)
+                if self._conversation is not None:
+                    await self._conversation.handle(event)
 
-    async def _feed_in_background(self, feed: _Feed) -> None:
+    async def _feed_in_background(self, call: Call) -> None:
         """Pass on events that the clock and the conversation itself cause. A busy conversation does not stop the
         clock."""
         while True:
             await self._has_client_events.wait()
             self._has_client_events.clear()
-            await feed()
+            await self._feed(call)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that ends with the call."""
@@ -307,15 +297,15 @@ class Connection:
         call.add_announcement(text, audio)
         self._wake.set()
 
-    async def _wait_for_dismissal(self, call: Call, conversation: RealtimeConversation | None) -> None:
+    async def _wait_for_dismissal(self, call: Call) -> None:
         """Say goodbye after the turn in progress, if the call is to end. Runs until it is cancelled."""
-        if self._admitted is not None and conversation is not None:
+        if self._admitted is not None and self._conversation is not None:
             slot = self._admitted.slot
             await slot.dismissed.wait()
             assert slot.dismissal is not None  # set with the event
             if slot.dismissal.after_turn:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(conversation.wait_until_idle(), _MAX_FINISH_S)
+                    await asyncio.wait_for(self._conversation.wait_until_idle(), _MAX_FINISH_S)
             call.hang_up(slot.dismissal.message, self._settings.dismissal_farewell, self._loop.time())
             self._wake.set()
         await asyncio.get_running_loop().create_future()
@@ -331,9 +321,3 @@ class Connection:
             async with asyncio.timeout(1):
                 while not self._outgoing.empty():
                     await self._transport.send(self._outgoing.get_nowait())
-
-
-def _check_size(frame: Frame) -> None:
-    """Raise BadMessage if a frame is too large to be read."""
-    if len(frame) > _MAX_FRAME_BYTES:
-        raise BadMessage(f"a frame above {_MAX_FRAME_BYTES >> 20} MiB")

@@ -8,14 +8,11 @@ Otherwise the call is over, and the document hangs up.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.session_record import SessionRecord
-from server.shared_store import RecordStore, StoreUnavailable
-
-_log = logging.getLogger("rejoinder.phone")
+from server.shared_store import SharedRecords
 
 CALL_PARAMETER = "rejoinder_call"
 """The stream's parameter that names the call, in letters and digits, which all carriers pass on."""
@@ -32,19 +29,14 @@ _ID_BYTES, _MAX_ID_CHARACTERS = 16, 64
 
 
 class ContinuedCalls:
-    """The records of the calls that carriers can bring back. Without records, no call continues.
+    """The records of the calls that carriers can bring back.
 
-    Args:
-        store: the shared records; None for none.
+    Attributes:
+        possible: whether calls continue: not without records.
     """
 
-    def __init__(self, store: RecordStore | None) -> None:
-        self._store = store
-
-    @property
-    def possible(self) -> bool:
-        """Whether calls continue."""
-        return self._store is not None
+    def __init__(self, records: SharedRecords) -> None:
+        self._records, self.possible = records, records.exist
 
     @staticmethod
     def new_id() -> str:
@@ -64,33 +56,26 @@ class ContinuedCalls:
 
     async def keep(self, call: str, conversation: RealtimeConversation) -> None:
         """Keep the record of a call up to date. Runs until cancelled."""
-        store, written, written_at = self._store, None, 0.0
+        written, written_at = None, 0.0
         clock = asyncio.get_running_loop().time
-        while store is not None:
+        while self.possible:
             record = conversation.record("")
             if record != written or clock() > written_at + _REFRESH_S:
                 written, written_at = record, clock()
-                try:
-                    await asyncio.to_thread(store.put, _key(call), record.encode(), _KEEP_S)
-                except StoreUnavailable as error:
-                    _log.warning("%s; a call whose replica dies meanwhile is lost", error)
+                await self._write(call, record.encode())
             await asyncio.sleep(_INTERVAL_S)
 
     async def forget(self, call: str) -> None:
         """The call is over."""
-        if self._store is not None:
-            try:
-                await asyncio.to_thread(self._store.delete, _key(call))
-            except StoreUnavailable as error:
-                _log.warning("%s; the carrier may come back to a call that is over", error)
+        await self._records.call(lambda store: store.delete(_key(call)))
+
+    async def _write(self, call: str, encoded: bytes) -> None:
+        await self._records.call(lambda store: store.put(_key(call), encoded, _KEEP_S))
 
     async def _read(self, call: str) -> SessionRecord | None:
-        if self._store is None or not call.isalnum() or len(call) > _MAX_ID_CHARACTERS:
+        if not call.isalnum() or len(call) > _MAX_ID_CHARACTERS:
             return None
-        try:
-            encoded = await asyncio.to_thread(self._store.get, _key(call))
-        except StoreUnavailable:
-            return None
+        encoded = await self._records.call(lambda store: store.get(_key(call)))
         return None if encoded is None else SessionRecord.decode(encoded)
 
 

@@ -46,7 +46,6 @@ class CallStarted:
 
     call_id: str
     caller: str = ""
-    called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,6 +110,7 @@ class Dialect(ABC):
     def __init__(self) -> None:
         self.encoding: Encoding = "pcmu"
         self.rate = TELEPHONE_RATE
+        self._started = False
 
     @abstractmethod
     def parse(self, frame: Frame) -> CarrierEvent | None:
@@ -121,9 +121,9 @@ class Dialect(ABC):
             BadCall: no later frame can be understood.
         """
 
-    @abstractmethod
     def audio(self, data: bytes) -> Frame:
-        """A frame of audio for the caller."""
+        """A frame of audio for the caller; just the audio if the carrier puts nothing around it."""
+        return data
 
     def mark(self, name: str) -> Frame | None:
         """Ask the carrier to report when all audio sent so far was played."""
@@ -147,23 +147,29 @@ class Dialect(ABC):
             raise BadMessage(f"{len(data)} bytes of audio, which are not 16-bit samples")
         return CallerAudio(data, chunk)
 
-    def _set_audio_format(
-        self, encoding: Any, rate: Any, encodings: Mapping[str, Encoding], rates: tuple[int, ...]
-    ) -> None:
-        """Store the audio format; names of encodings may be written in upper or lower case. Raises BadCall if it is not
-        supported."""
+    def _begin(self, encoding: Any, rate: Any, encodings: Mapping[str, Encoding], rates: tuple[int, ...]) -> None:
+        """The call starts with an audio format. Names of encodings may be written in upper or lower case, and G.711 has
+        8 kHz.
+
+        Raises:
+            BadMessage: it has started before.
+            BadCall: the format is not supported.
+        """
+        if self._started:
+            raise BadMessage("a second start")
         known = {name.lower(): encoding for name, encoding in encodings.items()}
         name = str(encoding).strip().lower()
         try:
             hertz = int(rate)
         except (TypeError, ValueError):
             hertz = 0
-        if name not in known or hertz not in rates:
-            supported = f"{', '.join(encodings)} at {', '.join(map(str, rates))} Hz"
+        possible = rates if known.get(name, "pcm") == "pcm" else (TELEPHONE_RATE,)
+        if name not in known or hertz not in possible:
+            supported = f"{', '.join(encodings)} at {', '.join(map(str, possible))} Hz"
             raise BadCall(
                 f"{self.name} sends {str(encoding)[:40]!r} at {str(rate)[:10]} Hz; supported are {supported}", 1003
             )
-        self.encoding, self.rate = known[name], hertz
+        self.encoding, self.rate, self._started = known[name], hertz, True
 
 
 def parse_json(frame: Frame) -> dict[str, Any]:

@@ -14,16 +14,12 @@ class JitterBuffer:
 
     Args:
         silence: a byte of silence.
-
-    Attributes:
-        lost: number of chunks that were replaced by silence.
     """
 
     def __init__(self, silence: int) -> None:
         self._silence = silence
         self._next: int | None = None
         self._waiting: dict[int, bytes] = {}
-        self.lost = 0
 
     def push(self, data: bytes, number: int | None) -> bytes:
         """Add a chunk as it arrived. Returns the audio that is now in order, empty while an earlier chunk is missing.
@@ -41,7 +37,6 @@ class JitterBuffer:
         out = self._pop_in_order()
         if len(self._waiting) > MAX_WAITING:
             missing = min(self._waiting) - self._next
-            self.lost += missing
             self._next += missing
             out += bytes([self._silence]) * (missing * len(data)) + self._pop_in_order()
         return out

@@ -183,7 +183,6 @@ class _WebSocketTransport:
         self._socket = socket
 
     async def receive(self) -> Frame | None:
-        """See `connection.Transport`."""
         try:
             message = await self._socket.receive()
         except RuntimeError:
@@ -195,14 +194,13 @@ class _WebSocketTransport:
         return frame
 
     async def send(self, frame: Frame) -> None:
-        """See `connection.Transport`."""
         try:
             await (self._socket.send_text(frame) if isinstance(frame, str) else self._socket.send_bytes(frame))
         except (RuntimeError, WebSocketDisconnect) as error:
             raise ConnectionError("the carrier disconnected") from error
 
     async def close(self, code: int, reason: str) -> None:
-        """See `connection.Transport`. A close frame holds 123 bytes of reason."""
+        """A close frame holds 123 bytes of reason."""
         try:
             await asyncio.wait_for(self._socket.close(code, reason.encode()[:120].decode("utf-8", "ignore")), 1)
         except (TimeoutError, RuntimeError, WebSocketDisconnect, OSError):

@@ -12,7 +12,7 @@ from agent.instructions import INSTRUCTIONS
 from chat.types import Message
 from model.engine.engine import Engine
 from model.engine.prefix_cache import PrefixCache
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
 from tests.real_time import HANG_S
 from tests.server.live_server import serving
 from voice.turn_metrics import END_OF_TURN, STAGES
@@ -44,7 +44,7 @@ def test_the_default_instructions_are_read_before_anybody_can_connect(tiny_engin
 def test_a_replica_counts_the_conversations_of_those_that_died(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "records.sqlite")
     store.put("replica/gone", b'{"beat": 7, "realtime": 1, "phone": 2}', 60)
-    with serving(records=store) as address:
+    with serving(records=SharedRecords(store)) as address:
         text = httpx.get(f"http://{address}/metrics", timeout=HANG_S).text
     assert 'rejoinder_dead_replica_conversations_total{kind="phone"} 0.0' in text  # it may still live
     store.close()

@@ -20,7 +20,7 @@ from server.access.admission import Admission
 from server.app import build_app
 from server.context import ServerContext
 from server.serving.service import Service
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
 from tests.fakes import FakeLanguageModel, FakeProgress, LoudnessDetector, fake_speech_models
 from voice import session
 
@@ -54,9 +54,9 @@ def load_timed_replica(capacity: int, records: str = "") -> Service:
         records: file of the shared records; empty for none.
     """
     session.SpeechDetector = LoudnessDetector  # type: ignore[misc, assignment]
-    store = SQLiteStore(Path(records)) if records else None
+    shared = SharedRecords(SQLiteStore(Path(records)) if records else None)
     models, admission = fake_speech_models(), Admission(capacity)
-    context = ServerContext(TimedLanguageModel, models, "timed", admission, local=True, records=store)
+    context = ServerContext(TimedLanguageModel, models, "timed", admission, records=shared)
     return Service(context, build_app(context))
 
 

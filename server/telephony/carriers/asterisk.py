@@ -35,12 +35,11 @@ class Asterisk(Dialect):
 
     def __init__(self) -> None:
         super().__init__()
-        self._json: bool | None = None
+        self._json = False
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, bytes):
-            if self._json is None:
+            if not self._started:
                 raise BadMessage("audio before MEDIA_START")
             return self._caller_audio(frame)
         kind, fields = _parse_text(frame)
@@ -61,32 +60,22 @@ class Asterisk(Dialect):
                 raise BadMessage(f"an unknown event {kind[:40]!r}")
 
     def _start(self, fields: dict[str, Any], *, as_json: bool) -> CallStarted:
-        if self._json is not None:
-            raise BadMessage("a second MEDIA_START")
         codec = str(fields.get("format", "ulaw")).lower()
-        self._set_audio_format(codec, _RATES.get(codec, 8000), _CODECS, (8000, 16000, 24000))
+        self._begin(codec, _RATES.get(codec, 8000), _CODECS, (8000, 16000, 24000))
         self._json = as_json
         parameters = parse_parameters(fields.get("channel_variables"))
         return CallStarted(str(fields.get("channel_id") or fields.get("connection_id", "")), parameters=parameters)
 
-    def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
-        return data
-
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._command("MARK_MEDIA", correlation_id=name)
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._command("FLUSH_MEDIA")
 
     def answer(self) -> Frame:
-        """See `Dialect.answer`."""
         return self._command("ANSWER")
 
     def hang_up(self) -> Frame:
-        """See `Dialect.hang_up`."""
         return self._command("HANGUP")
 
     def _command(self, command: str, **fields: str) -> str:

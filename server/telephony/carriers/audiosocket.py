@@ -52,7 +52,6 @@ class AudioSocket(Dialect):
         self._audio_type: int | None = None
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, str) or len(frame) < HEADER_BYTES:
             raise BadCall("an AudioSocket frame must have a type and a length", 1007)
         frame_type, payload = frame[0], frame[HEADER_BYTES:]
@@ -78,7 +77,7 @@ class AudioSocket(Dialect):
             if not self.call_id:
                 raise BadCall("audio came before the call's UUID", 1008)
             encoding = f"0x{frame_type:02x}"
-            self._set_audio_format(encoding, _RATES[frame_type], {encoding: "pcm"}, _SUPPORTED_RATES)
+            self._begin(encoding, _RATES[frame_type], {encoding: "pcm"}, _SUPPORTED_RATES)
             self._audio_type = frame_type
             return CallStarted(self.call_id)
         if frame_type != self._audio_type:
@@ -86,11 +85,9 @@ class AudioSocket(Dialect):
         return self._caller_audio(payload)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return _build_frame(self._audio_type or 0x10, data)
 
     def hang_up(self) -> Frame:
-        """See `Dialect.hang_up`."""
         return _build_frame(_HANG_UP, b"")
 
 

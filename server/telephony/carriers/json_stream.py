@@ -49,14 +49,10 @@ class JSONStreamDialect(Dialect):
         self._stream_id = ""
 
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         message = parse_json(frame)
         kind = message.get("event")
         if kind == "start":
-            start = _object_field(message, "start")
-            if self._stream_id:
-                raise BadMessage("a second start")
-            return self._parse_start(message, start)
+            return self._parse_start(message, _object_field(message, "start"))
         if self._is_outside_stream(message):
             return None
         stream_id = message.get(self.stream_key)
@@ -77,11 +73,11 @@ class JSONStreamDialect(Dialect):
         audio = start.get(self.format_key)
         audio = audio if isinstance(audio, dict) else {}
         encoding, rate = audio.get("encoding", next(iter(self.encodings))), audio.get(self.rate_key) or TELEPHONE_RATE
-        self._set_audio_format(encoding, rate, self.encodings, self.rates)
+        self._begin(encoding, rate, self.encodings, self.rates)
         self._stream_id = str(start.get(self.stream_key, message.get(self.stream_key, "")))
         parameters = parse_parameters(self._call_parameters(message, start))
-        caller, called = (str(start.get(name, parameters.get(name, ""))) for name in ("from", "to"))
-        return CallStarted(str(start.get(self.call_key, "")), caller, called, parameters)
+        caller = str(start.get("from", parameters.get("from", "")))
+        return CallStarted(str(start.get(self.call_key, "")), caller, parameters)
 
     def _call_parameters(self, message: dict[str, Any], start: dict[str, Any]) -> object:
         """The call's parameters, not yet checked."""
@@ -92,15 +88,12 @@ class JSONStreamDialect(Dialect):
         return bool(message.get("event") == "connected")
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         return self._frame("media", media={"payload": to_base64(data)})
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._frame("mark", mark={"name": name})
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._frame("clear")
 
     def _frame(self, event: str, **fields: Any) -> str:
@@ -181,12 +174,6 @@ class Plivo(JSONStreamDialect):
     encodings: ClassVar[Mapping[str, Encoding]] = {"audio/x-mulaw": "pcmu", "audio/x-l16": "pcm"}
     rates = (8000, 16000)
 
-    def _parse_start(self, message: dict[str, Any], start: dict[str, Any]) -> CallStarted:
-        started = super()._parse_start(message, start)
-        if self.encoding == "pcmu":
-            self._set_audio_format("audio/x-mulaw", self.rate, self.encodings, (8000,))
-        return started
-
     def _call_parameters(self, message: dict[str, Any], start: dict[str, Any]) -> object:
         """`a=1;b=2`, or `{a: 1, b: 2}` as in some calls."""
         headers = message.get("extra_headers")
@@ -205,17 +192,14 @@ class Plivo(JSONStreamDialect):
         return super()._parse_playback(message)
 
     def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
         content_type = "audio/x-mulaw" if self.encoding == "pcmu" else "audio/x-l16"
         media = {"contentType": content_type, "sampleRate": self.rate, "payload": to_base64(data)}
         return json.dumps({"event": "playAudio", "media": media})
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return self._frame("checkpoint", name=name)
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return self._frame("clearAudio")
 
 

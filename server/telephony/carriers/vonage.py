@@ -30,12 +30,7 @@ class Vonage(Dialect):
 
     name = "vonage"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._started = False
-
     def parse(self, frame: Frame) -> CarrierEvent | None:
-        """See `Dialect.parse`."""
         if isinstance(frame, bytes):
             if not self._started:
                 raise BadMessage("audio before the call began")
@@ -58,23 +53,14 @@ class Vonage(Dialect):
                 raise BadMessage(f"an unknown event {str(kind)[:40]!r}")
 
     def _start(self, message: dict[str, object]) -> CallStarted:
-        if self._started:
-            raise BadMessage("a second start")
         encoding, _, rate = str(message.get("content-type", "")).partition(";rate=")
-        self._set_audio_format(encoding, rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
-        self._started = True
+        self._begin(encoding, rate, {"audio/l16": "pcm"}, (8000, 16000, 24000))
         parameters = parse_parameters({name: value for name, value in message.items() if name not in _PROTOCOL_FIELDS})
         call_id = parameters.get("uuid", parameters.get("call_uuid", ""))
-        return CallStarted(call_id, parameters.get("from", ""), parameters.get("to", ""), parameters)
-
-    def audio(self, data: bytes) -> Frame:
-        """See `Dialect.audio`."""
-        return data
+        return CallStarted(call_id, parameters.get("from", ""), parameters)
 
     def mark(self, name: str) -> Frame:
-        """See `Dialect.mark`."""
         return json.dumps({"action": "notify", "payload": {"mark": name}})
 
     def clear(self) -> Frame:
-        """See `Dialect.clear`."""
         return json.dumps({"action": "clear"})

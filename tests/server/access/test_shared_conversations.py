@@ -13,7 +13,7 @@ import pytest
 from server.access.admission import Admission, Refused
 from server.access.keys import ApiKey, KeyLimits
 from server.access.shared_conversations import SharedConversations
-from server.shared_store import SQLiteStore, StoreUnavailable
+from server.shared_store import SharedRecords, SQLiteStore, StoreUnavailable
 from tests.real_time import wait_until
 
 ALICE = ApiKey("alice", KeyLimits(conversations=2))
@@ -39,7 +39,9 @@ class Records(SQLiteStore):
 def shared(
     records: SQLiteStore, admission: Admission, clock: Callable[[], float] = time.monotonic
 ) -> SharedConversations:
-    return SharedConversations(records, admission.limited_conversations, admission.conversations_by_kind, clock)
+    return SharedConversations(
+        SharedRecords(records), admission.limited_conversations, admission.conversations_by_kind, clock
+    )
 
 
 @pytest.fixture
@@ -124,16 +126,16 @@ def test_one_replica_reports_the_conversations_of_one_that_died(
     dying, first, second = (shared(store, one, lambda: now) for one in (admission, Admission(8), Admission(8)))
     for kind in ("realtime", "phone", "phone"):
         admission.reserve(kind)  # type: ignore[arg-type]
-    dying.beat()
+    dying.beat(store)
     while now < 9:
-        first.beat()
-        second.beat()
+        first.beat(store)
+        second.beat(store)
         now += 2
     assert first.lost.total() == 0
     with caplog.at_level(logging.ERROR):
         while now < 16:
-            second.beat()
-            first.beat()
+            second.beat(store)
+            first.beat(store)
             now += 2
     assert second.lost == {"realtime": 1, "phone": 2} and first.lost.total() == 0  # one of them reports it, once
     assert [record.getMessage() for record in caplog.records if "with 1 Realtime" in record.getMessage()]
@@ -146,11 +148,11 @@ async def test_a_replica_that_ends_in_order_is_not_missed(tmp_path: Path) -> Non
     admission.reserve("phone")
     task = asyncio.create_task(ending.run())
     await wait_until(lambda: bool(store.scan("replica/")))
-    other.beat()
+    other.beat(store)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     for now in (5.0, 11.0, 17.0):
         times.append(now)
-        other.beat()
+        other.beat(store)
     assert other.lost.total() == 0
     store.close()

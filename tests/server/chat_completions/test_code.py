@@ -11,7 +11,9 @@ import pytest
 
 from model.engine.engine import Engine
 from model.engine.fill_in import FillIn
+from server.access.admission import Admission
 from tests.real_time import HANG_S
+from tests.server.live_server import serving
 
 BEFORE, AFTER = "the capital of France ", " and hello to you"
 
@@ -42,6 +44,16 @@ def test_fim_whole_and_streamed(address: str, tiny_engine: Engine) -> None:
     parts = events(post(address, "/v1/fim/completions", **body, stream=True, stream_options={"include_usage": True}))
     assert "".join(part["choices"][0]["text"] for part in parts[:-1]) == whole["choices"][0]["text"]
     assert parts[-2]["choices"][0]["finish_reason"] == "length" and parts[-1]["usage"]["completion_tokens"] == 10
+
+
+def test_fill_ins_and_decisions_count_as_completions(tiny_engine: Engine) -> None:
+    admission = Admission()
+    with serving(engine=tiny_engine, admission=admission) as address:
+        filled = post(address, "/v1/fim/completions", prompt=BEFORE, max_tokens=4).json()["usage"]
+        decided = post(address, "/v1/decide", type="boolean", input="hello").json()["usage"]
+    used = admission.usage.total
+    assert used.completions == 2 and used.output_tokens == filled["completion_tokens"] == 4
+    assert used.input_tokens == filled["prompt_tokens"] + decided["prompt_tokens"]
 
 
 def test_both_sides_of_the_gap_are_read(tiny_engine: Engine) -> None:

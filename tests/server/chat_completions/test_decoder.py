@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from server.api_errors import APIError
 from server.chat_completions.decoder import DecodingLimits, RecordingDecoder, RecordingTooLong
-from server.chat_completions.errors import APIError
 from tests.real_time import HANG_S, wait_until
 from tests.recordings import encoded, overcounting_m4a, silent_flac, slow_flac
 

@@ -51,7 +51,8 @@ def test_turns_that_a_response_cut_off_are_counted_and_interruptions_are_not() -
 
 def test_readings_are_taken_when_they_are_asked_for() -> None:
     load, stage = {"realtime": 0.0}, StageExecutor("synthesis", InlineExecutor())
-    metrics = Metrics([Reading("conversations", "Open.", lambda: load, "kind")])
+    metrics = Metrics()
+    metrics.add_readings([Reading("conversations", "Open.", lambda: load, "kind")])
     metrics.add_readings(stage_readings([stage]))
     load["realtime"] = 3
     stage.submit(int)

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from server.realtime.session_config import SessionConfig
 from server.realtime.session_record import SessionRecord
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
 from server.telephony.auth import CarrierAuth
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
 from tests.real_time import HANG_S, wait_until
@@ -48,7 +48,7 @@ async def test_a_carrier_is_sent_back_while_a_call_has_lost_its_replica_and_hang
     tmp_path: Path, name: str
 ) -> None:
     store, auth = SQLiteStore(tmp_path / "records.sqlite"), CarrierAuth(shared_secrets=("s3cret",))
-    with live_server(carrier_auth=auth, records=store) as server:
+    with live_server(carrier_auth=auth, records=SharedRecords(store)) as server:
         carrier = Carrier(server.address)
         first = await carrier.ask(f"/phone/{name}?token=s3cret&speed=1.2")
         assert [element.tag for element in first][-1] == "Redirect" and next(first.iter("Stream")) is not None
@@ -72,7 +72,7 @@ async def test_a_call_continues_with_its_history_and_ends_for_good(tmp_path: Pat
     heard = Item("item_2", "assistant", text, spans=[Span(text, 0, 1900)], complete=True)
     items: list[Any] = [Item("item_1", "user", "My name is Ada.", complete=True), heard]
     store.put(f"call/{call}", SessionRecord("", "sess_1", SessionConfig(), items).encode(), 60)
-    with live_server(records=store) as server:
+    with live_server(records=SharedRecords(store)) as server:
         client = await begin_call(server.phone_url, call)
         frames = [json.loads(await client.recv()) for _ in range(3)]
         assert frames[-1]["event"] == "media"  # it says that it is back
@@ -99,6 +99,6 @@ async def test_without_shared_records_a_document_has_no_redirect() -> None:
 async def test_nobody_reads_other_records_by_naming_them_as_a_call(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "records.sqlite")
     store.put("call/../session/x", SessionRecord("", "sess_1", SessionConfig(), []).encode(), 60)
-    calls = ContinuedCalls(store)
+    calls = ContinuedCalls(SharedRecords(store))
     assert not await calls.may_continue("../session/x") and not await calls.may_continue("")
     store.close()

@@ -1,19 +1,26 @@
-"""A client whose replica is gone comes back to another one. Two servers share their records in a file."""
+"""A client whose replica is gone comes back to another one: two servers share their records in a file. A client comes
+back at the very moment when its connection ends."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from server.access.admission import Admission
+from server.access.usage import NO_KEY
+from server.realtime import resumptions as resumptions_module
+from server.realtime.resumable_session import Outbox, ResumableSession
+from server.realtime.resumptions import Resumptions, new_token
 from server.realtime.session_config import FunctionTool, SessionConfig
 from server.realtime.session_record import SessionRecord, items_as_heard
-from server.shared_store import SQLiteStore
+from server.shared_store import SharedRecords, SQLiteStore
 from tests.fakes import FakeLanguageModel
 from tests.real_time import wait_until
 from tests.server.live_server import connected, receive, serving, speak_one_turn
@@ -30,14 +37,14 @@ def two_replicas(
     def new_language_model() -> FakeLanguageModel:
         return FakeLanguageModel(words, 0.001) if words is not None else FakeLanguageModel()
 
-    stores = [SQLiteStore(path), SQLiteStore(path)]
+    records = [SharedRecords(SQLiteStore(path)), SharedRecords(SQLiteStore(path))]
     with (
-        serving(admission=first, new_language_model=new_language_model, records=stores[0]) as one,
-        serving(admission=second, new_language_model=new_language_model, records=stores[1]) as other,
+        serving(admission=first, new_language_model=new_language_model, records=records[0]) as one,
+        serving(admission=second, new_language_model=new_language_model, records=records[1]) as other,
     ):
         yield one, other
-    for store in stores:
-        store.close()
+    for shared in records:
+        shared.close()
 
 
 @pytest.mark.parametrize("noticed", [True, False])
@@ -122,7 +129,7 @@ async def test_a_client_secret_opens_a_session_on_another_replica(tmp_path: Path
 async def test_conversations_go_on_while_the_records_are_unavailable(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "records.sqlite")
     store.close()
-    with serving(records=store) as address:
+    with serving(records=SharedRecords(store)) as address:
         async with connected(address) as client:
             token = await resumable(client)
             assert (await speak_one_turn(client))["response"]["status"] == "completed"
@@ -152,3 +159,67 @@ def test_items_end_where_the_user_stopped_hearing_them() -> None:
     )
     assert isinstance(heard, Item) and heard.heard_text == "Once" and heard.complete
     assert made.id == "item_3" and not playing.complete
+
+
+class Conversation:
+    """A conversation that its client may come back to."""
+
+    resumable, closed = True, False
+
+    def record(self, key: str) -> SessionRecord:
+        return SessionRecord(key, "sess_1", SessionConfig(), [])
+
+    def disconnected(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def connected_session(resumptions: Resumptions) -> ResumableSession:
+    conversation: Any = Conversation()
+    session = ResumableSession(conversation, Outbox(), Admission().reserve("realtime"), new_token())
+    session.attach()
+    resumptions.add(session)
+    return session
+
+
+@pytest.fixture
+def resumptions() -> Resumptions:
+    return Resumptions(60, SharedRecords(), lambda: 8)
+
+
+async def test_a_connection_that_drops_meanwhile_leaves_the_session_to_the_client(resumptions: Resumptions) -> None:
+    session = connected_session(resumptions)
+    returning = asyncio.create_task(resumptions.take(session.token, NO_KEY))
+    await wait_until(session.displaced.is_set)
+    await resumptions.park(session)
+    assert await returning is session
+    assert not session.slot.parked and not session.detached.is_set()
+
+
+async def test_a_client_does_not_wait_for_a_session_that_ends_meanwhile(resumptions: Resumptions) -> None:
+    session = connected_session(resumptions)
+    returning = asyncio.create_task(resumptions.take(session.token, NO_KEY))
+    await wait_until(session.displaced.is_set)
+    await resumptions.end(session)
+    assert await returning is None and session.conversation.closed  # type: ignore[attr-defined]
+
+
+async def test_a_session_that_ends_while_it_goes_on_elsewhere_holds_up_no_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumptions_module, "_REFRESH_S", 0.0)
+    store = SQLiteStore(tmp_path / "records.sqlite")
+    one, other = (Resumptions(60, SharedRecords(store), lambda: 8) for _ in range(2))
+    keeping = asyncio.create_task(one.keep_records())
+    session = connected_session(one)
+    await wait_until(lambda: bool(store.scan("session/")))
+    assert await other.take_record(session.token, NO_KEY) is not None
+    await wait_until(session.displaced.is_set)
+    await one.end(session)
+    await wait_until(lambda: session.conversation.closed)  # type: ignore[attr-defined]
+    connected_session(one)
+    await wait_until(lambda: bool(store.scan("session/")))
+    keeping.cancel()
+    store.close()

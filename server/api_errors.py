@@ -1,4 +1,4 @@
-"""Errors of the text API, in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`."""
+"""Errors of HTTP requests, in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from server.access.admission import Refused
+from server.access.keys import ApiKey
 from server.access.usage import NO_KEY, UsageMeter, current_meter
 from server.context import AccessDenied, ServerContext
 from server.request_body import limited
@@ -64,14 +65,28 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def endpoint(context: ServerContext, handler: Handler) -> Handler:
-    """A route that checks who asks, and turns `APIError` into a response."""
+    """A route of the text API, which counts for the key of whoever asks."""
+
+    def authenticate(request: Request) -> ApiKey | None:
+        key = context.authenticate(request)
+        context.admission.check(key)
+        current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
+        return key
+
+    return guarded(authenticate, handler)
+
+
+def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) -> Handler:
+    """A route that checks who asks, and turns errors into responses. The handler finds the key in `request.state`.
+
+    Args:
+        authenticate: raises AccessDenied or Refused.
+    """
 
     @wraps(handler)
     async def route(request: Request) -> Response:
         try:
-            request.state.key = key = context.authenticate(request)
-            context.admission.check(key)
-            current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
+            request.state.key = authenticate(request)
             return await handler(request)
         except APIError as error:
             return error.response()
