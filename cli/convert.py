@@ -28,7 +28,7 @@ from model.convert.generate_states import StateShard, generate_shard, invent_que
 from model.convert.own_text import joined, load_text, save_text, with_states
 from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
+from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
 from model.convert.train_call_gate import train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
@@ -55,7 +55,7 @@ FolderOption = Annotated[
 TokensOption = Annotated[int, typer.Option("--tokens", min=1000, help="Response tokens to generate.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of the responses and of the training.")]
 _FOLDER = Path("conversion")
-_PARTIAL_TEXT = "text.partial.json"
+_PARTIAL_TEXT = "text.partial"
 _MODEL = QWEN_05B.name
 
 _SHARD_TOKENS = 6000
@@ -133,11 +133,10 @@ def train_command(
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         with Progress(*columns, console=stderr) as progress:
             task = progress.add_task("starting", total=1.0)
-            acceptance, done = "", 0.0
+            acceptance = ""
 
-            def report(state: TrainingProgress) -> None:
-                nonlocal acceptance, done
-                done = state.done
+            def report(state: AdapterProgress) -> None:
+                nonlocal acceptance
                 if state.acceptance:
                     acceptance = " accepted " + " ".join(f"{rate:.2f}" for rate in state.acceptance)
                 description = (
@@ -145,10 +144,9 @@ def train_command(
                 )
                 progress.update(task, description=description, completed=state.done)
 
-            AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over=is_over)
-    if is_over() and done < 1:
-        print_stopped(stop_after)
-        return
+            if not AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over):
+                print_stopped(stop_after)
+                return
     stdout.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
@@ -176,7 +174,7 @@ def head_command(
             loaded.decoder.config.vocab_size,
             HeadTrainingConfig(epochs, seed, size),
         )
-        training.run(training_reporter(progress), probe_every=500)
+        training.run(training_reporter(progress))
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
@@ -234,7 +232,7 @@ def drafter_command(
             BlockTrainingConfig(steps, seed, rows, layers),
             folder / "drafter.state",
         )
-        training.run(training_reporter(progress), probe_every=100)
+        training.run(training_reporter(progress))
         trained = training.weights()
         trained.save(folder / "drafter.safetensors")
     accepted = "; ".join(

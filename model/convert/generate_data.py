@@ -119,9 +119,8 @@ class CorpusGenerator:
         # Whatever changes the text. Where it is generated, and how many texts at a time, may change.
         purpose = {**asdict(config), "own_conversations": str(config.own_conversations), "base": self._base}
         del purpose["batch_size"]
-        saved = None if state_file is None else CorpusState.load(state_file, purpose)
-        if saved is not None:
-            self._state = saved
+        if state_file is not None and state_file.exists():
+            self._state = CorpusState.load(state_file, purpose)
         elif config.own_conversations is not None:
             own = [*_read_conversations(config.own_conversations, self._system_prompts())]
             self._respond(own, "responding to your own conversations")

@@ -43,7 +43,7 @@ def test_generation_that_is_interrupted_goes_on_where_it_was(talkative: LoadedMo
     """The text is that of generation without a stop, to the last token."""
     config = CorpusConfig(response_tokens=400, batch_size=4, shares={"json": 1.0})
     whole = CorpusGenerator(talkative, "base", config, ["x"]).run()
-    state, stops = tmp_path / "text.partial.json", 0
+    state, stops = tmp_path / "text.partial", 0
     for _ in itertools.count():
         try:
             parts = CorpusGenerator(talkative, "base", config, ["x"]).run(state, is_over=lambda: True)
@@ -59,7 +59,7 @@ def test_text_that_was_begun_on_a_cpu_goes_on_elsewhere_but_not_for_other_settin
 ) -> None:
     """A GPU generates more texts at a time."""
     config = CorpusConfig(response_tokens=300, batch_size=4, shares={"json": 1.0})
-    state = tmp_path / "text.partial.json"
+    state = tmp_path / "text.partial"
 
     def stop(config: CorpusConfig, base: str = "base") -> None:
         CorpusGenerator(talkative, base, config).run(state, is_over=lambda: True)
