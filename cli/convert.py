@@ -25,7 +25,7 @@ from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
 from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
-from model.convert.own_text import joined, load_text, save_text, with_states
+from model.convert.own_text import load_text, save_text, with_states
 from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
 from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
@@ -225,7 +225,7 @@ def drafter_command(
         if keep_text is not None:
             save_text(keep_text, shards, base)
         training = BlockTraining(
-            [joined(shards)],
+            [StateShard.joined(shards)],
             loaded.decoder.embedding,
             reader,
             output_rows(open_checkpoint(path), reader.vocabulary),

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.generate_states import StateShard
-from model.convert.own_text import joined, load_text, with_states
+from model.convert.own_text import load_text, with_states
 from model.convert.train_block_drafter import READ_SHARES, BlockTraining, BlockTrainingConfig
 from model.convert.training import TrainingProgress
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum
@@ -144,7 +144,9 @@ def main() -> None:
     if missing:
         text = load_text(arguments.text, weights_checksum(path))
         text = text.part(0, int((text.ends <= arguments.tokens).sum()))
-        shard = joined(list(track(with_states(model, text), "reading", total=len(text.ends), console=console)))
+        shard = StateShard.joined(
+            list(track(with_states(model, text), "reading", total=len(text.ends), console=console))
+        )
         arguments.folder.mkdir(parents=True, exist_ok=True)
         for name in missing:
             result = train(name, arguments.steps, shard, model, path, head, console)

@@ -18,7 +18,6 @@ from model.checkpoint.gguf import BadModelFile
 from model.convert.batch_generation import top_logits
 from model.convert.corpus import Corpus, TrainingText
 from model.convert.draft_loss import (
-    DraftLoss,
     NoiseBlocks,
     draft_loss_gradient,
     first_blocks,
@@ -196,8 +195,10 @@ class AdapterTraining(Training):
         teacher = _states_at(states, blocks.positions - starts)
         student = noise_hidden_states(self._decoder, adapter, self._batch, length, blocks)
         cross_entropy = config.first_cross_entropy if done < 0.15 else config.cross_entropy
-        loss = DraftLoss(cross_entropy, config.variation, config.decay, self._vocabulary(generator))
-        gradient, value, variation = draft_loss_gradient(self._decoder, student, teacher, blocks, loss)
+        gradient, value, variation = draft_loss_gradient(
+            self._decoder, student, teacher, blocks, cross_entropy=cross_entropy, variation=config.variation,
+            decay=config.decay, vocabulary=self._vocabulary(generator),
+        )  # fmt: skip
         torch.autograd.backward([student], [gradient])
         self._variation = variation
         self._noise_tokens += int(blocks.valid.sum())

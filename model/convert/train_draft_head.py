@@ -83,18 +83,10 @@ class Samples:
     @staticmethod
     def of(shards: Sequence[StateShard]) -> Samples:
         """The responses of some shards."""
-        last, kinds, start = [], [], 0
-        for shard in shards:
-            lengths = shard.ends.diff(prepend=torch.zeros(1, dtype=shard.ends.dtype))
-            last.append((shard.ends - 1 + start).repeat_interleave(lengths))
-            kinds.append(shard.kinds.repeat_interleave(lengths))
-            start += len(shard.tokens)
-        return Samples(
-            torch.cat([shard.tokens for shard in shards]).long(),
-            torch.cat([shard.features for shard in shards]),
-            torch.cat(last),
-            torch.cat(kinds),
-        )
+        whole = StateShard.joined(shards)
+        lengths = whole.ends.diff(prepend=whole.ends.new_zeros(1))
+        last, kinds = (part.repeat_interleave(lengths) for part in (whole.ends - 1, whole.kinds))
+        return Samples(whole.tokens.long(), whole.features, last, kinds)
 
 
 class HeadTraining(Training):
