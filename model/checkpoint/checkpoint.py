@@ -63,15 +63,12 @@ class Checkpoint(Protocol):
 
     def has_tensor(self, name: str) -> bool:
         """Whether the checkpoint has the tensor `name`."""
-        ...
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor `name`, float32 on the CPU. Raises BadModelFile if it is missing."""
-        ...
 
     def blocks(self, name: str) -> StoredBlocks | None:
         """The matrix `name` as a GGUF file stores it, its rows in the order of `tensor`; None for other checkpoints."""
-        ...
 
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
         """The parameters of its rotary position embedding.
@@ -79,23 +76,18 @@ class Checkpoint(Protocol):
         Args:
             scaling: replaces the checkpoint's own, in the form of `rope_scaling` in a `config.json`.
         """
-        ...
 
     def tokenizer(self) -> TextTokenizer:
         """The checkpoint's tokenizer."""
-        ...
 
     def chat_template(self) -> str | None:
         """The source of its Jinja chat template, if it has one."""
-        ...
 
     def template_tokens(self) -> dict[str, str]:
         """The text of the tokens that chat templates call `bos_token` and `eos_token`."""
-        ...
 
     def stop_tokens(self) -> frozenset[int]:
         """Ids of the tokens that end a response."""
-        ...
 
 
 def open_checkpoint(path: Path, family: str | None = None) -> Checkpoint:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from chat.progress import LikelyToken, Progress, ScoredToken
@@ -67,6 +66,7 @@ class GenerationOutput:
         self._steps = self._num_committed = 0
         self._draft: tuple[int, ...] = ()
         self._drafts_shown = self._drafts_kept = 0
+        self._clause_ends: dict[int, bool] = {}
         self._is_reported = True
         """Whether the newest step has been reported."""
 
@@ -131,13 +131,9 @@ class GenerationOutput:
 
     def ends_clause(self, token: int) -> bool:
         """Whether a clause may end after this token."""
-        if token not in self._ends_clause:
-            self._ends_clause[token] = self._tokenizer.decode([token]).rstrip().endswith(_CLAUSE_ENDS)
-        return self._ends_clause[token]
-
-    @cached_property
-    def _ends_clause(self) -> dict[int, bool]:
-        return {}
+        if token not in self._clause_ends:
+            self._clause_ends[token] = self._tokenizer.decode([token]).rstrip().endswith(_CLAUSE_ENDS)
+        return self._clause_ends[token]
 
     def _scored(self, entry: TokenLogProbability, length: int) -> ScoredToken:
         top = tuple(LikelyToken(*self._spelled(token), value) for token, value in entry.top)

@@ -31,11 +31,9 @@ class DeviceSteps(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether there is room for the conversation's next steps."""
-        ...
 
     def detach(self) -> None:
         """Take no more steps. The cache holds what was committed."""
-        ...
 
 
 Attach = Callable[[KeyValueCache, int, Draft], DeviceSteps | None]

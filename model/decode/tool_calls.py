@@ -171,7 +171,6 @@ class ToolCallConstraint(Constraint):
         return self._is_open and self._decision is not None and self._decision.observes
 
     def observe(self, features: Tensor) -> None:
-        """See `Constraint`."""
         if self._decision is not None:
             self._decision.observe(features)
 
