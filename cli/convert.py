@@ -23,7 +23,7 @@ from cli.training import StopAfterOption, load_base, over_after, print_stopped, 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped, normalized
+from model.convert.generate_data import CorpusConfig, CorpusGenerator, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
 from model.convert.own_text import load_text, save_text, with_states
 from model.convert.programs import read_examples
@@ -86,17 +86,16 @@ def data(
         )
         folder.mkdir(parents=True, exist_ok=True)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
-        try:
-            with Progress(*columns, console=stderr) as progress:
-                task = progress.add_task("starting", total=tokens)
-                corpus = CorpusGenerator(
-                    loaded,
-                    weights_checksum(path),
-                    config,
-                    [prompt.text for prompt in evaluation_prompts()],
-                    lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
-                ).run(folder / _PARTIAL_TEXT, is_over=is_over)
-        except GenerationStopped:
+        with Progress(*columns, console=stderr) as progress:
+            task = progress.add_task("starting", total=tokens)
+            corpus = CorpusGenerator(
+                loaded,
+                weights_checksum(path),
+                config,
+                [prompt.text for prompt in evaluation_prompts()],
+                lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
+            ).run(folder / _PARTIAL_TEXT, is_over=is_over)
+        if corpus is None:
             print_stopped(stop_after)
             return
         corpus.save(folder / "text.safetensors")

@@ -22,6 +22,7 @@ from model.convert.batch_generation import Prompt, generate
 from model.convert.conversations import read_conversations, with_instructions
 from model.convert.corpus import Corpus, TrainingText, is_looping
 from model.convert.corpus_state import CorpusState
+from model.convert.spoken_prompts import SpokenPrompt
 from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, notes_outputs, tool_conversation
 from model.engine.loader import LoadedModel
 
@@ -42,10 +43,6 @@ _SHARES = {
     "chat": 0.44, "list": 0.15, "numbers": 0.11, "json": 0.1, "tool": 0.07, "no_tool": 0.03, "result": 0.03,
     "passage": 0.07,
 }  # fmt: skip
-
-
-class GenerationStopped(Exception):
-    """Text was not generated to the end. What there is was saved, if there was a file for it."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +69,9 @@ class CorpusConfig:
 
 
 @dataclass(frozen=True)
-class _Conversation:
+class _Conversation(SpokenPrompt):
     """A conversation, with the token ids and generated spans of its responses so far."""
 
-    kind: str
-    messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
     ids: tuple[int, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -102,8 +96,8 @@ class CorpusGenerator:
         self._state = CorpusState(random.Random(config.seed))
         self._state.used_messages = {normalized(message) for message in forbidden}
 
-    def run(self, state_file: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Corpus:
-        """Generate the text.
+    def run(self, state_file: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Corpus | None:
+        """Generate the text; None if it was stopped before the end.
 
         Args:
             state_file: saves what was generated after each round, some thousand tokens, and goes on from there if the
@@ -111,7 +105,6 @@ class CorpusGenerator:
             is_over: asked after each round; if so, generation stops.
 
         Raises:
-            GenerationStopped: `is_over` was true.
             BadModelFile: a file in `config.own_conversations` cannot be read, or `state_file` is damaged or belongs to
                 other settings.
         """
@@ -138,7 +131,7 @@ class CorpusGenerator:
             if state_file is not None:
                 self._state.save(state_file, purpose)
             if is_over() and self._state.num_response_tokens < config.response_tokens:
-                raise GenerationStopped
+                return None
         texts = [*self._state.texts]
         self._state.random.shuffle(texts)
         about = {
