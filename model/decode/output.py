@@ -11,6 +11,7 @@ from chat.progress import LikelyToken, Progress, ScoredToken
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.draft import Draft
 from model.decode.log_probabilities import TokenLogProbability
+from model.decode.verify import accepted_length
 
 _CHARACTER_TOKENS = 4
 """Most tokens of a character, of which the first may be committed and the others drafts."""
@@ -84,8 +85,8 @@ class GenerationOutput:
         self._num_committed += len(new_tokens) + (stop is not None)
         self.tokens += new_tokens
         if new_tokens:
-            kept = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self._draft, new_tokens, strict=False))
-            self._drafts_kept, self._draft = self._drafts_kept + len([*kept]), ()
+            self._drafts_kept += accepted_length(self._draft, new_tokens)
+            self._draft = ()
         if stop is not None:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
