@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -30,9 +30,9 @@ from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
 from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
-from model.convert.train_call_gate import train_call_gate
+from model.convert.train_call_gate import GateMetrics, train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from model.convert.train_request_classifier import train_request_classifier
+from model.convert.train_request_classifier import RequestMetrics, train_request_classifier
 from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
@@ -46,8 +46,7 @@ from server.serving.runtime import load_engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-M = TypeVar("M")
-
+M = TypeVar("M", ClassifierMetrics, RequestMetrics, GateMetrics)
 
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
@@ -369,11 +368,11 @@ def _train_and_save(
         classifier, metrics = training(
             loaded,
             base=weights_checksum(path),
-            base_bytes=weights_size(path),
             on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    classifier.save(file)
+    about = {"base_bytes": str(weights_size(path)), "held_out": json.dumps(asdict(metrics))}
+    replace(classifier, metadata={**classifier.metadata, **about}).save(file)
     return file, metrics
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -147,7 +147,6 @@ def train_call_gate(
     model: LoadedModel,
     instructions: Sequence[str],
     base: str,
-    base_bytes: int,
     *,
     examples: Path | None = None,
     seed: int = 1,
@@ -157,7 +156,7 @@ def train_call_gate(
 
     Args:
         instructions: that conversations may have.
-        base, base_bytes: sha256 and size of the model's weights, by which a bundled gate is found.
+        base: sha256 of the model's weights.
         examples: more prompts, for `read_examples`.
         on_progress: called with the current phase and the share of it that is done.
 
@@ -180,11 +179,7 @@ def train_call_gate(
         weight, bias = fit_logistic_regression(states[asked], known, l2_weights[-1])
         weights.append(weight)
         biases.append(bias)
-    metadata = {
-        "base_bytes": str(base_bytes),
-        "trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}",
-        "held_out": json.dumps(asdict(metrics)),
-    }
+    metadata = {"trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}"}
     return CallGate(torch.stack(weights), torch.tensor(biases), base, metadata), metrics
 
 
