@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -398,21 +399,17 @@ def eval_command(
         adapter_option: Path | Literal["auto", "none"] = (
             "auto" if bundled else adapter or folder / "adapter.safetensors"
         )
-        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)
-        try:
+        with closing(load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)) as engine:
             if engine.model.adapter is None and engine.model.draft_head is None:
                 raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
             with Progress(console=stderr, transient=True) as progress:
                 task = progress.add_task("generating", total=len(selected))
-
-                def report(done: int, total: int) -> None:
-                    progress.update(task, completed=done)
-
                 results = engine.call(
-                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, engine.drafting, on_progress=report)
-                )
-        finally:
-            engine.close()
+                    lambda loaded: evaluate(
+                        loaded, selected, INSTRUCTIONS, engine.drafting,
+                        on_progress=lambda done, total: progress.update(task, completed=done),
+                    )
+                )  # fmt: skip
     overall = results["all"]
     if as_json:
         payload = {

@@ -76,6 +76,7 @@ class DraftLengthController:
 
     Attributes:
         head_seconds, block_seconds: the same.
+        copied_acceptance: how often a copied token is right after a right one, in recent text.
     """
 
     def __init__(
@@ -94,17 +95,12 @@ class DraftLengthController:
         initial = _with_defaults(acceptance, max_drafts)
         self._acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
-        self._copied_acceptance = _COPIED_ACCEPTANCE
+        self.copied_acceptance = _COPIED_ACCEPTANCE
 
     @property
     def acceptance(self) -> tuple[float, ...]:
         """The current estimate."""
         return tuple(self._acceptance)
-
-    @property
-    def copied_acceptance(self) -> float:
-        """How often a copied token is right after a right one, in recent text."""
-        return self._copied_acceptance
 
     def step_seconds(self, rows: int) -> float:
         """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
@@ -186,7 +182,7 @@ class DraftLengthController:
 
     def num_copied(self, max_copied: int) -> int:
         """How many tokens found by n-gram look-up are worth verifying, from 0 to `max_copied`."""
-        chance, best = self._copied_acceptance, 0
+        chance, best = self.copied_acceptance, 0
         best_speed = max(_MIN_SPEEDUP / self.step_seconds(1), self._tokens_per_second())
         for count, tokens in enumerate(itertools.accumulate(chance**n for n in range(max_copied + 1))):
             speed = tokens / self.step_seconds(1 + count)
@@ -197,8 +193,8 @@ class DraftLengthController:
     def record_copied(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` copied tokens and accepted the first `accepted`."""
         for position in range(min(accepted + 1, tried)):
-            self._copied_acceptance += _COPIED_WEIGHT * (float(position < accepted) - self._copied_acceptance)
-        self._copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self._copied_acceptance)
+            self.copied_acceptance += _COPIED_WEIGHT * (float(position < accepted) - self.copied_acceptance)
+        self.copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self.copied_acceptance)
 
     def record_time(self, rows: int, seconds: float) -> None:
         """Record how long a forward pass took. Processors slow down, and other work competes for their cores. Numbers
