@@ -227,15 +227,8 @@ class BlockTraining(Training):
             mixed = self._mixed(blocks.read, denoised, torch.arange(config.rows))
         asked = blocks.valid & (torch.rand(blocks.valid.shape, generator=generator) < _LATER_SHARE)
         asked[:, 0] = True
-        loss = sum(
-            (
-                scale * part
-                for scale, part in zip(
-                    (1.0, _ALONE, _ALONE), self._losses((mixed, denoised, blocks.read), blocks, asked), strict=True
-                )
-            ),
-            torch.zeros(()),
-        )
+        together, denoised_alone, head_alone = self._losses((mixed, denoised, blocks.read), blocks, asked)
+        loss = together + _ALONE * denoised_alone + _ALONE * head_alone
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 

@@ -187,12 +187,11 @@ def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress
     """What `last_states` delivers for the prompts: [n, hidden] float32."""
     noted = notes_outputs(model)
     groups = [(prompt.group, tuple(tool.name for tool in prompt.tools)) for prompt in prompts]
-    return last_states(model, [_encoded(model, prompt, noted) for prompt in prompts], groups, on_progress)
-
-
-def _encoded(model: LoadedModel, prompt: LabelledPrompt, noted: bool) -> list[int]:
-    read = as_read(prompt.messages, noted=noted)
-    return model.template.encode(read, tools=[declaration(tool) for tool in prompt.tools])
+    encoded = [
+        model.template.encode(as_read(prompt.messages, noted=noted), tools=[declaration(tool) for tool in prompt.tools])
+        for prompt in prompts
+    ]
+    return last_states(model, encoded, groups, on_progress)
 
 
 def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -> tuple[float, float]:
