@@ -17,8 +17,7 @@ from torch import Tensor
 
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
-from model.convert.train_draft_head import DRAFTER_OPTIMIZER, Samples, most_likely, rates_by_kind, split
-from model.convert.training import Training
+from model.convert.train_draft_head import DrafterTraining, Samples, most_likely, rates_by_kind, split
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, BlockDrafterWeights, denoise, shapes
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
@@ -88,7 +87,7 @@ class _Blocks:
     valid: Tensor
 
 
-class BlockTraining(Training):
+class BlockTraining(DrafterTraining):
     """A training of a block drafter and its head.
 
     Args:
@@ -98,8 +97,6 @@ class BlockTraining(Training):
         head_rows: [n, hidden] float32, the rows of the base model's output head for the head's vocabulary.
         state_file: as in `Training`; a state of other settings, another text or another head is replaced.
     """
-
-    _starts_over = True
 
     def __init__(
         self,
@@ -122,9 +119,7 @@ class BlockTraining(Training):
         read = [self._samples.tokens, *head.matrices.values()]
         data = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in read)).hexdigest()
         groups = [(config.rate, [*self.tensors.values(), *self._matrices.values()])]
-        super().__init__(
-            groups, state_file, {"text and head": data}, config, steps=config.steps, optimizer=DRAFTER_OPTIMIZER
-        )
+        super().__init__(groups, state_file, {"text and head": data}, config, steps=config.steps)
 
     def weights(self) -> BlockDrafterWeights:
         """The drafter in its current state."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
-from model.convert.training import OptimizerSettings, Training
+from model.convert.training import Training
 from model.decode.draft_length import MAX_HEAD_DRAFTS
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
@@ -30,8 +30,6 @@ _REGRESSION_SAMPLES, _RIDGE = 24_000, 0.02
 """Samples of the regression that the training starts from, and its penalty relative to the variance of the inputs."""
 
 _CHUNK = 1024
-
-DRAFTER_OPTIMIZER = OptimizerSettings((0.9, 0.98), weight_decay=0.05, warm_up=0.03, least=0.05)
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,15 @@ class Samples:
         return Samples(whole.tokens.long(), whole.features, last, kinds)
 
 
-class HeadTraining(Training):
+class DrafterTraining(Training):
+    """A training on the states of a model's responses. The state of another one is replaced."""
+
+    _starts_over = True
+    _betas, _weight_decay = (0.9, 0.98), 0.05
+    _warm_up, _least = 0.03, 0.05
+
+
+class HeadTraining(DrafterTraining):
     """A training of a draft head.
 
     Args:
@@ -119,7 +125,7 @@ class HeadTraining(Training):
         self.matrices = initial_matrices(self._samples, embedding, self._head_rows.shape[1], config)
         steps = math.ceil(config.epochs * len(self._samples.tokens) / config.batch)
         groups = [(config.rate, [*self.matrices.values()])]
-        super().__init__(groups, None, {}, config, steps=steps, optimizer=DRAFTER_OPTIMIZER)
+        super().__init__(groups, None, {}, config, steps=steps)
 
     def weights(self, base: str, base_bytes: int) -> DraftHeadWeights:
         """The head in its current state.

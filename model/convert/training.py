@@ -40,16 +40,6 @@ class TrainingProgress:
     loss: float
 
 
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """Settings of AdamW, and of the learning rate (`rate_factor`)."""
-
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    warm_up: float = 0.02
-    least: float = 0.1
-
-
 class Training(ABC):
     """A training, or its continuation if `state_file` exists.
 
@@ -64,6 +54,10 @@ class Training(ABC):
         BadModelFile: `state_file` belongs to another training, or is damaged.
     """
 
+    _betas, _weight_decay = (0.9, 0.95), 0.0
+    """Of AdamW."""
+    _warm_up, _least = 0.02, 0.1
+    """Of the learning rate: see `rate_factor`."""
     _starts_over = False
     """Whether a state of another training is replaced, and no error."""
 
@@ -76,12 +70,11 @@ class Training(ABC):
         *,
         steps: int | None,
         minutes: float | None = None,
-        optimizer: OptimizerSettings = OptimizerSettings(),
     ) -> None:
         self._parameters = [parameter.requires_grad_() for _, group in groups for parameter in group]
-        self._rates, self._settings = [rate for rate, _ in groups], optimizer
+        self._rates = [rate for rate, _ in groups]
         self._optimizer = torch.optim.AdamW(
-            [{"params": [*group]} for _, group in groups], betas=optimizer.betas, weight_decay=optimizer.weight_decay
+            [{"params": [*group]} for _, group in groups], betas=self._betas, weight_decay=self._weight_decay
         )
         self._steps, self._minutes, self._state_file = steps, minutes, state_file
         self._step, self._seconds = 0, 0.0
@@ -128,7 +121,7 @@ class Training(ABC):
         return self._seconds / (60 * (self._minutes or 0.001)) if self._steps is None else self._step / self._steps
 
     def _take_step(self) -> float:
-        factor = rate_factor(self._done(), self._settings.warm_up, self._settings.least)
+        factor = rate_factor(self._done(), self._warm_up, self._least)
         loss = self._add_gradients()
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
