@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from model.convert.conversations import read_conversations, with_instructions
 from model.convert.corpus import Corpus, TrainingText, is_looping
 from model.convert.corpus_state import CorpusState
 from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, notes_outputs, tool_conversation
+from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, tool_conversation
 from model.engine.loader import LoadedModel
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -305,14 +304,8 @@ class CorpusGenerator:
         return empty[: stops[0]] if stops else None
 
     def _encoded(self, conversation: _Conversation) -> tuple[int, ...]:
-        noted = conversation.kind == "result" and self._noted
-        messages = as_read(conversation.messages, noted=noted)
+        messages = as_read(self._model, conversation.messages)
         return tuple(self._model.template.encode(messages, tools=conversation.tools))
-
-    @cached_property
-    def _noted(self) -> bool:
-        """Whether conversations with this model have outputs as notes."""
-        return notes_outputs(self._model)
 
     def _generate(self, prompts: Sequence[Prompt], activity: str) -> list[list[int]]:
         self._state.num_batches += 1

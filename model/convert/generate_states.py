@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.convert import prompts
 from model.convert.corpus import KINDS, is_looping
 from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
-from model.convert.tool_prompts import as_read, looks_like_call, notes_outputs
+from model.convert.tool_prompts import as_read, looks_like_call
 from model.decode.sampling import Sampling
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
@@ -272,14 +271,8 @@ class ResponseGenerator:
         drawn = torch.multinomial((best.values / sampling.temperature).softmax(0), 1, generator=self._generator)
         return int(best.indices[drawn])
 
-    @cached_property
-    def _noted(self) -> bool:
-        """Whether conversations with this model have outputs as notes."""
-        return notes_outputs(self._model)
-
     def _start(self, prompt: SpokenPrompt) -> _Generation:
-        noted = prompt.kind == "result" and self._noted
-        ids = self._model.template.encode(as_read(prompt.messages, noted=noted), tools=prompt.tools)
+        ids = self._model.template.encode(as_read(self._model, prompt.messages), tools=prompt.tools)
         key = (prompt.messages[0].content, *(tool["function"]["name"] for tool in prompt.tools))
         if key not in self._instructions:
             read = self._instructions[key] = beginning(self._model, prompt.kind)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from chat.types import Message, Tool, ToolCall
 from model.convert.read_states import last_states
-from model.convert.tool_prompts import as_read, notes_outputs
+from model.convert.tool_prompts import as_read
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
 from model.engine.call_gate import CallGate
@@ -185,10 +185,9 @@ def train_call_gate(
 
 def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress: Callable[[float], None]) -> Tensor:
     """What `last_states` delivers for the prompts: [n, hidden] float32."""
-    noted = notes_outputs(model)
     groups = [(prompt.group, tuple(tool.name for tool in prompt.tools)) for prompt in prompts]
     encoded = [
-        model.template.encode(as_read(prompt.messages, noted=noted), tools=[declaration(tool) for tool in prompt.tools])
+        model.template.encode(as_read(model, prompt.messages), tools=[declaration(tool) for tool in prompt.tools])
         for prompt in prompts
     ]
     return last_states(model, encoded, groups, on_progress)
