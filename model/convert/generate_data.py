@@ -37,7 +37,6 @@ _MAX_RESPONSE_TOKENS = {"json": 128, "tool": 96, "list": 128}
 _MAX_SAME_RESPONSE = 3
 """A response that was given more often than this ("I'm sorry, …") teaches nothing more."""
 
-
 _SHARES = {
     "chat": 0.44, "list": 0.15, "numbers": 0.11, "json": 0.1, "tool": 0.07, "no_tool": 0.03, "result": 0.03,
     "passage": 0.07,

@@ -28,7 +28,6 @@ tokens. Over 16 spoken turns the first clause was complete after 86 and 96 ms (p
 _DEFAULT_ACCEPTANCE = 0.4
 """How often a draft is accepted after an accepted one, if the adapter does not record it."""
 
-
 _COPIED_ACCEPTANCE, _COPIED_WEIGHT, _COPIED_RECOVERY = 0.7, 0.1, 0.005
 """For n-gram look-up: the initial probability that a copied token is right after a right one; the weight of the newest
 copied token; and how fast the estimate returns to the initial value, so that copying is tried again on later text."""

@@ -30,7 +30,6 @@ _MAX_CALLS = 8
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
-
 _OPTIONAL = "Optional: leave it out unless the user says it."
 """What the prompt says about optional parameters. Small models overlook `required`."""
 
