@@ -70,7 +70,6 @@ def write_tuned(checkpoint: Checkpoint, updates: Updates, base: str, folder: Pat
         path = folder / "tuned.gguf"
         write_atomically(path, lambda partial: _write_gguf(checkpoint, updates, base, partial))
         return path
-    assert isinstance(checkpoint, SafetensorsCheckpoint)
     partial, path = folder / "tuned.partial", folder / "tuned"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
