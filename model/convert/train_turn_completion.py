@@ -23,32 +23,27 @@ from model.convert.spoken_templates import LabelledWords, spoken_sentences
 from model.engine.loader import LoadedModel
 from model.engine.turn_completion import TurnCompletionClassifier, normalize_text, user_turn_prefix
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_DEPENDENT = _words(
+_DEPENDENT = frozenset(
     """
     the a an my your his its our their some every of in to for from with at by into between than and or but
     because if so that which while whether although unless is are was were will would could should can i he she
     we they who how why um uh very more most going like when where what about i'm you're we're they're it's
-    """
+    """.split()
 )
 """Words that hardly ever end a turn, because they need what follows."""
 
-_JOINING = _words(
+_JOINING = frozenset(
     """
     in on at for with about from by and or but because if when while before after that than as to during without
     between into near today tomorrow tonight now please right
-    """
+    """.split()
 )
 """Words that often begin an optional phrase: whether the turn is complete before them cannot be told."""
 
-_POSSIBLE_ENDS = _words(
+_POSSIBLE_ENDS = frozenset(
     """
     is are was were can will would could should like that so why how what when where
-    """
+    """.split()
 )
 """Dependent words that may still end a question or a clause: whether the turn is complete after them cannot be told."""
 

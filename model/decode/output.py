@@ -108,11 +108,10 @@ class GenerationOutput:
             texts = [self._characters((*before, *tokens[:count])) for count in range(len(tokens) + 1)]
             start = len(texts[0])
             ends = tuple(len(text) - start for text in texts[1:])
-            confidence = draft.confidence[: len(ends)]
             text = texts[-1][start:]
-            masked = draft.masked[: len(ends)]
-            shown = replace(self._progress(), draft=text, confidence=confidence, draft_ends=ends, draft_masked=masked)
-            self._on_progress(replace(shown, draft_origin=draft.origin if text else ""))
+            shown = replace(self._progress(), draft=text, draft_ends=ends, draft_origin=draft.origin if text else "")
+            shown = replace(shown, confidence=draft.confidence[: len(ends)], draft_masked=draft.masked[: len(ends)])
+            self._on_progress(shown)
         self._is_reported = True
 
     def _characters(self, tokens: Sequence[int]) -> str:

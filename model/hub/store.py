@@ -85,10 +85,9 @@ class ModelStore:
         """
         folder = self._folder_of(model)
         if folder != self.folder / model.name:
-            for file in model.files:
-                problem = _find_problem(folder / file.name, file, report, use_note=False)
-                if problem:
-                    raise ModelUnavailable(problem)
+            for _, state in self.check(model, report):
+                if state != "ok":
+                    raise ModelUnavailable(state)
             return folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
