@@ -74,7 +74,7 @@ class DraftLengthController:
         by_steps: `acceptance` after one denoising step, after two, …
 
     Attributes:
-        head_seconds, block_seconds: the same.
+        head_seconds, block_seconds, acceptance: the same; the acceptance is the current estimate.
         copied_acceptance: how often a copied token is right after a right one, in recent text.
     """
 
@@ -92,14 +92,9 @@ class DraftLengthController:
         self._seconds = self._monotonic()
         self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
-        self._acceptance, self._initial_acceptance = initial, tuple(initial)
+        self.acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
         self.copied_acceptance = _COPIED_ACCEPTANCE
-
-    @property
-    def acceptance(self) -> tuple[float, ...]:
-        """The current estimate."""
-        return tuple(self._acceptance)
 
     def step_seconds(self, rows: int) -> float:
         """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
@@ -123,8 +118,8 @@ class DraftLengthController:
         best, best_speed = 0, 0.0
         if self.head_seconds is not None:
             return 0
-        for count in range(len(self._acceptance) + 1):
-            tokens = 1 + sum(self._acceptance[:count])
+        for count in range(len(self.acceptance) + 1):
+            tokens = 1 + sum(self.acceptance[:count])
             speed = tokens / self.step_seconds(conversations * num_rows(count))
             if speed > best_speed:
                 best, best_speed = count, speed if count else speed * _MIN_SPEEDUP
@@ -142,12 +137,12 @@ class DraftLengthController:
             conversations: number of conversations that share the forward pass, each with as many rows.
         """
         count = len(confidence)
-        if self.head_seconds is None or count >= len(self._acceptance):
+        if self.head_seconds is None or count >= len(self.acceptance):
             return False
         if count == 0 and self.block_seconds:
-            with_block = max(self._speeds(self._acceptance, 1, conversations)[1:])
+            with_block = max(self._speeds(self.acceptance, 1, conversations)[1:])
             return with_block * self.step_seconds(conversations) > 1
-        following = self._acceptance[count] / max(1e-6, self._acceptance[count - 1] if count else 1.0)
+        following = self.acceptance[count] / max(1e-6, self.acceptance[count - 1] if count else 1.0)
         gain = math.prod(confidence) * min(1.0, following)
         rows = conversations * (others + count)
         cost = (self.step_seconds(rows + conversations) - self.step_seconds(rows)) / conversations + self.head_seconds
@@ -165,7 +160,7 @@ class DraftLengthController:
         """Of all conversations together, with the best fixed number of a draft head's drafts."""
         if self.head_seconds is None:
             return conversations / self.step_seconds(conversations)
-        return conversations * max(self._speeds(self._acceptance, 1, conversations))
+        return conversations * max(self._speeds(self.acceptance, 1, conversations))
 
     def _speeds(self, acceptance: Sequence[float], steps: int, conversations: int) -> list[float]:
         """Tokens per second of a conversation with each number of a draft head's drafts, from none.
@@ -214,6 +209,6 @@ class DraftLengthController:
         """
         self._steps += 1
         weight = max(_MIN_WEIGHT, 1 / (_PRIOR_STEPS + self._steps))
-        for n, old in enumerate(self._acceptance):
+        for n, old in enumerate(self.acceptance):
             observed = float(n < accepted) if n < tried else self._initial_acceptance[n]
-            self._acceptance[n] = old + weight * (observed - old)
+            self.acceptance[n] = old + weight * (observed - old)
