@@ -216,11 +216,8 @@ def drafter_command(
             shards = _write_responses(loaded, base, folder, tokens, seed, progress)
         else:
             written = load_text(text, base)
-            task = progress.add_task("reading responses", total=len(written.ends))
-            shards = []
-            for shard in with_states(loaded, written):
-                shards.append(shard)
-                progress.update(task, advance=1)
+            read = progress.track(with_states(loaded, written), len(written.ends), description="reading responses")
+            shards = list(read)
         if keep_text is not None:
             save_text(keep_text, shards, base)
         training = BlockTraining(
