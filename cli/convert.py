@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,16 +24,16 @@ from cli.training import StopAfterOption, load_base, over_after, print_stopped, 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.corpus import load_corpus
 from model.convert.evaluate import KindMetrics, evaluate, evaluation_prompts
-from model.convert.generate_data import CorpusConfig, CorpusGenerator, GenerationStopped, normalized
+from model.convert.generate_data import CorpusConfig, CorpusGenerator, normalized
 from model.convert.generate_states import StateShard, generate_shard, invent_questions, load_shard
-from model.convert.own_text import joined, load_text, save_text, with_states
+from model.convert.own_text import load_text, save_text, with_states
 from model.convert.programs import read_examples
 from model.convert.spoken_prompts import SpokenPrompt
-from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
+from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.convert.train_block_drafter import BlockTraining, BlockTrainingConfig
-from model.convert.train_call_gate import train_call_gate
+from model.convert.train_call_gate import GateMetrics, train_call_gate
 from model.convert.train_draft_head import HeadTraining, HeadTrainingConfig
-from model.convert.train_request_classifier import train_request_classifier
+from model.convert.train_request_classifier import RequestMetrics, train_request_classifier
 from model.convert.train_turn_completion import ClassifierMetrics, train_classifier
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum, weights_size
 from model.engine.call_gate import CallGate
@@ -46,8 +47,7 @@ from server.serving.runtime import load_engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-M = TypeVar("M")
-
+M = TypeVar("M", ClassifierMetrics, RequestMetrics, GateMetrics)
 
 FolderOption = Annotated[
     Path, typer.Option("--folder", help="Folder for the text, the training state and the adapter.")
@@ -55,7 +55,7 @@ FolderOption = Annotated[
 TokensOption = Annotated[int, typer.Option("--tokens", min=1000, help="Response tokens to generate.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of the responses and of the training.")]
 _FOLDER = Path("conversion")
-_PARTIAL_TEXT = "text.partial.json"
+_PARTIAL_TEXT = "text.partial"
 _MODEL = QWEN_05B.name
 
 _SHARD_TOKENS = 6000
@@ -86,17 +86,16 @@ def data(
         )
         folder.mkdir(parents=True, exist_ok=True)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} tokens")
-        try:
-            with Progress(*columns, console=stderr) as progress:
-                task = progress.add_task("starting", total=tokens)
-                corpus = CorpusGenerator(
-                    loaded,
-                    weights_checksum(path),
-                    config,
-                    [prompt.text for prompt in evaluation_prompts()],
-                    lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
-                ).run(folder / _PARTIAL_TEXT, is_over=is_over)
-        except GenerationStopped:
+        with Progress(*columns, console=stderr) as progress:
+            task = progress.add_task("starting", total=tokens)
+            corpus = CorpusGenerator(
+                loaded,
+                weights_checksum(path),
+                config,
+                [prompt.text for prompt in evaluation_prompts()],
+                lambda phase, done, total: progress.update(task, description=phase, completed=min(done, total)),
+            ).run(folder / _PARTIAL_TEXT, is_over=is_over)
+        if corpus is None:
             print_stopped(stop_after)
             return
         corpus.save(folder / "text.safetensors")
@@ -133,11 +132,10 @@ def train_command(
         columns = BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
         with Progress(*columns, console=stderr) as progress:
             task = progress.add_task("starting", total=1.0)
-            acceptance, done = "", 0.0
+            acceptance = ""
 
-            def report(state: TrainingProgress) -> None:
-                nonlocal acceptance, done
-                done = state.done
+            def report(state: AdapterProgress) -> None:
+                nonlocal acceptance
                 if state.acceptance:
                     acceptance = " accepted " + " ".join(f"{rate:.2f}" for rate in state.acceptance)
                 description = (
@@ -145,10 +143,9 @@ def train_command(
                 )
                 progress.update(task, description=description, completed=state.done)
 
-            AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over=is_over)
-    if is_over() and done < 1:
-        print_stopped(stop_after)
-        return
+            if not AdapterTraining(loaded, corpus, config, folder, weights_size(path)).run(report, is_over):
+                print_stopped(stop_after)
+                return
     stdout.print(f"the adapter is {folder / 'adapter.safetensors'}")
 
 
@@ -176,7 +173,7 @@ def head_command(
             loaded.decoder.config.vocab_size,
             HeadTrainingConfig(epochs, seed, size),
         )
-        training.run(training_reporter(progress), probe_every=500)
+        training.run(training_reporter(progress))
         trained = training.weights(base, weights_size(path))
         trained.save(folder / "draft-head.safetensors")
     accepted = " ".join(f"{rate:.2f}" for rate in trained.acceptance)
@@ -219,22 +216,19 @@ def drafter_command(
             shards = _write_responses(loaded, base, folder, tokens, seed, progress)
         else:
             written = load_text(text, base)
-            task = progress.add_task("reading responses", total=len(written.ends))
-            shards = []
-            for shard in with_states(loaded, written):
-                shards.append(shard)
-                progress.update(task, advance=1)
+            read = progress.track(with_states(loaded, written), len(written.ends), description="reading responses")
+            shards = list(read)
         if keep_text is not None:
             save_text(keep_text, shards, base)
         training = BlockTraining(
-            [joined(shards)],
+            [StateShard.joined(shards)],
             loaded.decoder.embedding,
             reader,
             output_rows(open_checkpoint(path), reader.vocabulary),
             BlockTrainingConfig(steps, seed, rows, layers),
             folder / "drafter.state",
         )
-        training.run(training_reporter(progress), probe_every=100)
+        training.run(training_reporter(progress))
         trained = training.weights()
         trained.save(folder / "drafter.safetensors")
     accepted = "; ".join(
@@ -372,11 +366,11 @@ def _train_and_save(
         classifier, metrics = training(
             loaded,
             base=weights_checksum(path),
-            base_bytes=weights_size(path),
             on_progress=lambda phase, done: progress.update(task, description=phase, completed=done),
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    classifier.save(file)
+    about = {"base_bytes": str(weights_size(path)), "held_out": json.dumps(asdict(metrics))}
+    replace(classifier, metadata={**classifier.metadata, **about}).save(file)
     return file, metrics
 
 
@@ -402,21 +396,17 @@ def eval_command(
         adapter_option: Path | Literal["auto", "none"] = (
             "auto" if bundled else adapter or folder / "adapter.safetensors"
         )
-        engine = load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)
-        try:
+        with closing(load_engine(ModelOptions(model=model, device=device, adapter=adapter_option), stderr)) as engine:
             if engine.model.adapter is None and engine.model.draft_head is None:
                 raise ValueError("nothing that drafts is bundled for these weights: run `rejoinder convert head`")
             with Progress(console=stderr, transient=True) as progress:
                 task = progress.add_task("generating", total=len(selected))
-
-                def report(done: int, total: int) -> None:
-                    progress.update(task, completed=done)
-
                 results = engine.call(
-                    lambda loaded: evaluate(loaded, selected, INSTRUCTIONS, engine.drafting, on_progress=report)
-                )
-        finally:
-            engine.close()
+                    lambda loaded: evaluate(
+                        loaded, selected, INSTRUCTIONS, engine.drafting,
+                        on_progress=lambda done, total: progress.update(task, completed=done),
+                    )
+                )  # fmt: skip
     overall = results["all"]
     if as_json:
         payload = {

@@ -78,5 +78,5 @@ def programs_command(
 
 def conversation_of(example: ProgramExample) -> list[Message]:
     """An example as a conversation: the prompt for its last program, and that program."""
-    *earlier, (said, program) = example.turns
+    *earlier, (said, program) = example
     return [*program_messages((), earlier, said), Message("assistant", program)]

@@ -12,7 +12,7 @@ import typer
 from rich.progress import Progress
 
 from cli.console import stderr, stdout
-from model.convert.train_draft_head import HeadTrainingProgress
+from model.convert.training import TrainingProgress
 from model.engine.loader import LoadedModel, load_model
 from model.nn.decoder import Precision
 from server.serving.runtime import locate_model
@@ -44,12 +44,11 @@ def print_stopped(minutes: float | None) -> None:
     stdout.print(f"stopped after {minutes:g} minutes, and saved: run the same command to continue")
 
 
-def training_reporter(progress: Progress) -> Callable[[HeadTrainingProgress], None]:
+def training_reporter(progress: Progress) -> Callable[[TrainingProgress], None]:
     """Shows how a training goes on."""
-    task = progress.add_task("training", total=None)
+    task = progress.add_task("training", total=1.0)
 
-    def report(state: HeadTrainingProgress) -> None:
-        description = f"training, loss {state.loss:.2f}"
-        progress.update(task, completed=state.step, total=state.steps, description=description)
+    def report(state: TrainingProgress) -> None:
+        progress.update(task, completed=state.done, description=f"training, loss {state.loss:.2f}")
 
     return report

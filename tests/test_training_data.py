@@ -50,7 +50,7 @@ def _measured() -> set[str]:
 
 def _learned(by: str) -> Iterator[str]:
     if by == "programs":
-        return (said for example in read_examples() for said, _ in example.turns)
+        return (said for example in read_examples() for said, _ in example)
     if by == "request classifier":
         asked = [request.messages[-1].content for request in labelled_requests(seed=1)]
         return iter([*asked, *(fact.ask for fact in read_facts())])

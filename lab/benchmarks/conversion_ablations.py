@@ -27,7 +27,7 @@ from torch import Tensor
 from model.convert.corpus import load_corpus
 from model.convert.draft_loss import NoiseBlocks, noise_hidden_states
 from model.convert.padded_batch import PaddedBatch
-from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
+from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.engine.loader import load_model
 from model.hub.catalog import QWEN_05B
 from model.nn.adapter import Adapter
@@ -75,10 +75,10 @@ def random_tokens(seed: int) -> Iterator[None]:
         yield
 
 
-def last_progress(folder: Path) -> TrainingProgress | None:
+def last_progress(folder: Path) -> AdapterProgress | None:
     """The last line of a run's log, if there is one."""
     log = folder / "log.jsonl"
-    return TrainingProgress(**json.loads(log.read_text().splitlines()[-1])) if log.exists() else None
+    return AdapterProgress(**json.loads(log.read_text().splitlines()[-1])) if log.exists() else None
 
 
 def results_table(folder: Path, steps: int) -> Table:
@@ -114,7 +114,7 @@ def main() -> None:
         if previous is not None and previous.step == arguments.steps:
             continue
 
-        def report(progress: TrainingProgress, name: str = name) -> None:
+        def report(progress: AdapterProgress, name: str = name) -> None:
             console.print(f"{name}: step {progress.step}, variation {progress.variation}, {progress.acceptance or ''}")
 
         with random_tokens(config.seed) if name == RANDOM_TOKENS else nullcontext():

@@ -25,9 +25,9 @@ from rich.table import Table
 
 from model.checkpoint.checkpoint import open_checkpoint
 from model.convert.generate_states import StateShard
-from model.convert.own_text import joined, load_text, with_states
+from model.convert.own_text import load_text, with_states
 from model.convert.train_block_drafter import READ_SHARES, BlockTraining, BlockTrainingConfig
-from model.convert.train_draft_head import HeadTrainingProgress
+from model.convert.training import TrainingProgress
 from model.engine.bundled import BUNDLED_DRAFT_HEADS, bundled, weights_checksum
 from model.engine.loader import LoadedModel, load_model, output_rows
 from model.hub.catalog import QWEN_05B
@@ -102,8 +102,8 @@ def train(
         shard = replace(shard, features=features)
     with patch("model.convert.train_block_drafter.READ_SHARES", variant.read):
         training = BlockTraining([shard], model.decoder.embedding, head, rows, replace(variant.config, steps=steps))
-        progress: list[HeadTrainingProgress] = []
-        training.run(progress.append, probe_every=steps)
+        progress: list[TrainingProgress] = []
+        training.run(progress.append)
     seconds = progress[-1].seconds
     result = Result(name, steps, seconds, [training.probe(count) for count in range(3)])
     console.print(f"{name}: {seconds:.0f} s, {result.acceptance[1]['all']}")
@@ -144,7 +144,9 @@ def main() -> None:
     if missing:
         text = load_text(arguments.text, weights_checksum(path))
         text = text.part(0, int((text.ends <= arguments.tokens).sum()))
-        shard = joined(list(track(with_states(model, text), "reading", total=len(text.ends), console=console)))
+        shard = StateShard.joined(
+            list(track(with_states(model, text), "reading", total=len(text.ends), console=console))
+        )
         arguments.folder.mkdir(parents=True, exist_ok=True)
         for name in missing:
             result = train(name, arguments.steps, shard, model, path, head, console)

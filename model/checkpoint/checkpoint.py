@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -52,50 +52,6 @@ class DecoderConfig:
     norm_eps: float
     diffusion: DiffusionConfig | None = None
     """How it denoises, if it is a diffusion model."""
-
-
-class Checkpoint(Protocol):
-    """An open checkpoint."""
-
-    config: DecoderConfig
-    path: Path
-    """The file or folder it was opened from."""
-
-    def has_tensor(self, name: str) -> bool:
-        """Whether the checkpoint has the tensor `name`."""
-        ...
-
-    def tensor(self, name: str) -> torch.Tensor:
-        """The tensor `name`, float32 on the CPU. Raises BadModelFile if it is missing."""
-        ...
-
-    def blocks(self, name: str) -> StoredBlocks | None:
-        """The matrix `name` as a GGUF file stores it, its rows in the order of `tensor`; None for other checkpoints."""
-        ...
-
-    def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
-        """The parameters of its rotary position embedding.
-
-        Args:
-            scaling: replaces the checkpoint's own, in the form of `rope_scaling` in a `config.json`.
-        """
-        ...
-
-    def tokenizer(self) -> TextTokenizer:
-        """The checkpoint's tokenizer."""
-        ...
-
-    def chat_template(self) -> str | None:
-        """The source of its Jinja chat template, if it has one."""
-        ...
-
-    def template_tokens(self) -> dict[str, str]:
-        """The text of the tokens that chat templates call `bos_token` and `eos_token`."""
-        ...
-
-    def stop_tokens(self) -> frozenset[int]:
-        """Ids of the tokens that end a response."""
-        ...
 
 
 def open_checkpoint(path: Path, family: str | None = None) -> Checkpoint:
@@ -146,7 +102,12 @@ def gguf_name(name: str) -> str:
 
 
 class GGUFCheckpoint:
-    """A checkpoint in one GGUF file."""
+    """A checkpoint in one GGUF file.
+
+    Attributes:
+        path: the file or folder it was opened from.
+        config: its shape.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,6 +141,7 @@ class GGUFCheckpoint:
         )
 
     def has_tensor(self, name: str) -> bool:
+        """Whether the checkpoint has the tensor `name`."""
         return gguf_name(name) in self._file.tensor_names
 
     def _stored_name(self, name: str) -> str:
@@ -197,12 +159,14 @@ class GGUFCheckpoint:
         return self.config.backbone == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
 
     def tensor(self, name: str) -> torch.Tensor:
+        """The tensor `name`, float32 on the CPU. Raises BadModelFile if it is missing."""
         values = self._file.tensor(self._stored_name(name))
         if self._has_paired_rows(name):
             return _pairs_to_halves(values, self.config.head_dim)
         return values
 
     def blocks(self, name: str) -> StoredBlocks | None:
+        """The matrix `name` as a GGUF file stores it, its rows in the order of `tensor`; None for other checkpoints."""
         stored = self._file.blocks(self._stored_name(name))
         if self._has_paired_rows(name):
             rows = _pairs_to_halves(torch.from_numpy(stored.blocks.copy()), self.config.head_dim)
@@ -210,6 +174,11 @@ class GGUFCheckpoint:
         return stored
 
     def rope(self, scaling: Mapping[str, Any] | None = None) -> RopeParameters:
+        """The parameters of its rotary position embedding.
+
+        Args:
+            scaling: replaces the checkpoint's own, in the form of `rope_scaling` in a `config.json`.
+        """
         theta = float(self._metadata.get(f"{self.config.family}.rope.freq_base", 10_000.0))
         if scaling is not None:
             return rope_from_config(scaling, theta, self.config.head_dim, self.path)
@@ -225,18 +194,22 @@ class GGUFCheckpoint:
         return RopeParameters(frequencies)
 
     def tokenizer(self) -> TextTokenizer:
+        """The checkpoint's tokenizer."""
         return TextTokenizer.from_gguf(self._metadata)
 
     def chat_template(self) -> str | None:
+        """The source of its Jinja chat template, if it has one."""
         template = self._metadata.get("tokenizer.chat_template")
         return None if template is None else str(template)
 
     def template_tokens(self) -> dict[str, str]:
+        """The text of the tokens that chat templates call `bos_token` and `eos_token`."""
         texts = self._metadata["tokenizer.ggml.tokens"]
         ids = {name: self._metadata.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
         return {name: texts[token] for name, token in ids.items() if token is not None}
 
     def stop_tokens(self) -> frozenset[int]:
+        """Ids of the tokens that end a response."""
         keys = ("eos_token_id", "eot_token_id", "eom_token_id")
         return frozenset(
             int(self._metadata[f"tokenizer.ggml.{key}"]) for key in keys if f"tokenizer.ggml.{key}" in self._metadata
@@ -257,7 +230,8 @@ def _halves_to_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
 
 
 class SafetensorsCheckpoint:
-    """A checkpoint folder as `save_pretrained` writes it, with one file or with shards and an index."""
+    """A checkpoint folder as `save_pretrained` writes it, with one file or with shards and an index. It has what
+    `GGUFCheckpoint` has."""
 
     def __init__(self, folder: Path, family: str | None = None) -> None:
         self.path = folder
@@ -396,3 +370,7 @@ class SafetensorsCheckpoint:
         if not isinstance(loaded, dict):
             raise BadModelFile(f"{path} does not contain a JSON object")
         return loaded
+
+
+Checkpoint = GGUFCheckpoint | SafetensorsCheckpoint
+"""An open checkpoint."""

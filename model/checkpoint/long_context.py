@@ -53,16 +53,11 @@ _NOT_PROMISED = {
 _FACTOR, _ORIGINAL = 4.0, 32_768
 
 
-def rope_scaling(config: DecoderConfig) -> RopeScaling | None:
-    """How this model reaches a longer context; None if no card of its family says how."""
+def scaling_for(config: DecoderConfig, context: int) -> RopeScaling | None:
+    """The scaling that a context of this many tokens needs; None if it needs none, or if no card of its family has
+    one."""
     size = config.backbone, config.hidden, config.layers
-    longer = config.context_length < _FACTOR * _ORIGINAL
+    longer = config.context_length < min(context, _FACTOR * _ORIGINAL)
     if config.diffusion is not None or not longer or size not in _PROMISED | _NOT_PROMISED:
         return None
     return RopeScaling(_FACTOR, _ORIGINAL, size in _PROMISED)
-
-
-def scaling_for(config: DecoderConfig, context: int) -> RopeScaling | None:
-    """The scaling that a context of this many tokens needs; None if it needs none, or if there is none."""
-    scaling = rope_scaling(config)
-    return scaling if scaling is not None and context > config.context_length else None

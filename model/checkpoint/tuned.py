@@ -34,10 +34,8 @@ _IN_GGUF = re.compile(re.escape(_KEY.encode()) + b".{12}([0-9a-f]{64})", re.DOTA
 _HEADER_BYTES = 4096
 """Where the key is in a GGUF file: it is written first, because the vocabulary takes 0.3 s to read."""
 
-
 _BLOCK = 32
 """Inputs of a block of Q8_0."""
-
 
 Updates = Mapping[str, tuple[Tensor, Tensor]]
 """Low-rank updates of tensors, by name: b [outputs, rank] and a [rank, inputs], of which b a is added."""
@@ -72,7 +70,6 @@ def write_tuned(checkpoint: Checkpoint, updates: Updates, base: str, folder: Pat
         path = folder / "tuned.gguf"
         write_atomically(path, lambda partial: _write_gguf(checkpoint, updates, base, partial))
         return path
-    assert isinstance(checkpoint, SafetensorsCheckpoint)
     partial, path = folder / "tuned.partial", folder / "tuned"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()

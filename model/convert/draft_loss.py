@@ -135,40 +135,35 @@ def noise_hidden_states(
     return decoder.normalize(x, decoder.norm)
 
 
-@dataclass(frozen=True)
-class DraftLoss:
-    """How the student's distribution p_S is compared with the teacher's p_T.
+def draft_loss_gradient(
+    decoder: Decoder,
+    student: Tensor,
+    teacher: Tensor,
+    blocks: NoiseBlocks,
+    *,
+    cross_entropy: float,
+    variation: float,
+    decay: float,
+    vocabulary: Tensor | None = None,
+) -> tuple[Tensor, float, float]:
+    """The gradient of the loss with respect to the student's states: how far its distribution p_S is from the teacher's
+    p_T. It is computed in chunks so that few logits exist at a time.
 
-    Attributes:
+    Args:
+        student: [texts, rows, hidden], with gradients.
+        teacher: the base model's states at the same positions.
         cross_entropy: weight of -Σ p_T log p_S.
         variation: weight of the total variation ½ Σ |p_T - p_S| (Uno, eq. 5). It is the probability of rejection, but
             has no useful gradient while the two distributions have no token in common.
         decay: weight of a row relative to the row before it, because a row counts only if the one before is accepted.
         vocabulary: [n] ids over which probabilities are compared; None for the whole vocabulary.
-    """
-
-    cross_entropy: float
-    variation: float = 1.0
-    decay: float = 0.8
-    vocabulary: Tensor | None = None
-
-
-def draft_loss_gradient(
-    decoder: Decoder, student: Tensor, teacher: Tensor, blocks: NoiseBlocks, loss: DraftLoss
-) -> tuple[Tensor, float, float]:
-    """The gradient of the loss with respect to the student's states, computed in chunks so that few logits exist at a
-    time.
-
-    Args:
-        student: [texts, rows, hidden], with gradients.
-        teacher: the base model's states at the same positions.
 
     Returns:
         The gradient, the loss and the total variation.
     """
-    weight = decoder.head_weight if loss.vocabulary is None else decoder.head_weight[loss.vocabulary]
+    weight = decoder.head_weight if vocabulary is None else decoder.head_weight[vocabulary]
     row_in_block = torch.arange(blocks.tokens.shape[1], device=student.device) % blocks.size
-    row_weights = (loss.decay**row_in_block * blocks.valid).flatten()
+    row_weights = (decay**row_in_block * blocks.valid).flatten()
     row_weights = row_weights / row_weights.sum().clamp(min=1)
     teacher_rows, student_rows = teacher.flatten(0, 1), student.detach().flatten(0, 1)
     gradient = torch.zeros_like(student_rows)
@@ -179,10 +174,10 @@ def draft_loss_gradient(
         with torch.no_grad():
             target = linear(teacher_rows[chunk], weight).float().softmax(-1)
         prediction = linear(states, weight).float().log_softmax(-1)
-        variation = (target - prediction.exp()).abs().sum(-1) / 2
+        distance = (target - prediction.exp()).abs().sum(-1) / 2
         entropy = -(target * prediction).sum(-1)
-        value = ((loss.variation * variation + loss.cross_entropy * entropy) * row_weights[chunk]).sum()
+        value = ((variation * distance + cross_entropy * entropy) * row_weights[chunk]).sum()
         (gradient[chunk],) = torch.autograd.grad(value, states)
         total_loss += float(value.detach())
-        total_variation += float((variation.detach() * row_weights[chunk]).sum())
+        total_variation += float((distance.detach() * row_weights[chunk]).sum())
     return gradient.view_as(student), total_loss, total_variation

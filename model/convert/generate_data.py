@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from model.convert.batch_generation import Prompt, generate
 from model.convert.conversations import read_conversations, with_instructions
 from model.convert.corpus import Corpus, TrainingText, is_looping
 from model.convert.corpus_state import CorpusState
-from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, notes_outputs, tool_conversation
+from model.convert.spoken_prompts import SpokenPrompt
+from model.convert.tool_prompts import TOOL_SETS, ToolSet, as_read, looks_like_call, tool_conversation
 from model.engine.loader import LoadedModel
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -37,15 +37,10 @@ _MAX_RESPONSE_TOKENS = {"json": 128, "tool": 96, "list": 128}
 _MAX_SAME_RESPONSE = 3
 """A response that was given more often than this ("I'm sorry, …") teaches nothing more."""
 
-
 _SHARES = {
     "chat": 0.44, "list": 0.15, "numbers": 0.11, "json": 0.1, "tool": 0.07, "no_tool": 0.03, "result": 0.03,
     "passage": 0.07,
 }  # fmt: skip
-
-
-class GenerationStopped(Exception):
-    """Text was not generated to the end. What there is was saved, if there was a file for it."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,9 @@ class CorpusConfig:
 
 
 @dataclass(frozen=True)
-class _Conversation:
+class _Conversation(SpokenPrompt):
     """A conversation, with the token ids and generated spans of its responses so far."""
 
-    kind: str
-    messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
     ids: tuple[int, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -102,8 +94,8 @@ class CorpusGenerator:
         self._state = CorpusState(random.Random(config.seed))
         self._state.used_messages = {normalized(message) for message in forbidden}
 
-    def run(self, state_file: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Corpus:
-        """Generate the text.
+    def run(self, state_file: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Corpus | None:
+        """Generate the text; None if it was stopped before the end.
 
         Args:
             state_file: saves what was generated after each round, some thousand tokens, and goes on from there if the
@@ -111,7 +103,6 @@ class CorpusGenerator:
             is_over: asked after each round; if so, generation stops.
 
         Raises:
-            GenerationStopped: `is_over` was true.
             BadModelFile: a file in `config.own_conversations` cannot be read, or `state_file` is damaged or belongs to
                 other settings.
         """
@@ -119,9 +110,8 @@ class CorpusGenerator:
         # Whatever changes the text. Where it is generated, and how many texts at a time, may change.
         purpose = {**asdict(config), "own_conversations": str(config.own_conversations), "base": self._base}
         del purpose["batch_size"]
-        saved = None if state_file is None else CorpusState.load(state_file, purpose)
-        if saved is not None:
-            self._state = saved
+        if state_file is not None and state_file.exists():
+            self._state = CorpusState.load(state_file, purpose)
         elif config.own_conversations is not None:
             own = [*_read_conversations(config.own_conversations, self._system_prompts())]
             self._respond(own, "responding to your own conversations")
@@ -139,7 +129,7 @@ class CorpusGenerator:
             if state_file is not None:
                 self._state.save(state_file, purpose)
             if is_over() and self._state.num_response_tokens < config.response_tokens:
-                raise GenerationStopped
+                return None
         texts = [*self._state.texts]
         self._state.random.shuffle(texts)
         about = {
@@ -313,14 +303,8 @@ class CorpusGenerator:
         return empty[: stops[0]] if stops else None
 
     def _encoded(self, conversation: _Conversation) -> tuple[int, ...]:
-        noted = conversation.kind == "result" and self._noted
-        messages = as_read(conversation.messages, noted=noted)
+        messages = as_read(self._model, conversation.messages)
         return tuple(self._model.template.encode(messages, tools=conversation.tools))
-
-    @cached_property
-    def _noted(self) -> bool:
-        """Whether conversations with this model have outputs as notes."""
-        return notes_outputs(self._model)
 
     def _generate(self, prompts: Sequence[Prompt], activity: str) -> list[list[int]]:
         self._state.num_batches += 1

@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from model.checkpoint.bound_file import load_bound_file, save_bound_file
 from model.convert import prompts
 from model.convert.corpus import KINDS, is_looping
 from model.convert.spoken_prompts import SpokenPrompt, follow_up, spoken_prompts
-from model.convert.tool_prompts import as_read, looks_like_call, notes_outputs
+from model.convert.tool_prompts import as_read, looks_like_call
 from model.decode.sampling import Sampling
 from model.engine.loader import LoadedModel
 from model.nn.forward_batch import ForwardInput, text_input
@@ -76,36 +75,40 @@ class StateShard:
             self.prompt_ends[begin:end] - prompts[begin],
         )
 
-
-@dataclass(frozen=True)
-class _Finished:
-    """A response without its keys and values, which take more memory than all else."""
-
-    prompt: SpokenPrompt
-    read: Sequence[int]
-    tokens: Sequence[int]
-    features: Sequence[Tensor]
+    @staticmethod
+    def joined(shards: Sequence[StateShard]) -> StateShard:
+        """One shard of all responses."""
+        parts = {name: torch.cat([getattr(shard, name) for shard in shards]) for name in vars(shards[0])}
+        counts = torch.tensor([len(shard.ends) for shard in shards])
+        for ends, tokens in (("ends", "tokens"), ("prompt_ends", "prompts")):
+            lengths = torch.tensor([len(getattr(shard, tokens)) for shard in shards])
+            parts[ends] += (lengths.cumsum(0) - lengths).repeat_interleave(counts)
+        return StateShard(**parts)
 
 
 @dataclass
-class _Response:
-    """A response that is being generated; greedy if it has no sampling."""
+class Response:
+    """A response, as far as it is generated, and what the model read before it."""
 
     prompt: SpokenPrompt
     read: Sequence[int]
+    tokens: list[int] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
+
+
+@dataclass
+class _Generation:
+    """How a response goes on: greedily if it has no sampling."""
+
+    response: Response
     cache: KeyValueCache
     unread: list[int]
     sampling: Sampling | None
     max_tokens: int
-    tokens: list[int] = field(default_factory=list)
-    features: list[Tensor] = field(default_factory=list)
 
     def next_input(self) -> ForwardInput:
         rows = text_input(self.cache, self.unread, 1)
-        return replace(rows, on_features=lambda features: self.features.append(features[0].half()))
-
-    def finished(self) -> _Finished:
-        return _Finished(self.prompt, self.read, self.tokens, self.features)
+        return replace(rows, on_features=lambda features: self.response.features.append(features[0].half()))
 
 
 def invent_questions(
@@ -162,7 +165,7 @@ def generate_shard(
         for one in _with_programs(spoken_prompts(seed, instructions, questions), programs, seed)
         if not any(message.role == "user" and skip(message.content) for message in one.messages)
     )
-    kept: list[_Finished] = []
+    kept: list[Response] = []
     seen: dict[tuple[int, ...], int] = {}
     count = 0
     for response in ResponseGenerator(model, seed).run(new_prompts):
@@ -240,24 +243,24 @@ class ResponseGenerator:
         self._max_tokens = max_tokens
         self._instructions: dict[tuple[object, ...], KeyValueCache] = {}
 
-    def run(self, new_prompts: Iterable[SpokenPrompt]) -> Iterator[_Finished]:
+    def run(self, new_prompts: Iterable[SpokenPrompt]) -> Iterator[Response]:
         """Responses as they finish."""
         prompts = iter(new_prompts)
         active = [self._start(prompt) for prompt in islice(prompts, _CONVERSATIONS)]
         while active:
-            logits = self._model.decoder.run([response.next_input() for response in active])
-            following = list[_Response]()
-            for response, row in zip(active, logits, strict=True):
-                response.cache.commit(response.unread)
-                token = self._choose(row[0], response.sampling)
+            logits = self._model.decoder.run([one.next_input() for one in active])
+            following = list[_Generation]()
+            for one, row in zip(active, logits, strict=True):
+                one.cache.commit(one.unread)
+                token, response = self._choose(row[0], one.sampling), one.response
                 response.tokens.append(token)
-                response.unread = [token]
-                if token not in self._model.stop_tokens and len(response.tokens) < response.max_tokens:
-                    following.append(response)
+                one.unread = [token]
+                if token not in self._model.stop_tokens and len(response.tokens) < one.max_tokens:
+                    following.append(one)
                     continue
                 if (prompt := self._next_prompt(response, prompts)) is not None:
                     following.append(self._start(prompt))
-                yield response.finished()
+                yield response
             active = following
 
     def _choose(self, logits: Tensor, sampling: Sampling | None) -> int:
@@ -268,14 +271,8 @@ class ResponseGenerator:
         drawn = torch.multinomial((best.values / sampling.temperature).softmax(0), 1, generator=self._generator)
         return int(best.indices[drawn])
 
-    @cached_property
-    def _noted(self) -> bool:
-        """Whether conversations with this model have outputs as notes."""
-        return notes_outputs(self._model)
-
-    def _start(self, prompt: SpokenPrompt) -> _Response:
-        noted = prompt.kind == "result" and self._noted
-        ids = self._model.template.encode(as_read(prompt.messages, noted=noted), tools=prompt.tools)
+    def _start(self, prompt: SpokenPrompt) -> _Generation:
+        ids = self._model.template.encode(as_read(self._model, prompt.messages), tools=prompt.tools)
         key = (prompt.messages[0].content, *(tool["function"]["name"] for tool in prompt.tools))
         if key not in self._instructions:
             read = self._instructions[key] = beginning(self._model, prompt.kind)
@@ -285,9 +282,9 @@ class ResponseGenerator:
         cache.truncate_to_common_prefix(ids[:-1])
         sampling = self._sampling if self._draw.random() < self._sampled else None
         max_tokens = self._max_tokens or _MAX_TOKENS.get(prompt.kind, 72)
-        return _Response(prompt, ids, cache, ids[len(cache.tokens) :], sampling, max_tokens)
+        return _Generation(Response(prompt, ids), cache, ids[len(cache.tokens) :], sampling, max_tokens)
 
-    def _next_prompt(self, response: _Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt | None:
+    def _next_prompt(self, response: Response, prompts: Iterator[SpokenPrompt]) -> SpokenPrompt | None:
         ended = response.tokens[-1] in self._model.stop_tokens
         first = len(response.prompt.messages) == 2 and response.prompt.kind != "program"
         if ended and first and not response.prompt.tools and self._draw.random() < self._follow_ups:

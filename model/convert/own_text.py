@@ -87,14 +87,3 @@ def _features(model: LoadedModel, cache: KeyValueCache, prompt: list[int], respo
     model.decoder.run([replace(rows, return_hidden_states=True, on_features=received.append)])
     cache.commit(read[start:])
     return received[0].half()
-
-
-def joined(shards: Sequence[StateShard]) -> StateShard:
-    """One shard of all responses."""
-    starts = dict.fromkeys(("ends", "prompt_ends"), 0)
-    parts: dict[str, list[Tensor]] = {name: [] for name in vars(shards[0])}
-    for shard in shards:
-        for name, values in vars(shard).items():
-            parts[name].append(values + starts.get(name, 0))
-        starts = {name: int(parts[name][-1][-1]) for name in starts}
-    return StateShard(**{name: torch.cat(values) for name, values in parts.items()})

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parent / "programs.txt"
@@ -14,16 +13,8 @@ EXAMPLES = Path(__file__).parent / "programs.txt"
 _UNPUNCTUATED = 0.15
 """The share of conversations in lower case and without punctuation, as some recognizers write."""
 
-
-@dataclass(frozen=True)
-class ProgramExample:
-    """A conversation.
-
-    Attributes:
-        turns: what the user says, and the program for it.
-    """
-
-    turns: tuple[tuple[str, str], ...]
+ProgramExample = tuple[tuple[str, str], ...]
+"""A conversation: in each turn what the user says, and the program for it."""
 
 
 def read_examples(file: Path = EXAMPLES) -> Iterator[ProgramExample]:
@@ -35,14 +26,14 @@ def read_examples(file: Path = EXAMPLES) -> Iterator[ProgramExample]:
         turns = tuple((turn.partition("\n")[0].strip(), turn.partition("\n")[2].strip()) for turn in rest)
         if not all(program for _, program in turns):
             raise ValueError(f"a turn in {file.name} has no program: {block[:60]}")
-        yield ProgramExample(turns)
+        yield turns
 
 
 def varied(example: ProgramExample, seed: int) -> ProgramExample:
     """An example as it is, or as a recognizer writes it that knows no punctuation."""
-    if random.Random(f"{seed} {example.turns[0][0]}").random() >= _UNPUNCTUATED:
+    if random.Random(f"{seed} {example[0][0]}").random() >= _UNPUNCTUATED:
         return example
-    return ProgramExample(tuple((_unpunctuated(said), program) for said, program in example.turns))
+    return tuple((_unpunctuated(said), program) for said, program in example)
 
 
 def _unpunctuated(said: str) -> str:

@@ -38,8 +38,7 @@ def last_states(
     for numbers in members.values():
         own = [prompts[n] for n in numbers]
         start, most = model.decoder.new_cache(), min(map(len, own)) - 1
-        count = next((n for n, tokens in enumerate(zip(*own, strict=False)) if len({*tokens}) > 1), most)
-        count = min(count, most)
+        count = min(most, next((n for n, tokens in enumerate(zip(*own, strict=False)) if len({*tokens}) > 1), most))
         for chunk in prefill(start, own[0][:count]):
             model.decoder.run([chunk])
         rows = read_after(model.decoder, start, ((ids[count:], 1) for ids in own))

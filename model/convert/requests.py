@@ -77,7 +77,7 @@ def labelled_requests(seed: int) -> list[LabelledRequest]:
             frame = draw.choice(frames)
             requests += _asked(LabelledRequest(frame, _messages([frame.format(topic=topic)]), kind), draw)
     for example in read_examples():
-        [(said, program), *following] = example.turns
+        [(said, program), *following] = example
         if not following and draw.random() < _PROGRAMS_SHARE and (kind := _kind_of(program)):
             requests += _asked(LabelledRequest(said, _messages([said]), kind), draw)
     return requests

@@ -1,34 +1,22 @@
-"""Trainings on texts whose responses are the targets: what `rejoinder convert tune` and `convert programs` share.
-
-All random choices of a step depend only on the seed and the step's number, so an interrupted training continues exactly
-as it would have.
-"""
+"""Trainings on texts whose responses are the targets: what `rejoinder convert tune` and `convert programs` share."""
 
 from __future__ import annotations
 
-import json
 import random
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, pad
 
-from model.checkpoint.gguf import BadModelFile
 from model.convert.corpus import TrainingText
-from model.convert.train_adapter import RATE_DECAY
-from model.convert.train_draft_head import HeadTrainingProgress, rate_factor
-from model.hub.store import write_atomically
+from model.convert.training import Training
 from model.nn.adapter import Adapter
 from model.nn.attention import additive_mask, attend
 from model.nn.decoder import Decoder
-
-_SAVE_EVERY_S = 120.0
-"""Seconds between two checkpoints: the most that a crash may cost."""
 
 _BATCH_TOKENS = 256
 """Tokens of a forward pass, if no text is longer: masks are square, so more take longer."""
@@ -54,8 +42,8 @@ class TextTrainingConfig:
     rate: float = 5e-4
 
 
-class TextTraining(ABC):
-    """A training, or its continuation if `state_file` exists.
+class TextTraining(Training):
+    """A training on texts.
 
     Args:
         decoder: the base model, with float weights, which stay as they are.
@@ -81,57 +69,22 @@ class TextTraining(ABC):
     ) -> None:
         if decoder.mask_token is not None:
             raise ValueError("diffusion models cannot be tuned: they do not predict one token after another")
-        self._decoder, self._texts, self._config, self._state_file = decoder, texts, config, state_file
-        self._purpose = json.dumps({"base": base, "data": data, **asdict(config)}, sort_keys=True)
-        self._parameters = list(parameters)
-        for parameter in self._parameters:
-            parameter.requires_grad_()
-        self._optimizer = torch.optim.AdamW(self._parameters, lr=config.rate, betas=(0.9, 0.95), weight_decay=0.0)
+        self._decoder, self._texts, self._config = decoder, texts, config
         self._epoch_steps = max(1, len(texts) // config.texts)
-        self._steps = max(1, round(config.epochs * self._epoch_steps))
-        self._step, self._seconds = 0, 0.0
-        self._resume()
+        steps = max(1, round(config.epochs * self._epoch_steps))
+        super().__init__([(config.rate, parameters)], state_file, {"base": base, "text": data}, config, steps=steps)
 
     @abstractmethod
     def _states(self, packed: PackedTexts) -> Tensor:
         """Run packed texts with what is trained: [n, hidden], ready for the head."""
 
-    def run(
-        self, on_progress: Callable[[HeadTrainingProgress], None], is_over: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Train, and save the state every two minutes and at the end.
-
-        Args:
-            is_over: asked before each step; if so, the training is saved and stops.
-
-        Returns:
-            Whether the training is finished.
-        """
-        saved_s = self._seconds
-        while self._step < self._steps and not is_over():
-            started = time.monotonic()
-            loss = self._train_step()
-            self._seconds += time.monotonic() - started
-            on_progress(HeadTrainingProgress(self._step, self._steps, self._seconds, loss))
-            if self._seconds - saved_s >= _SAVE_EVERY_S:
-                self._save()
-                saved_s = self._seconds
-        self._save()
-        return self._step == self._steps
-
-    def _train_step(self) -> float:
+    def _add_gradients(self) -> float:
         texts = self._select_texts()
         num_tokens = sum(end - begin for text in texts for begin, end in text.spans)
         loss = sum(self._accumulate(batch) for batch in _batches(texts)) / num_tokens
         for parameter in self._parameters:
             assert parameter.grad is not None
             parameter.grad /= num_tokens
-        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._config.rate * rate_factor(self._step / self._steps, *RATE_DECAY)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._step += 1
         return loss
 
     def _select_texts(self) -> list[TrainingText]:
@@ -154,31 +107,6 @@ class TextTraining(ABC):
             loss += float(value.detach())
         torch.autograd.backward([selected], [gradient])
         return loss
-
-    def _save(self) -> None:
-        state = {
-            "purpose": self._purpose, "parameters": self._parameters, "optimizer": self._optimizer.state_dict(),
-            "step": self._step, "seconds": self._seconds,
-        }  # fmt: skip
-        write_atomically(self._state_file, lambda partial: torch.save(state, partial))
-
-    def _resume(self) -> None:
-        if not self._state_file.exists():
-            return
-        try:
-            state = torch.load(self._state_file, map_location=self._decoder.device, weights_only=True)
-        except Exception as error:  # torch.load raises whatever unpickling raises
-            raise BadModelFile(f"{self._state_file} cannot be read ({error}): remove it to start over") from None
-        if state["purpose"] != self._purpose:
-            raise BadModelFile(
-                f"{self._state_file} is of a training with other conversations, settings or weights: choose another "
-                "folder"
-            )
-        with torch.no_grad():
-            for parameter, value in zip(self._parameters, state["parameters"], strict=True):
-                parameter.copy_(value)
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._step, self._seconds = int(state["step"]), float(state["seconds"])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any
 
 from chat.types import Message, Tool, ToolCall
 from model.checkpoint.chat_template import with_noted_outputs
-from model.checkpoint.tool_call_parser import CALL_START
 from model.decode.tool_calls import declaration
 from model.engine.loader import LoadedModel
 
@@ -117,25 +116,17 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def notes_outputs(model: LoadedModel) -> bool:
-    """Whether conversations with this model have the outputs of calls as notes (`with_noted_outputs`): its own calls do
-    not begin with the template's tag, as the first token of one shows."""
-    if not model.template.takes_notes:
-        return False
-    tag = model.tokenizer.token_id(CALL_START)
-    request = Message("user", _filling(random.Random(1))(TOOL_SETS[0].tools[0].says[0]))
-    ids = model.template.encode([request], tools=TOOL_SETS[0].declarations)
-    logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")
-    return int(logits[0].argmax()) != tag
-
-
-def as_read(messages: Sequence[Message], *, noted: bool) -> list[Message]:
-    """A conversation as the model reads it.
-
-    Args:
-        noted: whether its outputs are notes.
-    """
-    return with_noted_outputs(messages) if noted else list(messages)
+def as_read(model: LoadedModel, messages: Sequence[Message]) -> list[Message]:
+    """A conversation as a model reads it: with the outputs of calls as notes, if it was not taught the template's form
+    (`LoadedModel.notes_outputs`). A model that has made no call yet is asked for one, of which it writes one token."""
+    if not model.template.takes_notes or all(message.role != "tool" for message in messages):
+        return list(messages)
+    if model.call_habit.start is None:
+        request = Message("user", _filling(random.Random(1))(TOOL_SETS[0].tools[0].says[0]))
+        ids = model.template.encode([request], tools=TOOL_SETS[0].declarations)
+        logits = model.decoder.forward(ids, model.decoder.new_cache(), logits="last")
+        model.call_habit.start = int(logits[0].argmax())
+    return with_noted_outputs(messages) if model.notes_outputs else list(messages)
 
 
 def looks_like_call(text: str) -> bool:

@@ -1,9 +1,4 @@
-"""`rejoinder convert train`: trains an adapter that drafts for a frozen base model, within a budget of steps or time.
-
-All random choices of a step depend only on the seed and the step's number, so an interrupted run continues exactly as
-it would have. With a budget of steps, two runs on the same device are identical. With a budget of time, the learning
-rate schedule follows the clock, so that the rate has decayed when the time is over.
-"""
+"""`rejoinder convert train`: trains an adapter that drafts for a frozen base model, within some steps or some time."""
 
 from __future__ import annotations
 
@@ -11,10 +6,10 @@ import json
 import math
 import os
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +18,6 @@ from model.checkpoint.gguf import BadModelFile
 from model.convert.batch_generation import top_logits
 from model.convert.corpus import Corpus, TrainingText
 from model.convert.draft_loss import (
-    DraftLoss,
     NoiseBlocks,
     draft_loss_gradient,
     first_blocks,
@@ -32,17 +26,10 @@ from model.convert.draft_loss import (
     sample_blocks,
 )
 from model.convert.padded_batch import PaddedBatch, SystemPromptCache, pad_sequences
-from model.convert.train_draft_head import rate_factor
+from model.convert.training import Training, TrainingProgress
 from model.engine.loader import LoadedModel
-from model.hub.store import write_atomically
 from model.nn.adapter import Adapter, LowRank, random_adapter
 from model.nn.decoder import Decoder
-
-RATE_DECAY = 0.02, 0.1
-"""Of the learning rate of low-rank updates: `warm_up` and `least` of `rate_factor`."""
-
-_SAVE_EVERY_S = 120.0
-"""Seconds between two checkpoints: the most that a crash may cost."""
 
 _HELD_OUT = 48
 """Number of texts that are not trained on, to measure how many drafts would be accepted."""
@@ -99,27 +86,22 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class TrainingProgress:
-    """The state of the training after a step; one line of `log.jsonl`, with these field names as keys.
+class AdapterProgress(TrainingProgress):
+    """The state after a step; one line of `log.jsonl`, with these field names as keys.
 
     Attributes:
-        done: share of the budget used.
         noise_tokens: rows trained on so far.
         acceptance: on held-out text, how often the first, the first two, … drafts all match the base model; None if it
             was not measured after this step.
     """
 
-    step: int
-    seconds: float
-    done: float
     noise_tokens: int
-    loss: float
     variation: float
     tokens_per_second: float
     acceptance: tuple[float, ...] | None = None
 
 
-class AdapterTraining:
+class AdapterTraining(Training):
     """A training of an adapter, or its continuation if `folder` contains one.
 
     Args:
@@ -148,70 +130,55 @@ class AdapterTraining:
         self._system_prompts = SystemPromptCache(self._batch, model.stop_tokens)
         self._lengths = [len(text.tokens) - self._system_prompts.length(text.tokens) for text in self._texts]
         self._adapter = _initial_adapter(decoder, config)
-        self._parameters = _parameters(self._adapter)
-        b_matrices = [low.b for layer in self._adapter.layers for low in layer.values()]
-        others = [parameter for parameter in self._parameters if all(parameter is not b for b in b_matrices)]
-        groups = [{"params": others, "scale": 1.0}, {"params": b_matrices, "scale": 2.0}]
-        self._optimizer = torch.optim.AdamW(groups, lr=config.rate, betas=(0.9, 0.95), weight_decay=0.0)
         vocabulary = _unique(torch.tensor([token for text in texts for token in text.tokens]))
         self._text_vocabulary = None if config.whole_vocabulary else vocabulary.to(decoder.device)
-        self._step = self._noise_tokens = 0
-        self._seconds = 0.0
+        self._noise_tokens, self._variation = 0, 0.0
         self._acceptance: tuple[float, ...] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self._resume()
+        lows = [low for layer in self._adapter.layers for low in layer.values()]
+        groups = [
+            (config.rate, [self._adapter.mask, *(low.a for low in lows)]),
+            (2 * config.rate, [low.b for low in lows]),
+        ]
+        super().__init__(
+            groups, folder / "state.pt", {"base": corpus.base}, replace(config, minutes=None, steps=None),
+            steps=config.steps, minutes=config.minutes,
+        )  # fmt: skip
 
     def run(
         self,
-        on_progress: Callable[[TrainingProgress], None] = lambda progress: None,
+        on_progress: Callable[[AdapterProgress], None] = lambda progress: None,
+        is_over: Callable[[], bool] = lambda: False,
         *,
         probe_every: float | None = 300.0,
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> Adapter:
-        """Train. Writes `state.pt` (to resume), `adapter.safetensors` and `log.jsonl` into `folder` every two minutes.
+    ) -> bool:
+        """Train. Writes `state.pt` (to resume), `adapter.safetensors` and `log.jsonl` into `folder`; see `Training`.
 
         Args:
             probe_every: seconds between two evaluations on held-out text; None for one evaluation at the end.
-            is_over: asked before each step; if so, the training is saved and stops.
-
-        Returns:
-            The adapter, as far as it is trained.
         """
-        saved_s = self._seconds
-        probed_s = -math.inf
-        log = (self._folder / "log.jsonl").open("a", encoding="utf-8")
-        with log:
-            while self._done() < 1 and not is_over():
-                started, tokens_before = time.monotonic(), self._noise_tokens
-                loss, variation = self._train_step()
-                self._seconds += time.monotonic() - started
+        probed_s, before = -math.inf, (self._noise_tokens, self._seconds)
+        with (self._folder / "log.jsonl").open("a", encoding="utf-8") as log:
+
+            def report(progress: TrainingProgress) -> None:
+                nonlocal probed_s, before
                 acceptance = None
-                due = probe_every is not None and self._seconds - probed_s >= probe_every
-                if due or self._done() >= 1:
+                if progress.done == 1 or (probe_every is not None and self._seconds - probed_s >= probe_every):
                     acceptance = self._acceptance = self.probe()
                     probed_s = self._seconds
-                speed = (self._noise_tokens - tokens_before) / (time.monotonic() - started)
-                progress = TrainingProgress(
-                    self._step, round(self._seconds, 1), min(self._done(), 1.0), self._noise_tokens,
-                    round(loss, 4), round(variation, 4), round(speed, 1), acceptance,
+                speed = (self._noise_tokens - before[0]) / (self._seconds - before[1])
+                before = self._noise_tokens, self._seconds
+                state = AdapterProgress(
+                    **vars(progress), noise_tokens=self._noise_tokens, variation=round(self._variation, 4),
+                    tokens_per_second=round(speed, 1), acceptance=acceptance,
                 )  # fmt: skip
-                log.write(json.dumps(asdict(progress)) + "\n")
+                log.write(json.dumps(asdict(state)) + "\n")
                 log.flush()
-                on_progress(progress)
-                if self._seconds - saved_s >= _SAVE_EVERY_S:
-                    self._save()
-                    saved_s = self._seconds
-        self._save()
-        return self._finished_adapter()
+                on_progress(state)
 
-    def _done(self) -> float:
-        config = self._config
-        if config.steps is not None:
-            return self._step / config.steps
-        return self._seconds / (60 * (config.minutes or 0.001))
+            return super().run(report, is_over)
 
-    def _train_step(self) -> tuple[float, float]:
-        """Run one training step; returns its loss and total variation."""
+    def _add_gradients(self) -> float:
         config, done = self._config, self._done()
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
         size = next(size for since, size in reversed(config.curriculum) if done >= since)
@@ -228,17 +195,14 @@ class AdapterTraining:
         teacher = _states_at(states, blocks.positions - starts)
         student = noise_hidden_states(self._decoder, adapter, self._batch, length, blocks)
         cross_entropy = config.first_cross_entropy if done < 0.15 else config.cross_entropy
-        loss = DraftLoss(cross_entropy, config.variation, config.decay, self._vocabulary(generator))
-        gradient, value, variation = draft_loss_gradient(self._decoder, student, teacher, blocks, loss)
+        gradient, value, variation = draft_loss_gradient(
+            self._decoder, student, teacher, blocks, cross_entropy=cross_entropy, variation=config.variation,
+            decay=config.decay, vocabulary=self._vocabulary(generator),
+        )  # fmt: skip
         torch.autograd.backward([student], [gradient])
-        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * group["scale"] * rate_factor(done, *RATE_DECAY)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._step += 1
+        self._variation = variation
         self._noise_tokens += int(blocks.valid.sum())
-        return value, variation
+        return value
 
     def _select_texts(self) -> list[TrainingText]:
         """The texts of this step. Each epoch uses every text once, in a new order. The texts of a step have similar
@@ -301,7 +265,7 @@ class AdapterTraining:
             tried += valid.sum((0, 1)).cpu()
         return tuple(round(float(part), 4) for part in accepted / tried.clamp(min=1))
 
-    def _finished_adapter(self) -> Adapter:
+    def adapter(self) -> Adapter:
         """The adapter in its current state, with metadata."""
         config = self._config
         metadata = {
@@ -322,43 +286,15 @@ class AdapterTraining:
         return Adapter(adapter.mask.detach(), layers, self._base, config.num_drafts, metadata)
 
     def _save(self) -> None:
-        state = {
-            "plan": json.dumps(asdict(self._config)),
-            "base": self._base,
-            "leaves": self._parameters,
-            "optimizer": self._optimizer.state_dict(),
-            "step": self._step,
-            "noise_tokens": self._noise_tokens,
-            "seconds": self._seconds,
-            "acceptance": self._acceptance,
-        }
-        write_atomically(self._folder / "state.pt", lambda partial: torch.save(state, partial))
-        self._finished_adapter().save(self._folder / "adapter.safetensors")
+        super()._save()
+        self.adapter().save(self._folder / "adapter.safetensors")
 
-    def _resume(self) -> None:
-        path = self._folder / "state.pt"
-        if not path.exists():
-            return
-        try:
-            state = torch.load(path, map_location=self._decoder.device, weights_only=True)
-            saved = json.loads(state["plan"])
-        except Exception as error:  # torch.load raises whatever unpickling raises
-            raise BadModelFile(f"{path} cannot be read ({error}): remove it to start over") from None
-        current, default = (json.loads(json.dumps(asdict(config))) for config in (self._config, TrainingConfig()))
-        saved = {**default, **saved}  # a setting that an older state lacks was added later, with today's default
-        differing = [key for key in current if current[key] != saved[key] and key not in ("minutes", "steps")]
-        if state["base"] != self._base or differing:
-            what = ", ".join(differing) or "other weights"
-            raise BadModelFile(
-                f"{self._folder} contains a training with different settings ({what}): choose another folder"
-            )
-        with torch.no_grad():
-            for parameter, value in zip(self._parameters, state["leaves"], strict=True):
-                parameter.copy_(value)
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._step, self._noise_tokens = int(state["step"]), int(state["noise_tokens"])
-        self._seconds = float(state["seconds"])
-        self._acceptance = state.get("acceptance")
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), "noise_tokens": self._noise_tokens, "acceptance": self._acceptance}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        super()._restore(state)
+        self._noise_tokens, self._acceptance = state["noise_tokens"], state["acceptance"]
 
 
 def _initial_adapter(decoder: Decoder, config: TrainingConfig) -> Adapter:
@@ -367,15 +303,7 @@ def _initial_adapter(decoder: Decoder, config: TrainingConfig) -> Adapter:
     initial = random_adapter(decoder.config, config.rank, config.num_drafts, config.seed, b_std=0.0)
     ids = torch.arange(decoder.config.vocab_size, device=device)
     sums = [decoder.embedding(chunk).float().sum(0) for chunk in torch.split(ids, 8192)]
-    adapter = replace(initial.to(device, torch.float32), mask=torch.stack(sums).sum(0) / len(ids))
-    for parameter in _parameters(adapter):
-        parameter.requires_grad_()
-    return adapter
-
-
-def _parameters(adapter: Adapter) -> list[Tensor]:
-    lows = [low for layer in adapter.layers for low in layer.values()]
-    return [adapter.mask, *(low.a for low in lows), *(low.b for low in lows)]
+    return replace(initial.to(device, torch.float32), mask=torch.stack(sums).sum(0) / len(ids))
 
 
 def _states_at(states: Tensor, positions: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,16 +17,7 @@ from torch import Tensor
 
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
-from model.convert.train_draft_head import (
-    HeadTrainingProgress,
-    Samples,
-    Timer,
-    most_likely,
-    rate_factor,
-    rates_by_kind,
-    split,
-)
-from model.hub.store import write_atomically
+from model.convert.train_draft_head import DrafterTraining, Samples, most_likely, rates_by_kind, split
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, BlockDrafterWeights, denoise, shapes
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
@@ -96,16 +87,15 @@ class _Blocks:
     valid: Tensor
 
 
-class BlockTraining:
-    """A training.
+class BlockTraining(DrafterTraining):
+    """A training of a block drafter and its head.
 
     Args:
         shards: what to train on. The first responses of the first one are held out.
         embedding: the base model's embeddings.
         head: the model's draft head.
         head_rows: [n, hidden] float32, the rows of the base model's output head for the head's vocabulary.
-        state_file: the state of an interrupted training, which is continued if it had the same settings, text
-            and head.
+        state_file: as in `Training`; a state of other settings, another text or another head is replaced.
     """
 
     def __init__(
@@ -117,36 +107,19 @@ class BlockTraining:
         config: BlockTrainingConfig,
         state_file: Path | None = None,
     ) -> None:
-        self._config, self._embedding, self._state_file = config, embedding, state_file
+        self._config, self._embedding = config, embedding
         held_out, rest = split(shards[0])
         self._samples, self._held_out = Samples.of([rest, *shards[1:]]), Samples.of([held_out])
         self._head, self._head_rows = head, head_rows
-        self._matrices = {name: matrix.clone().requires_grad_() for name, matrix in head.matrices.items()}
+        self._matrices = {name: matrix.clone() for name, matrix in head.matrices.items()}
         trained = torch.isin(head.vocabulary, self._samples.tokens)
         self._trained_rows = head_rows[trained]
         self._targets = most_likely(self._samples, self._trained_rows, config.targets)
         self.tensors = self._initial_tensors()
-        self._parameters = {**self.tensors, **{f"head.{name}": matrix for name, matrix in self._matrices.items()}}
-        self._optimizer = torch.optim.AdamW(
-            self._parameters.values(), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
-        )
-        self._step, self._timer = 0, Timer()
         read = [self._samples.tokens, *head.matrices.values()]
         data = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in read)).hexdigest()
-        self._belongs_to = {"config": asdict(config), "data": data}
-        self._resume()
-
-    def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:
-        """Train until the last step; measure the acceptance and save the state now and then."""
-        while self._step < self._config.steps:
-            with self._timer:
-                loss = self._train_step()
-            probed = self._step % probe_every == 0 or self._step == self._config.steps
-            if probed:
-                self._save()
-            acceptance = self.probe(1) if probed else None
-            seconds = round(self._timer.seconds, 1)
-            on_progress(HeadTrainingProgress(self._step, self._config.steps, seconds, loss, acceptance))
+        groups = [(config.rate, [*self.tensors.values(), *self._matrices.values()])]
+        super().__init__(groups, state_file, {"text and head": data}, config, steps=config.steps)
 
     def weights(self) -> BlockDrafterWeights:
         """The drafter in its current state."""
@@ -154,7 +127,7 @@ class BlockTraining:
             **self._head.metadata,
             "block_recipe": json.dumps(asdict(self._config)),
             "block_tokens": str(len(self._samples.tokens)),
-            "block_minutes": str(round(self._timer.seconds / 60, 1)),
+            "block_minutes": str(round(self._seconds / 60, 1)),
             "acceptance": json.dumps(self.probe(0)["all"]),
             "block_acceptance": json.dumps([self.probe(steps)["all"] for steps in range(1, _MOST_STEPS + 1)]),
         }
@@ -234,7 +207,7 @@ class BlockTraining:
         states = torch.stack(read, 1)[torch.arange(len(at))[:, None], rows]
         return _Blocks(states, torch.minimum(places, last[:, None]), places <= last[:, None])
 
-    def _train_step(self) -> float:
+    def _add_gradients(self) -> float:
         config, samples = self._config, self._samples
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
         at = torch.randint(len(samples.tokens), (config.batch,), generator=generator)
@@ -249,22 +222,9 @@ class BlockTraining:
             mixed = self._mixed(blocks.read, denoised, torch.arange(config.rows))
         asked = blocks.valid & (torch.rand(blocks.valid.shape, generator=generator) < _LATER_SHARE)
         asked[:, 0] = True
-        loss = sum(
-            (
-                scale * part
-                for scale, part in zip(
-                    (1.0, _ALONE, _ALONE), self._losses((mixed, denoised, blocks.read), blocks, asked), strict=True
-                )
-            ),
-            torch.zeros(()),
-        )
+        together, denoised_alone, head_alone = self._losses((mixed, denoised, blocks.read), blocks, asked)
+        loss = together + _ALONE * denoised_alone + _ALONE * head_alone
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._parameters.values(), 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * rate_factor(self._step / config.steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._step += 1
         return float(loss.detach())
 
     def _losses(self, states: Sequence[Tensor], blocks: _Blocks, asked: Tensor) -> Iterator[Tensor]:
@@ -315,28 +275,7 @@ class BlockTraining:
             gram.diagonal().add_(_RIDGE * float(gram.diagonal().mean()))
             masks.append(torch.linalg.solve(gram, known.T @ fresh).T)
         tensors["masks"] = torch.cat(masks)
-        for tensor in tensors.values():
-            tensor.requires_grad_()
         return tensors
-
-    def _save(self) -> None:
-        if self._state_file is not None:
-            state = {
-                "belongs_to": self._belongs_to, "tensors": self._parameters,
-                "optimizer": self._optimizer.state_dict(), "step": self._step, "seconds": self._timer.seconds,
-            }  # fmt: skip
-            write_atomically(self._state_file, lambda partial: torch.save(state, partial))
-
-    def _resume(self) -> None:
-        if self._state_file is None or not self._state_file.exists():
-            return
-        state = torch.load(self._state_file, weights_only=True)
-        if state.get("belongs_to") == self._belongs_to:
-            with torch.no_grad():
-                for name, tensor in self._parameters.items():
-                    tensor.copy_(state["tensors"][name])
-            self._optimizer.load_state_dict(state["optimizer"])
-            self._step, self._timer.seconds = state["step"], state["seconds"]
 
 
 def _chunks(count: int) -> list[Tensor]:

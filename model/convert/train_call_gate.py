@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from chat.types import Message, Tool, ToolCall
 from model.convert.read_states import last_states
-from model.convert.tool_prompts import as_read, notes_outputs
+from model.convert.tool_prompts import as_read
 from model.convert.train_turn_completion import fit_logistic_regression, measure
 from model.decode.tool_calls import declaration
 from model.engine.call_gate import CallGate
@@ -147,7 +147,6 @@ def train_call_gate(
     model: LoadedModel,
     instructions: Sequence[str],
     base: str,
-    base_bytes: int,
     *,
     examples: Path | None = None,
     seed: int = 1,
@@ -157,7 +156,7 @@ def train_call_gate(
 
     Args:
         instructions: that conversations may have.
-        base, base_bytes: sha256 and size of the model's weights, by which a bundled gate is found.
+        base: sha256 of the model's weights.
         examples: more prompts, for `read_examples`.
         on_progress: called with the current phase and the share of it that is done.
 
@@ -180,24 +179,18 @@ def train_call_gate(
         weight, bias = fit_logistic_regression(states[asked], known, l2_weights[-1])
         weights.append(weight)
         biases.append(bias)
-    metadata = {
-        "base_bytes": str(base_bytes),
-        "trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}",
-        "held_out": json.dumps(asdict(metrics)),
-    }
+    metadata = {"trained_on": f"{len(prompts)} prompts, seed {seed}, L2 {', '.join(f'{one:g}' for one in l2_weights)}"}
     return CallGate(torch.stack(weights), torch.tensor(biases), base, metadata), metrics
 
 
 def states_of(model: LoadedModel, prompts: Sequence[LabelledPrompt], on_progress: Callable[[float], None]) -> Tensor:
     """What `last_states` delivers for the prompts: [n, hidden] float32."""
-    noted = notes_outputs(model)
     groups = [(prompt.group, tuple(tool.name for tool in prompt.tools)) for prompt in prompts]
-    return last_states(model, [_encoded(model, prompt, noted) for prompt in prompts], groups, on_progress)
-
-
-def _encoded(model: LoadedModel, prompt: LabelledPrompt, noted: bool) -> list[int]:
-    read = as_read(prompt.messages, noted=noted)
-    return model.template.encode(read, tools=[declaration(tool) for tool in prompt.tools])
+    encoded = [
+        model.template.encode(as_read(model, prompt.messages), tools=[declaration(tool) for tool in prompt.tools])
+        for prompt in prompts
+    ]
+    return last_states(model, encoded, groups, on_progress)
 
 
 def _held_out(states: Tensor, known: Tensor, groups: Tensor, l2_weight: float) -> tuple[float, float]:

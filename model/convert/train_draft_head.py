@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from model.convert.corpus import KINDS
 from model.convert.generate_states import StateShard
+from model.convert.training import Training
 from model.decode.draft_length import MAX_HEAD_DRAFTS
 from model.nn.draft_head import DraftHeadWeights, advance, normalize
 from model.nn.linear import Embedding
@@ -64,22 +64,6 @@ class HeadTrainingConfig:
 
 
 @dataclass(frozen=True)
-class HeadTrainingProgress:
-    """The state after a step.
-
-    Attributes:
-        steps: in all.
-        acceptance: on held-out responses, by kind and in `all`; None if it was not measured after this step.
-    """
-
-    step: int
-    steps: int
-    seconds: float
-    loss: float
-    acceptance: dict[str, tuple[float, ...]] | None = None
-
-
-@dataclass(frozen=True)
 class Samples:
     """Tokens and features of responses.
 
@@ -97,22 +81,22 @@ class Samples:
     @staticmethod
     def of(shards: Sequence[StateShard]) -> Samples:
         """The responses of some shards."""
-        last, kinds, start = [], [], 0
-        for shard in shards:
-            lengths = shard.ends.diff(prepend=torch.zeros(1, dtype=shard.ends.dtype))
-            last.append((shard.ends - 1 + start).repeat_interleave(lengths))
-            kinds.append(shard.kinds.repeat_interleave(lengths))
-            start += len(shard.tokens)
-        return Samples(
-            torch.cat([shard.tokens for shard in shards]).long(),
-            torch.cat([shard.features for shard in shards]),
-            torch.cat(last),
-            torch.cat(kinds),
-        )
+        whole = StateShard.joined(shards)
+        lengths = whole.ends.diff(prepend=whole.ends.new_zeros(1))
+        last, kinds = (part.repeat_interleave(lengths) for part in (whole.ends - 1, whole.kinds))
+        return Samples(whole.tokens.long(), whole.features, last, kinds)
 
 
-class HeadTraining:
-    """A training.
+class DrafterTraining(Training):
+    """A training on the states of a model's responses. The state of another one is replaced."""
+
+    _starts_over = True
+    _betas, _weight_decay = (0.9, 0.98), 0.05
+    _warm_up, _least = 0.03, 0.05
+
+
+class HeadTraining(DrafterTraining):
+    """A training of a draft head.
 
     Args:
         shards: what to train on. The first responses of the first one are held out.
@@ -139,20 +123,9 @@ class HeadTraining:
         self._trained_rows = self._head_rows[trained]
         self._targets = most_likely(self._samples, self._trained_rows, config.targets)
         self.matrices = initial_matrices(self._samples, embedding, self._head_rows.shape[1], config)
-        self._optimizer = torch.optim.AdamW(
-            list(self.matrices.values()), lr=config.rate, betas=(0.9, 0.98), weight_decay=0.05
-        )
-        self._steps = math.ceil(config.epochs * len(self._samples.tokens) / config.batch)
-        self._step, self._timer = 0, Timer()
-
-    def run(self, on_progress: Callable[[HeadTrainingProgress], None], *, probe_every: int) -> None:
-        """Train until the last step, and measure the acceptance now and then."""
-        while self._step < self._steps:
-            with self._timer:
-                loss = self._train_step()
-            probed = self._step % probe_every == 0 or self._step == self._steps
-            acceptance = self.probe() if probed else None
-            on_progress(HeadTrainingProgress(self._step, self._steps, round(self._timer.seconds, 1), loss, acceptance))
+        steps = math.ceil(config.epochs * len(self._samples.tokens) / config.batch)
+        groups = [(config.rate, [*self.matrices.values()])]
+        super().__init__(groups, None, {}, config, steps=steps)
 
     def weights(self, base: str, base_bytes: int) -> DraftHeadWeights:
         """The head in its current state.
@@ -164,7 +137,7 @@ class HeadTraining:
             "recipe": json.dumps(asdict(self._config)),
             "base_bytes": str(base_bytes),
             "tokens": str(len(self._samples.tokens)),
-            "minutes": str(round(self._timer.seconds / 60, 1)),
+            "minutes": str(round(self._seconds / 60, 1)),
             "device": f"{os.cpu_count()} CPU cores",
             "acceptance": json.dumps(self.probe()["all"]),
         }
@@ -203,7 +176,7 @@ class HeadTraining:
         state, out = advance(self.matrices, context, self._embedding(samples.tokens[now]).to(context.dtype), state)
         return state, out, torch.where(valid, now + 1, now), valid
 
-    def _train_step(self) -> float:
+    def _add_gradients(self) -> float:
         config, samples = self._config, self._samples
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self._step)
         at = torch.randint(len(samples.tokens), (config.batch,), generator=generator)
@@ -224,12 +197,6 @@ class HeadTraining:
                 loss, weight = loss + scale * part, weight + scale
         loss = loss / weight
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.matrices.values(), 1.0)
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.rate * rate_factor(self._step / self._steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._step += 1
         return float(loss.detach())
 
     def _loss(self, logits: Tensor, following: Tensor, valid: Tensor) -> Tensor:
@@ -237,23 +204,6 @@ class HeadTraining:
         tokens, probabilities = (part[following] for part in self._targets)
         each = -(probabilities * logits.float().log_softmax(-1).gather(1, tokens)).sum(-1)
         return (each * valid).sum() / valid.sum().clamp(min=1)
-
-
-class Timer:
-    """Counts the seconds spent in its `with` blocks.
-
-    Attributes:
-        seconds: so far.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = self._started = 0.0
-
-    def __enter__(self) -> None:
-        self._started = time.monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        self.seconds += time.monotonic() - self._started
 
 
 def split(shard: StateShard) -> tuple[StateShard, StateShard]:
@@ -299,8 +249,6 @@ def initial_matrices(
     matrices["features"][:rank] = first[:, : features.shape[1]]
     matrices["input"][:rank, :hidden] = first[:, features.shape[1] :]
     matrices["output"][:, :rank] = output * scale
-    for matrix in matrices.values():
-        matrix.requires_grad_()
     return matrices
 
 
@@ -333,10 +281,3 @@ def rates_by_kind(hits: Tensor, tried: Tensor) -> dict[str, tuple[float, ...]]:
 
 def _rates(hits: Tensor, tried: Tensor) -> tuple[float, ...]:
     return tuple(round(float(part), 4) for part in hits / tried.clamp(min=1))
-
-
-def rate_factor(done: float, warm_up: float = 0.03, least: float = 0.05) -> float:
-    """Warm-up over a share of the steps, then cosine decay to the least share of the learning rate."""
-    if done < warm_up:
-        return max(done / warm_up, warm_up)
-    return least + (1 - least) / 2 * (1 + math.cos(math.pi * min(1.0, (done - warm_up) / (1 - warm_up))))

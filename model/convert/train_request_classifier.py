@@ -7,11 +7,10 @@ fold is classified by weights that were trained on the other ones.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -67,7 +66,6 @@ def train_request_classifier(
     model: LoadedModel,
     instructions: str,
     base: str,
-    base_bytes: int,
     *,
     seed: int = 1,
     on_progress: Callable[[str, float], None] = lambda phase, done: None,
@@ -75,7 +73,7 @@ def train_request_classifier(
     """Train a classifier for a model with some instructions, and measure it.
 
     Args:
-        base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
+        base: sha256 of the model's weights.
         on_progress: called with the current phase and the share of it that is done.
     """
     requests = [*labelled_requests(seed), *fact_requests(model, instructions)]
@@ -86,11 +84,7 @@ def train_request_classifier(
     facts = torch.tensor([request.origin.startswith(ORIGIN) for request in requests])
     thresholds = choose_thresholds(scores, kinds, own, facts)
     metrics = measure(scores, kinds, own, thresholds)
-    metadata = {
-        "base_bytes": str(base_bytes),
-        "trained_on": f"{len(requests)} requests, seed {seed}",
-        "held_out": json.dumps(asdict(metrics)),
-    }
+    metadata = {"trained_on": f"{len(requests)} requests, seed {seed}"}
     weight, bias = fit(states, kinds)
     return RequestClassifier(weight, bias, thresholds, instructions_checksum(instructions), base, metadata), metrics
 

@@ -8,11 +8,11 @@ texts, where positions are labelled by their words: "what is the capital of" nee
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,32 +23,27 @@ from model.convert.spoken_templates import LabelledWords, spoken_sentences
 from model.engine.loader import LoadedModel
 from model.engine.turn_completion import TurnCompletionClassifier, normalize_text, user_turn_prefix
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_DEPENDENT = _words(
+_DEPENDENT = frozenset(
     """
     the a an my your his its our their some every of in to for from with at by into between than and or but
     because if so that which while whether although unless is are was were will would could should can i he she
     we they who how why um uh very more most going like when where what about i'm you're we're they're it's
-    """
+    """.split()
 )
 """Words that hardly ever end a turn, because they need what follows."""
 
-_JOINING = _words(
+_JOINING = frozenset(
     """
     in on at for with about from by and or but because if when while before after that than as to during without
     between into near today tomorrow tonight now please right
-    """
+    """.split()
 )
 """Words that often begin an optional phrase: whether the turn is complete before them cannot be told."""
 
-_POSSIBLE_ENDS = _words(
+_POSSIBLE_ENDS = frozenset(
     """
     is are was were can will would could should like that so why how what when where
-    """
+    """.split()
 )
 """Dependent words that may still end a question or a clause: whether the turn is complete after them cannot be told."""
 
@@ -255,7 +250,6 @@ def train_classifier(
     model: LoadedModel,
     corpus: Corpus | None,
     base: str,
-    base_bytes: int,
     *,
     seed: int = 1,
     on_progress: Callable[[str, float], None] = lambda phase, done: None,
@@ -264,7 +258,7 @@ def train_classifier(
 
     Args:
         corpus: the base model's own texts; if None, only templates are used.
-        base, base_bytes: sha256 and size of the model's weights, by which a bundled classifier is found.
+        base: sha256 of the model's weights.
         on_progress: called with the current phase and the share of it that is done.
 
     Raises:
@@ -273,28 +267,18 @@ def train_classifier(
     texts = labelled_texts([] if corpus is None else user_sentences(corpus, model), seed)
     training, test = split_by_origin(texts, 0.15, seed)
     fitting, validation = split_by_origin(training, 0.15, seed + 1)
-    parts = []
-    for phase, part in (("reading training", fitting), ("reading validation", validation), ("reading test", test)):
-
-        def report(done: float, phase: str = phase) -> None:
-            on_progress(phase, done)
-
-        parts.append(hidden_states_of(model, with_preceding_sentences(part, seed), report))
-    (states, complete), (validation_states, validation_complete), (test_states, test_complete) = parts
-    best: tuple[float, float] | None = None
+    (states, complete), (validation_states, validation_complete), (test_states, test_complete) = (
+        hidden_states_of(model, with_preceding_sentences(part, seed), partial(on_progress, f"reading {name}"))
+        for name, part in (("training", fitting), ("validation", validation), ("test", test))
+    )
+    aucs: dict[float, float] = {}
     for number, l2_weight in enumerate(_L2_WEIGHTS):
         on_progress("fitting", number / len(_L2_WEIGHTS))
         candidate = TurnCompletionClassifier(*fit_logistic_regression(states, complete, l2_weight), base, {})
-        auc = measure(candidate(validation_states), validation_complete).auc
-        best = max(best or (auc, l2_weight), (auc, l2_weight))
-    assert best is not None
+        aucs[l2_weight] = measure(candidate(validation_states), validation_complete).auc
+    best = max(aucs, key=lambda l2_weight: (aucs[l2_weight], l2_weight))
     all_states = torch.cat((states, validation_states))
     all_complete = torch.cat((complete, validation_complete))
-    metadata = {
-        "base_bytes": str(base_bytes),
-        "trained_on": f"{len(training)} sentences, seed {seed}",
-        "decay": str(best[1]),
-    }
-    classifier = TurnCompletionClassifier(*fit_logistic_regression(all_states, all_complete, best[1]), base, metadata)
-    metrics = measure(classifier(test_states), test_complete)
-    return replace(classifier, metadata={**metadata, "held_out": json.dumps(asdict(metrics))}), metrics
+    metadata = {"trained_on": f"{len(training)} sentences, seed {seed}", "decay": str(best)}
+    classifier = TurnCompletionClassifier(*fit_logistic_regression(all_states, all_complete, best), base, metadata)
+    return classifier, measure(classifier(test_states), test_complete)

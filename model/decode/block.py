@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.decode.draft import Draft
 from model.decode.effort import DenoisingSchedule
-from model.decode.sampling import Sampler, entropy_of, greedy_tokens, probabilities, token_probabilities
+from model.decode.sampling import Sampler, entropy_of, token_probabilities
 from model.nn.forward_batch import MASK
 
 _MAX_EDIT_STEPS = 16
@@ -136,12 +136,8 @@ def _predict(logits: Tensor, sampler: Sampler, *, with_entropy: bool) -> tuple[T
     """For each position a token, its probability, and the entropy of the distribution (zeros without
     `with_entropy`)."""
     entropy = entropy_of(logits) if with_entropy else torch.zeros(len(logits))
-    if sampler.sampling.temperature == 0:
-        best = greedy_tokens(logits)
-        return best.cpu(), token_probabilities(logits, best).cpu(), entropy.cpu()
-    distributions = probabilities(logits, sampler.sampling)
-    tokens = torch.multinomial(distributions, 1, generator=sampler.generator)
-    return tokens[:, 0].cpu(), distributions.gather(1, tokens)[:, 0].cpu(), entropy.cpu()
+    tokens, confidence, _ = sampler.sample_rows(logits)
+    return tokens.cpu(), confidence.cpu(), entropy.cpu()
 
 
 def _select(masked: Tensor, confidence: Tensor, entropy: Tensor, schedule: DenoisingSchedule, forced: bool) -> Tensor:

@@ -51,7 +51,6 @@ class ConditionalOpening(Constraint):
 
     @property
     def in_call(self) -> bool:
-        """See `Constraint`."""
         return self._constraint.in_call
 
     @property
@@ -60,21 +59,17 @@ class ConditionalOpening(Constraint):
         return (self._is_open and self._features is None) or self._constraint.observes
 
     def observe(self, features: Tensor) -> None:
-        """See `Constraint`."""
         self._features = features
         self._constraint.observe(features)
 
     @property
     def options(self) -> OptionTree | None:
-        """See `Constraint`."""
         return self._constraint.options
 
     def choose(self, logits: Tensor) -> int | None:
-        """See `Constraint`."""
         return self._constraint.choose(logits)
 
     def start(self) -> tuple[int, ...]:
-        """See `Constraint`."""
         return self._constraint.start()
 
     def restrict(self, logits: Tensor, draft: Sequence[int], copied: Sequence[int] = ()) -> None:
@@ -123,9 +118,7 @@ class ConditionalOpening(Constraint):
                 logits[avoided[-1]] = -torch.inf
 
     def guess(self, limit: int) -> tuple[int, ...]:
-        """See `Constraint`."""
         return self._constraint.guess(limit)
 
     def advance(self, token: int | None, logits: Tensor, sampler: Sampler) -> int | None:
-        """See `Constraint`: blocks have no opening."""
         return self._constraint.advance(token, logits, sampler)

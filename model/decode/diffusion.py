@@ -223,10 +223,9 @@ class DiffusionDecoder:
 
     def _truncated(self, block: Block) -> Block:
         """The first block, truncated at a stop token, or at punctuation if the next one may begin there."""
-        if self._constraint is not None:  # what follows the final tokens has not been checked
-            truncated = truncate_after(block, self._output.is_stop_token, max(0, block.num_final - 1))
-        else:
-            truncated = truncate_after(block, self._output.is_stop_token, self._num_committed[0])
+        # Under a constraint, what follows the final tokens has not been checked.
+        start = self._num_committed[0] if self._constraint is None else max(0, block.num_final - 1)
+        truncated = truncate_after(block, self._output.is_stop_token, start)
         is_free = self._constraint is None or not self._constraint.active
         if self._diffusion.text_attention != "block" and is_free:
             start = max(self._num_committed[0], _MIN_CLAUSE_TOKENS)

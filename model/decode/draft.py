@@ -41,7 +41,6 @@ class Draft:
 
 NO_DRAFT = Draft()
 
-
 DraftHead: TypeAlias = "BlockQuantizedDraftHead | BlockQuantizedDrafter"
 """Drafts between two forward passes, from what the last one computed: one token after another, or a block of them in a
 few denoising steps."""

@@ -33,7 +33,6 @@ tokens. Over 16 spoken turns the first clause was complete after 86 and 96 ms (p
 _DEFAULT_ACCEPTANCE = 0.4
 """How often a draft is accepted after an accepted one, if the adapter does not record it."""
 
-
 _COPIED_ACCEPTANCE, _COPIED_WEIGHT, _COPIED_RECOVERY = 0.7, 0.1, 0.005
 """For n-gram look-up: the initial probability that a copied token is right after a right one; the weight of the newest
 copied token; and how fast the estimate returns to the initial value, so that copying is tried again on later text."""
@@ -80,7 +79,8 @@ class DraftLengthController:
         by_steps: `acceptance` after one denoising step, after two, …
 
     Attributes:
-        head_seconds, block_seconds: the same.
+        head_seconds, block_seconds, acceptance: the same; the acceptance is the current estimate.
+        copied_acceptance: how often a copied token is right after a right one, in recent text.
     """
 
     def __init__(
@@ -97,19 +97,9 @@ class DraftLengthController:
         self._seconds = self._monotonic()
         self._by_steps = [_with_defaults(rates, max_drafts) for rates in by_steps]
         initial = _with_defaults(acceptance, max_drafts)
-        self._acceptance, self._initial_acceptance = initial, tuple(initial)
+        self.acceptance, self._initial_acceptance = initial, tuple(initial)
         self._steps = 0
-        self._copied_acceptance = _COPIED_ACCEPTANCE
-
-    @property
-    def acceptance(self) -> tuple[float, ...]:
-        """The current estimate."""
-        return tuple(self._acceptance)
-
-    @property
-    def copied_acceptance(self) -> float:
-        """How often a copied token is right after a right one, in recent text."""
-        return self._copied_acceptance
+        self.copied_acceptance = _COPIED_ACCEPTANCE
 
     def step_seconds(self, rows: int) -> float:
         """Expected seconds of a forward pass with this many rows: interpolated between measured sizes, extrapolated
@@ -133,8 +123,8 @@ class DraftLengthController:
         best, best_speed = 0, 0.0
         if self.head_seconds is not None:
             return 0
-        for count in range(len(self._acceptance) + 1):
-            tokens = 1 + sum(self._acceptance[:count])
+        for count in range(len(self.acceptance) + 1):
+            tokens = 1 + sum(self.acceptance[:count])
             speed = tokens / self.step_seconds(conversations * num_rows(count))
             if speed > best_speed:
                 best, best_speed = count, speed if count else speed * _MIN_SPEEDUP
@@ -152,12 +142,12 @@ class DraftLengthController:
             conversations: number of conversations that share the forward pass, each with as many rows.
         """
         count = len(confidence)
-        if self.head_seconds is None or count >= len(self._acceptance):
+        if self.head_seconds is None or count >= len(self.acceptance):
             return False
         if count == 0 and self.block_seconds:
-            with_block = max(self._speeds(self._acceptance, 1, conversations)[1:])
+            with_block = max(self._speeds(self.acceptance, 1, conversations)[1:])
             return with_block * self.step_seconds(conversations) > 1
-        following = self._acceptance[count] / max(1e-6, self._acceptance[count - 1] if count else 1.0)
+        following = self.acceptance[count] / max(1e-6, self.acceptance[count - 1] if count else 1.0)
         gain = math.prod(confidence) * min(1.0, following)
         rows = conversations * (others + count)
         cost = (self.step_seconds(rows + conversations) - self.step_seconds(rows)) / conversations + self.head_seconds
@@ -175,7 +165,7 @@ class DraftLengthController:
         """Of all conversations together, with the best fixed number of a draft head's drafts."""
         if self.head_seconds is None:
             return conversations / self.step_seconds(conversations)
-        return conversations * max(self._speeds(self._acceptance, 1, conversations))
+        return conversations * max(self._speeds(self.acceptance, 1, conversations))
 
     def _speeds(self, acceptance: Sequence[float], steps: int, conversations: int) -> list[float]:
         """Tokens per second of a conversation with each number of a draft head's drafts, from none.
@@ -191,7 +181,7 @@ class DraftLengthController:
 
     def num_copied(self, max_copied: int) -> int:
         """How many tokens found by n-gram look-up are worth verifying, from 0 to `max_copied`."""
-        chance, best = self._copied_acceptance, 0
+        chance, best = self.copied_acceptance, 0
         best_speed = max(_MIN_SPEEDUP / self.step_seconds(1), self._tokens_per_second())
         for count, tokens in enumerate(itertools.accumulate(chance**n for n in range(max_copied + 1))):
             speed = tokens / self.step_seconds(1 + count)
@@ -202,8 +192,8 @@ class DraftLengthController:
     def record_copied(self, tried: int, accepted: int) -> None:
         """Record that a step verified `tried` copied tokens and accepted the first `accepted`."""
         for position in range(min(accepted + 1, tried)):
-            self._copied_acceptance += _COPIED_WEIGHT * (float(position < accepted) - self._copied_acceptance)
-        self._copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self._copied_acceptance)
+            self.copied_acceptance += _COPIED_WEIGHT * (float(position < accepted) - self.copied_acceptance)
+        self.copied_acceptance += _COPIED_RECOVERY * (_COPIED_ACCEPTANCE - self.copied_acceptance)
 
     def record_time(self, rows: int, seconds: float) -> None:
         """Record how long a forward pass took. Processors slow down, and other work competes for their cores. Numbers
@@ -228,6 +218,6 @@ class DraftLengthController:
         """
         self._steps += 1
         weight = max(_MIN_WEIGHT, 1 / (_PRIOR_STEPS + self._steps))
-        for n, old in enumerate(self._acceptance):
+        for n, old in enumerate(self.acceptance):
             observed = float(n < accepted) if n < tried else self._initial_acceptance[n]
-            self._acceptance[n] = old + weight * (observed - old)
+            self.acceptance[n] = old + weight * (observed - old)

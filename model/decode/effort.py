@@ -69,7 +69,6 @@ EFFORTS: dict[Effort, DenoisingSchedule] = {
     "high": DenoisingSchedule(bound=0.95, max_steps=MAX_STEPS, remask=0.2, draft_steps=3),
 }
 
-
 _BOUNDS: dict[UnmaskingRule, dict[Effort, float]] = {
     "threshold": {effort: schedule.bound for effort, schedule in EFFORTS.items()},
     "factor": {"instant": 2.0, "low": 1.5, "medium": 1.0, "high": 0.5},

@@ -22,10 +22,6 @@ class InvalidGrammar(ValueError):
         super().__init__(f"{path}: {reason}" if path else reason)
         self.reason, self.path = reason, path
 
-    def below(self, prefix: str) -> InvalidGrammar:
-        """The same error in a grammar that is part of something else."""
-        return InvalidGrammar(self.reason, f"{prefix}.{self.path}" if self.path else prefix)
-
 
 class GrammarFailed(ValueError):
     """A grammar could not be followed any further, for example because it became too complex. Ends its request only."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +101,7 @@ class GrammarCompiler:
         self.stop_tokens = tuple(sorted(stop_tokens))
         self._lock = threading.Lock()
         self._tables: LLTokenizer | None = None
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._start = lru_cache(_MAX_COMPILED)(self._new_matcher)
 
     def preload(self) -> None:
         """Do what the first use would wait for: a second or two. Without llguidance, nothing."""
@@ -244,21 +243,10 @@ class GrammarCompiler:
         matcher = self._start(source)
         return matcher.get_error() if matcher.is_error() else ""
 
-    def _start(self, source: str) -> LLMatcher:
+    def _new_matcher(self, source: str) -> LLMatcher:
         from llguidance import LLMatcher
 
-        tables = self.tables
-        with self._lock:
-            if source in self._compiled:
-                self._compiled.move_to_end(source)
-                return self._compiled[source]
-        matcher = LLMatcher(tables, source, log_level=0)
-        with self._lock:
-            if not matcher.is_error():
-                self._compiled[source] = matcher
-            if len(self._compiled) > _MAX_COMPILED:
-                self._compiled.popitem(last=False)
-        return matcher
+        return LLMatcher(self.tables, source, log_level=0)
 
 
 class GrammarMatcher:

@@ -83,7 +83,7 @@ def locate_error(schema: Any, error_of: Callable[[Any], str]) -> InvalidGrammar:
                 path, error, node = f"{path}.{name}".strip("."), own, child
                 break
         else:
-            return InvalidGrammar(_reason(error), _with_keyword(path, node, error))
+            return InvalidGrammar(" ".join(error.split())[:300], _with_keyword(path, node, error))
 
 
 def check(schema: Any) -> None:
@@ -217,11 +217,6 @@ def _add_bounds(node: dict[str, Any], *, may_close: bool) -> None:
 def _number(node: Mapping[str, Any], *keywords: str) -> float | None:
     values = [node[keyword] for keyword in keywords if isinstance(node.get(keyword), (int, float))]
     return float(values[0]) if values else None
-
-
-def _reason(error: str) -> str:
-    """The compiler's message without its own line breaks and traces."""
-    return " ".join(error.split())[:300]
 
 
 _CLUES = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from chat.progress import LikelyToken, Progress, ScoredToken
 from model.checkpoint.tokenizer import TextTokenizer
 from model.decode.draft import Draft
 from model.decode.log_probabilities import TokenLogProbability
+from model.decode.verify import accepted_length
 
 _CHARACTER_TOKENS = 4
 """Most tokens of a character, of which the first may be committed and the others drafts."""
@@ -67,6 +67,7 @@ class GenerationOutput:
         self._steps = self._num_committed = 0
         self._draft: tuple[int, ...] = ()
         self._drafts_shown = self._drafts_kept = 0
+        self._clause_ends: dict[int, bool] = {}
         self._is_reported = True
         """Whether the newest step has been reported."""
 
@@ -84,8 +85,8 @@ class GenerationOutput:
         self._num_committed += len(new_tokens) + (stop is not None)
         self.tokens += new_tokens
         if new_tokens:
-            kept = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self._draft, new_tokens, strict=False))
-            self._drafts_kept, self._draft = self._drafts_kept + len([*kept]), ()
+            self._drafts_kept += accepted_length(self._draft, new_tokens)
+            self._draft = ()
         if stop is not None:
             self.finished = "stop"
         elif self._num_committed == self._max_tokens:
@@ -107,11 +108,10 @@ class GenerationOutput:
             texts = [self._characters((*before, *tokens[:count])) for count in range(len(tokens) + 1)]
             start = len(texts[0])
             ends = tuple(len(text) - start for text in texts[1:])
-            confidence = draft.confidence[: len(ends)]
             text = texts[-1][start:]
-            masked = draft.masked[: len(ends)]
-            shown = replace(self._progress(), draft=text, confidence=confidence, draft_ends=ends, draft_masked=masked)
-            self._on_progress(replace(shown, draft_origin=draft.origin if text else ""))
+            shown = replace(self._progress(), draft=text, draft_ends=ends, draft_origin=draft.origin if text else "")
+            shown = replace(shown, confidence=draft.confidence[: len(ends)], draft_masked=draft.masked[: len(ends)])
+            self._on_progress(shown)
         self._is_reported = True
 
     def _characters(self, tokens: Sequence[int]) -> str:
@@ -131,13 +131,9 @@ class GenerationOutput:
 
     def ends_clause(self, token: int) -> bool:
         """Whether a clause may end after this token."""
-        if token not in self._ends_clause:
-            self._ends_clause[token] = self._tokenizer.decode([token]).rstrip().endswith(_CLAUSE_ENDS)
-        return self._ends_clause[token]
-
-    @cached_property
-    def _ends_clause(self) -> dict[int, bool]:
-        return {}
+        if token not in self._clause_ends:
+            self._clause_ends[token] = self._tokenizer.decode([token]).rstrip().endswith(_CLAUSE_ENDS)
+        return self._clause_ends[token]
 
     def _scored(self, entry: TokenLogProbability, length: int) -> ScoredToken:
         top = tuple(LikelyToken(*self._spelled(token), value) for token, value in entry.top)

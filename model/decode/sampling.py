@@ -94,14 +94,18 @@ class Sampler:
     sampling: Sampling = field(default_factory=Sampling)
     generator: torch.Generator = field(default_factory=torch.Generator)
 
-    def distribution(self, logits: Tensor) -> Tensor:
-        """The distributions that the base model alone would sample from: [..., vocabulary] of each."""
-        if self.sampling.temperature == 0:
-            return torch.nn.functional.one_hot(greedy_tokens(logits), logits.shape[-1]).float()
-        return probabilities(logits, self.sampling)
-
     def sample(self, logits: Tensor) -> int:
         """A token as the base model alone would choose it: [vocabulary]."""
         if self.sampling.temperature == 0:
             return int(greedy_tokens(logits))
-        return int(torch.multinomial(self.distribution(logits), 1, generator=self.generator))
+        return int(torch.multinomial(probabilities(logits, self.sampling), 1, generator=self.generator))
+
+    def sample_rows(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A token for each row of logits [rows, vocabulary], its probability [rows] in its own distribution, and these
+        distributions [rows, vocabulary]; None if the tokens were chosen greedily."""
+        if self.sampling.temperature == 0:
+            best = greedy_tokens(logits)
+            return best, token_probabilities(logits, best), None
+        distributions = probabilities(logits, self.sampling)
+        tokens = torch.multinomial(distributions, 1, generator=self.generator)
+        return tokens[:, 0], distributions.gather(1, tokens)[:, 0], distributions

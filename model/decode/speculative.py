@@ -31,11 +31,9 @@ class DeviceSteps(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether there is room for the conversation's next steps."""
-        ...
 
     def detach(self) -> None:
         """Take no more steps. The cache holds what was committed."""
-        ...
 
 
 Attach = Callable[[KeyValueCache, int, Draft], DeviceSteps | None]
@@ -106,14 +104,11 @@ class SpeculativeDecoder:
         """What it reads of the row that predicted the newest tokens, and those tokens."""
         self._unreported = () if constraint is None else constraint.start()
         """Forced tokens that the response begins with: they are read like the end of the prompt."""
-        self._certain: list[int] = []
-        """Tokens before the last one that are not in the cache yet: the end of the prompt, or forced ones."""
         ids = [*ids, *self._unreported]
+        self._certain = ids[len(cache.tokens) : -1]
+        """Tokens before the last one that are not in the cache yet: the end of the prompt, or forced ones."""
         self._ngram_lookup, self._last_token, self._draft = NgramLookup(ids), ids[-1], NO_DRAFT
-        uncached = ids[len(cache.tokens) :]
-        self._reads_prompt = len(uncached) > 1
-        if self._reads_prompt:
-            self._certain = list(uncached[:-1])
+        self._reads_prompt = bool(self._certain)
         self._attached: DeviceSteps | None = None
         self._step, self._is_guess, self._guesses_right, self._guesses = VerificationStep(self._last_token), False, 0, 0
         self._is_planned, self._is_begun = False, False
@@ -331,10 +326,8 @@ class SpeculativeDecoder:
         elif count:
             self._cache.keep(range(count), self._certain)
         if self._is_guess:
-            self._guesses, self._guesses_right = (
-                self._guesses + 1,
-                self._guesses_right + (copied[:1] == accepted.committed[:1]),
-            )
+            self._guesses += 1
+            self._guesses_right += copied[:1] == accepted.committed[:1]
         elif not self._reads_prompt:
             self._observer.record_copied(len(copied), accepted_length(copied, accepted.committed))
 

@@ -30,7 +30,6 @@ _MAX_CALLS = 8
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
-
 _OPTIONAL = "Optional: leave it out unless the user says it."
 """What the prompt says about optional parameters. Small models overlook `required`."""
 
@@ -171,7 +170,6 @@ class ToolCallConstraint(Constraint):
         return self._is_open and self._decision is not None and self._decision.observes
 
     def observe(self, features: Tensor) -> None:
-        """See `Constraint`."""
         if self._decision is not None:
             self._decision.observe(features)
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from model.decode.draft import NO_DRAFT, Draft
-from model.decode.sampling import Sampler, greedy_tokens, token_probabilities
+from model.decode.sampling import Sampler, greedy_tokens, probabilities
 from model.nn.forward_batch import MASK, ForwardInput
 from model.nn.kv_cache import KeyValueCache
 
@@ -152,7 +152,7 @@ def _sample(step: VerificationStep, logits: Tensor, sampler: Sampler) -> tuple[i
     """
     drafts = step.draft.tokens
     for n, token in enumerate(drafts):
-        base = sampler.distribution(logits[n])
+        base = probabilities(logits[n], sampler.sampling)
         if step.draft.distributions is None:  # chosen greedily, which is a distribution too
             drafted_from = torch.zeros_like(base).index_fill_(0, torch.tensor(token, device=base.device), 1.0)
         else:
@@ -193,11 +193,5 @@ def _next_draft(step: VerificationStep, logits: Tensor, sampler: Sampler, accept
 
 def _choose_draft(logits: Tensor, sampler: Sampler) -> Draft:
     """A draft from the logits [tokens, vocabulary] that predict it."""
-    if sampler.sampling.temperature == 0:
-        tokens = greedy_tokens(logits)
-        chances = token_probabilities(logits, tokens)
-        return Draft(tuple(tokens.tolist()), None, tuple(chances.tolist()), "masked")
-    distributions = sampler.distribution(logits)
-    tokens = torch.multinomial(distributions, 1, generator=sampler.generator)[:, 0]
-    confidence = distributions.gather(1, tokens[:, None])[:, 0]
-    return Draft(tuple(tokens.tolist()), distributions, tuple(confidence.tolist()), "masked")
+    tokens, chances, distributions = sampler.sample_rows(logits)
+    return Draft(tuple(tokens.tolist()), distributions, tuple(chances.tolist()), "masked")

@@ -41,10 +41,6 @@ def cache_folder() -> Path:
     return user_cache_path("rejoinder")
 
 
-def _no_progress(name: str, done: int, total: int) -> None:
-    pass
-
-
 class ModelStore:
     """The models on this machine.
 
@@ -60,7 +56,7 @@ class ModelStore:
         self.local_folder = local_folder or (Path(configured) if configured else None)
         self.hub = not os.environ.get("HF_HUB_OFFLINE") if hub is None else hub
 
-    def locate(self, name: str, report: ProgressCallback = _no_progress, kind: Kind | None = None) -> Path:
+    def locate(self, name: str, report: ProgressCallback = lambda *_: None, kind: Kind | None = None) -> Path:
         """Return the file or folder to load for `name` (a catalog name or a path), assembling the model if needed.
 
         Args:
@@ -82,17 +78,16 @@ class ModelStore:
             raise ModelUnavailable(str(error)) from None
         return self.pull(model, report) / file
 
-    def pull(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> Path:
+    def pull(self, model: ModelEntry, report: ProgressCallback = lambda *_: None) -> Path:
         """Return the folder with all files of `model`, after checking them.
 
         Sources are tried in this order: the local folder, installed packages (they need no network), the hub.
         """
         folder = self._folder_of(model)
         if folder != self.folder / model.name:
-            for file in model.files:
-                problem = _find_problem(folder / file.name, file, report, use_note=False)
-                if problem:
-                    raise ModelUnavailable(problem)
+            for _, state in self.check(model, report):
+                if state != "ok":
+                    raise ModelUnavailable(state)
             return folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +98,7 @@ class ModelStore:
             raise ModelUnavailable(_disk_error(error, folder, model.size)) from error
         return folder
 
-    def check(self, model: ModelEntry, report: ProgressCallback = _no_progress) -> list[tuple[str, str]]:
+    def check(self, model: ModelEntry, report: ProgressCallback = lambda *_: None) -> list[tuple[str, str]]:
         """Read every file of `model` in the store completely. Returns the name of each and `ok`, `missing`, or what is
         wrong with it."""
         folder = self._folder_of(model)

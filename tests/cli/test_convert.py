@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from cli.main import app
+from model.engine.bundled import weights_checksum, weights_size
 from tests.conftest import save_tiny_checkpoint
 
 
@@ -54,3 +56,16 @@ def test_invalid_usage_is_reported(folder: Path, arguments: tuple[str, ...], mes
     result = CliRunner().invoke(app, ["convert", *arguments, "--model", str(folder / "model"), "--device", "cpu"])
     assert result.exit_code != 0
     assert message in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_classifier_s_file_says_for_which_weights_it_is_and_how_good(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.convert.spoken_templates._USES", 1)
+    model = ("--folder", folder / "classifiers", "--model", folder / "model", "--device", "cpu")
+    assert "use it with `--turn-completion" in rejoinder("convert", "turn-completion", *model)
+    with safe_open(folder / "classifiers" / "ending.safetensors", "pt") as file:
+        metadata = file.metadata()
+    assert metadata["base_sha256"] == weights_checksum(folder / "model")
+    assert metadata["base_bytes"] == str(weights_size(folder / "model"))
+    assert 0.4 < json.loads(metadata["held_out"])["auc"] < 1 and metadata["trained_on"]

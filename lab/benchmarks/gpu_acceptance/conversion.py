@@ -18,10 +18,10 @@ from lab.benchmarks.gpu_acceptance.answers import holds
 from lab.benchmarks.gpu_acceptance.context import Context, NotPossibleHere
 from lab.benchmarks.gpu_acceptance.random_models import QWEN_05B, QWEN_15B, TINY, random_model
 from model.checkpoint.checkpoint import DecoderConfig
-from model.convert import train_adapter
+from model.convert import training
 from model.convert.batch_generation import Prompt, generate
 from model.convert.corpus import Corpus, TrainingText
-from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
+from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.engine.loader import LoadedModel
 
 _STEPS = 40
@@ -75,18 +75,18 @@ def resumes(model: LoadedModel, corpus: Corpus, whole: list[float]) -> Mapping[s
 
     losses: list[float] = []
 
-    def interrupt(progress: TrainingProgress) -> None:
+    def interrupt(progress: AdapterProgress) -> None:
         if progress.step > _STEPS // 2:
             raise Interrupted
 
-    def record(progress: TrainingProgress) -> None:
+    def record(progress: AdapterProgress) -> None:
         losses.append(progress.loss)
 
-    usual, train_adapter._SAVE_EVERY_S = train_adapter._SAVE_EVERY_S, 0.0
+    usual, training._SAVE_EVERY_S = training._SAVE_EVERY_S, 0.0
     with tempfile.TemporaryDirectory() as folder:
         with suppress(Interrupted):
             AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(interrupt, probe_every=None)
-        train_adapter._SAVE_EVERY_S = usual
+        training._SAVE_EVERY_S = usual
         AdapterTraining(model, corpus, _TINY_TRAINING, Path(folder)).run(record, probe_every=None)
     expected = whole[-len(losses) :]
     farthest = max(abs(one - other) for one, other in zip(losses, expected, strict=True))

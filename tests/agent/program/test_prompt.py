@@ -17,7 +17,7 @@ from agent.tools.conversation_tools import ConversationTools
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Message, Tool
-from model.convert.programs import ProgramExample, read_examples, varied
+from model.convert.programs import read_examples, varied
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 LIGHT = Tool("set_light", "", {"type": "object", "properties": {"room": {"type": "string"}}})
@@ -73,7 +73,7 @@ def test_every_example_follows_the_grammar_and_runs_with_what_was_said(tools: Co
     assert len(examples) > 2000
     for example in examples:
         said = []
-        for words, program in example.turns:
+        for words, program in example:
             said.append(words)
             assert not missing_number(run_program(program, NOW, functions), said), example
             matcher, ids = LLMatcher(tokenizer, grammar), tokenizer.tokenize_str(program)
@@ -81,12 +81,9 @@ def test_every_example_follows_the_grammar_and_runs_with_what_was_said(tools: Co
 
 
 def test_examples_are_varied_without_losing_what_was_asked_for() -> None:
-    examples = [
-        ProgramExample(((f"Weather in Rome, and {n}.5 plus 1?", 'get_weather("Rome")\nanswer = 2'),))
-        for n in range(200)
-    ]
+    examples = [((f"Weather in Rome, and {n}.5 plus 1?", 'get_weather("Rome")\nanswer = 2'),) for n in range(200)]
     all_varied = [varied(example, 1) for example in examples]
     assert all_varied == [varied(example, 1) for example in examples]
-    plain = [one for one in all_varied if one.turns[0][0] == one.turns[0][0].lower()]
-    assert plain and plain[0].turns[0][0].startswith("weather in rome and ")
-    assert 20 < len(plain) < 45 and all(one.turns[0][1] == examples[0].turns[0][1] for one in all_varied)
+    plain = [one for one in all_varied if one[0][0] == one[0][0].lower()]
+    assert plain and plain[0][0][0].startswith("weather in rome and ")
+    assert 20 < len(plain) < 45 and all(one[0][1] == examples[0][0][1] for one in all_varied)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from model.checkpoint.checkpoint import DecoderConfig, open_checkpoint
-from model.checkpoint.long_context import RopeScaling, rope_scaling, scaling_for
+from model.checkpoint.long_context import RopeScaling, scaling_for
 from model.checkpoint.rope import rope_from_config
 from model.nn.decoder import Decoder
 
@@ -25,7 +25,7 @@ def test_a_context_beyond_the_trained_length_switches_yarn_on_where_a_card_descr
     assert scaling == RopeScaling(4.0, 32_768, promised=True) and scaling.context_length == 131_072
     smaller = scaling_for(QWEN_HALF_B, 100_000)
     assert smaller is not None and not smaller.promised
-    assert rope_scaling(OTHER) is None and scaling_for(OTHER, 100_000) is None
+    assert scaling_for(OTHER, 100_000) is None
 
 
 @pytest.mark.parametrize(("theta", "head_dim"), [(1e6, 128), (1e6, 64), (5e5, 96)])

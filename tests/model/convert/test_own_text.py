@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from chat.types import Message
 from model.checkpoint.gguf import BadModelFile
 from model.convert.corpus import KINDS
-from model.convert.generate_states import generate_shard
-from model.convert.own_text import joined, load_text, save_text, with_states
+from model.convert.generate_states import StateShard, generate_shard
+from model.convert.own_text import load_text, save_text, with_states
 from model.convert.spoken_prompts import SpokenPrompt
 from model.convert.train_prefix import read_prefix
 from model.engine.loader import load_model
@@ -36,11 +36,11 @@ def test_a_text_is_kept_and_its_states_are_computed_again(tmp_path: Path, tiny_t
     ]
     file = tmp_path / "text.npz.xz"
     save_text(file, shards, "base")
-    whole, again = joined(shards), joined([*with_states(model, load_text(file, "base"))])
+    whole, again = StateShard.joined(shards), StateShard.joined([*with_states(model, load_text(file, "base"))])
     for name in ("tokens", "ends", "kinds", "prompts", "prompt_ends"):
         assert torch.equal(getattr(again, name), getattr(whole, name)), name
     assert torch.allclose(again.features.float(), whole.features.float(), atol=2e-2)
-    without = joined([*with_states(replace(model, program_prefix=None), load_text(file, "base"))])
+    without = StateShard.joined([*with_states(replace(model, program_prefix=None), load_text(file, "base"))])
     differs = (without.features.float() - whole.features.float()).abs().amax(1) > 0.05
     of_programs = whole.kinds.repeat_interleave(whole.ends.diff(prepend=torch.zeros(1).long())) == KINDS.index(
         "program"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model.convert.padded_batch import PaddedBatch, padded_length
-from model.convert.train_adapter import AdapterTraining, TrainingConfig, TrainingProgress
+from model.convert.train_adapter import AdapterProgress, AdapterTraining, TrainingConfig
 from model.engine.loader import LoadedModel
 from tests.model.convert.tiny_corpus import TOKENS, tiny_corpus
 
@@ -47,7 +47,7 @@ def test_padding_does_not_change_the_training(
     corpus, config = tiny_corpus(model, 24), TrainingConfig(None, 4, rank=4, texts=4, rows=12)
     losses: list[list[float]] = []
     for folder in ("plain", "padded"):
-        log: list[TrainingProgress] = []
+        log: list[AdapterProgress] = []
         AdapterTraining(model, corpus, config, tmp_path / folder).run(log.append, probe_every=None)
         losses.append([progress.loss for progress in log])
         monkeypatch.setattr("model.convert.padded_batch.padded_length", pad_as_on_a_gpu)

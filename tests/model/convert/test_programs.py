@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.convert.programs import ProgramExample, read_examples
+from model.convert.programs import read_examples
 
 
 def test_a_conversation_has_what_the_user_says_and_the_programs_for_it(tmp_path: Path) -> None:
@@ -16,8 +16,8 @@ def test_a_conversation_has_what_the_user_says_and_the_programs_for_it(tmp_path:
         'U: Timer.\nask("How long?")\nU: Five minutes.\nset_timer(minutes=5)\n'
     )
     assert list(read_examples(file)) == [
-        ProgramExample((("Two plus two?", "a = 2\nanswer = a + 2"),)),
-        ProgramExample((("Timer.", 'ask("How long?")'), ("Five minutes.", "set_timer(minutes=5)"))),
+        (("Two plus two?", "a = 2\nanswer = a + 2"),),
+        (("Timer.", 'ask("How long?")'), ("Five minutes.", "set_timer(minutes=5)")),
     ]
 
 

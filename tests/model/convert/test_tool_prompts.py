@@ -17,7 +17,6 @@ from model.convert.tool_prompts import (
     TOOL_SETS,
     as_read,
     looks_like_call,
-    notes_outputs,
     tool_conversation,
 )
 from model.engine.loader import LoadedModel, load_model
@@ -73,13 +72,15 @@ def test_no_tool_is_one_of_those_that_measure_tool_calls() -> None:
     assert not measured & {tool.name for each in TOOL_SETS for tool in each.tools}
 
 
-def test_a_model_without_the_tag_reads_outputs_as_notes(model: LoadedModel) -> None:
-    assert notes_outputs(model), "random weights do not begin with the tag"
+def test_a_model_without_the_tag_reads_outputs_as_notes(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     messages, _ = tool_conversation("result", random.Random(4))
-    noted = as_read(messages, noted=True)
+    noted = as_read(model, messages)
+    assert model.notes_outputs, "random weights do not begin with the tag"
     assert [message.role for message in noted] == ["user", "system"]
     assert messages[-1].content in noted[-1].content
-    assert as_read(messages, noted=False) == list(messages)
+    assert as_read(model, messages[:1]) == list(messages[:1])
+    monkeypatch.setattr(LoadedModel, "notes_outputs", False)
+    assert as_read(model, messages) == list(messages)
 
 
 @pytest.mark.parametrize("kind", ["no_tool", "result"])

@@ -27,7 +27,7 @@ def head(varied_model: LoadedModel, folder: Path, shard: StateShard) -> DraftHea
         [shard, shard], varied_model.decoder.embedding, lambda tokens: output_rows(checkpoint, tokens),
         varied_model.decoder.config.vocab_size, HEAD,
     )  # fmt: skip
-    training.run(lambda progress: None, probe_every=1000)
+    training.run(lambda progress: None)
     return training.weights("base", 1)
 
 
@@ -50,7 +50,7 @@ def test_masks_learn_what_follows(
     monkeypatch.setattr("model.convert.train_block_drafter.CANDIDATES", 2)  # otherwise the head chooses among all
     training, losses = new_training(varied_model, folder, shard, head), list[float]()
     before = training.probe(1)["all"]
-    training.run(lambda progress: losses.append(progress.loss), probe_every=1000)
+    training.run(lambda progress: losses.append(progress.loss))
     after = training.probe(1)["all"]
     assert after[0] >= before[0] - 0.02 and after[1] > before[1] and losses[-1] < losses[0]
     assert training.probe(3)["all"][1] >= after[1] - 0.05
@@ -76,11 +76,12 @@ def test_an_interrupted_training_goes_on(
 
     steps: list[object] = []
     whole = new_training(varied_model, folder, shard, head)
-    whole.run(lambda progress: None, probe_every=20)
-    with pytest.raises(Interrupted):
-        new_training(varied_model, folder, shard, head, tmp_path / "state").run(interrupt, probe_every=20)
+    whole.run(lambda progress: None)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr("model.convert.training._SAVE_EVERY_S", 0.0)
+        new_training(varied_model, folder, shard, head, tmp_path / "state").run(interrupt)
     again, more = new_training(varied_model, folder, shard, head, tmp_path / "state"), []
-    again.run(more.append, probe_every=20)
+    again.run(more.append)
     assert len(more) == CONFIG.steps - 20
     for name, tensor in whole.tensors.items():
         assert torch.allclose(again.tensors[name], tensor, atol=1e-5), name
@@ -89,7 +90,7 @@ def test_an_interrupted_training_goes_on(
 def test_a_training_on_another_text_begins_again(
     varied_model: LoadedModel, folder: Path, shard: StateShard, head: DraftHeadWeights, tmp_path: Path
 ) -> None:
-    new_training(varied_model, folder, shard, head, tmp_path / "state").run(lambda progress: None, probe_every=60)
+    new_training(varied_model, folder, shard, head, tmp_path / "state").run(lambda progress: None)
     other, steps = shard.part(0, len(shard.ends) - 1), list[object]()
-    new_training(varied_model, folder, other, head, tmp_path / "state").run(steps.append, probe_every=60)
+    new_training(varied_model, folder, other, head, tmp_path / "state").run(steps.append)
     assert len(steps) == CONFIG.steps

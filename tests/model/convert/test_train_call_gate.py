@@ -95,11 +95,11 @@ async def test_a_gate_is_trained_measured_on_sets_that_were_left_out_and_decides
     ]
     (tmp_path / "others.jsonl").write_text("\n".join(map(json.dumps, others)))
     gate, metrics = train_call_gate(
-        model, ["hello"], "base", 10, examples=tmp_path / "others.jsonl", on_progress=lambda *state: done.append(state)
+        model, ["hello"], "base", examples=tmp_path / "others.jsonl", on_progress=lambda *state: done.append(state)
     )
     assert metrics.prompts == 48 + 6 * 12 + 4 and done[-1] == ("reading", 1.0)
     assert min(metrics.accuracy.values()) > 0.7 and min(metrics.auc.values()) > 0.8
-    assert gate.metadata["base_bytes"] == "10" and json.loads(gate.metadata["held_out"])["auc"] == metrics.auc
+    assert gate.base == "base" and gate.metadata["trained_on"].startswith("124 prompts")
 
     tool = Tool("find_13", "", BOOK)
     called = []

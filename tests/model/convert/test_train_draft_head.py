@@ -43,7 +43,7 @@ def test_a_head_learns_what_it_is_trained_on(
         config.vocab_size, CONFIG,
     )  # fmt: skip
     regression, losses = training.probe()["all"], []
-    training.run(lambda progress: losses.append(progress.loss), probe_every=1000)
+    training.run(lambda progress: losses.append(progress.loss))
     trained = training.probe()["chat"]
     assert trained[0] > regression[0] + 0.05 and trained[0] >= trained[1] > regression[1]
     assert losses[-1] < losses[0]

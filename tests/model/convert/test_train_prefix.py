@@ -16,8 +16,8 @@ from model.checkpoint.gguf import BadModelFile
 from model.convert.conversations import encode_responses
 from model.convert.corpus import TrainingText
 from model.convert.text_training import PackedTexts, TextTrainingConfig, packed_states
-from model.convert.train_draft_head import HeadTrainingProgress
 from model.convert.train_prefix import PrefixTraining, read_prefix, share_right
+from model.convert.training import TrainingProgress
 from model.engine.bundled import bundled, weights_checksum, weights_size
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -67,7 +67,7 @@ def test_untrained_it_is_the_text(model: LoadedModel) -> None:
 
 
 def test_the_loss_falls_and_programs_become_right(model: LoadedModel, tmp_path: Path) -> None:
-    log: list[HeadTrainingProgress] = []
+    log: list[TrainingProgress] = []
     trained = training(model, tmp_path / "state", epochs=40)
     before = share_right(trained, texts_of(model))
     assert trained.run(log.append)

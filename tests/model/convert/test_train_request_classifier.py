@@ -14,7 +14,6 @@ from chat.types import Message, Tool
 from model.convert import known_facts
 from model.convert import train_request_classifier as training
 from model.convert.requests import LabelledRequest, labelled_requests
-from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
 from model.engine.request_classifier import KINDS, VERDICTS, classified_states, verdict_odds
 from model.nn.forward_batch import text_input
@@ -91,9 +90,7 @@ def test_facts_are_told_with_doubt_as_often_as_wanted() -> None:
     assert float((known > thresholds[VERDICTS.index("unsure")]).float().mean()) == pytest.approx(0.25, abs=0.02)
 
 
-def test_a_rule_is_learned_and_measured_on_held_out_topics(
-    model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_is_learned_and_measured_on_held_out_topics(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a random model and the rule that `Paris` says what cannot be done, and `France` what a tool does."""
     draw, requests = random.Random(2), []
     for number in range(240):
@@ -102,9 +99,7 @@ def test_a_rule_is_learned_and_measured_on_held_out_topics(
         requests.append(LabelledRequest(str(number % 24), (Message("user", " ".join(words)),), kind))  # type: ignore[arg-type]
     monkeypatch.setattr(training, "labelled_requests", lambda seed: requests)
     monkeypatch.setattr(training, "fact_requests", lambda model, instructions: [])
-    classifier, metrics = training.train_request_classifier(
-        model, INSTRUCTIONS, weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
-    )
+    classifier, metrics = training.train_request_classifier(model, INSTRUCTIONS, "base")
     assert metrics.recall["unable"] > 0.9 and metrics.recall["action"] > 0.9
     assert metrics.false_task_rate <= 0.03 and metrics.false_positive_rate <= 0.01
     assert classifier.is_valid_for(INSTRUCTIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import torch
 from chat.types import Message
 from model.convert import train_turn_completion as training
 from model.convert.corpus import Corpus, TrainingText
-from model.engine.bundled import weights_checksum, weights_size
 from model.engine.loader import LoadedModel
 from model.engine.turn_completion import TurnCompletionClassifier, user_turn_prefix
 from model.nn.forward_batch import text_input
@@ -59,7 +57,7 @@ def test_the_hidden_states_of_many_texts_match_those_of_each_text_alone(model: L
 
 
 def test_training_uses_user_messages_and_measures_the_classifier(
-    model: LoadedModel, tiny_qwen2: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("model.convert.spoken_templates._USES", 1)
     messages = [Message("system", "Paris"), Message("user", "(1) no"), Message("assistant", "Is it?")]
@@ -69,8 +67,6 @@ def test_training_uses_user_messages_and_measures_the_classifier(
     assert training.user_sentences(corpus, model) == ["Is hello to you the capital of France?"]
     without_chatml = Corpus((TrainingText(tuple(model.tokenizer.encode("Is it Paris?")), (), "chat"),), "base", {})
     assert training.user_sentences(without_chatml, model) == []
-    base, size = weights_checksum(tiny_qwen2), weights_size(tiny_qwen2)
-    classifier, metrics = training.train_classifier(model, corpus, base, size, seed=3)
+    classifier, metrics = training.train_classifier(model, corpus, "base", seed=3)
     assert 0.5 < metrics.auc < 1 and metrics.places > 100
-    assert json.loads(classifier.metadata["held_out"])["auc"] == metrics.auc
-    assert (classifier.base, classifier.metadata["base_bytes"]) == (base, str(size))
+    assert classifier.base == "base" and classifier.metadata["trained_on"].endswith("seed 3")

@@ -19,7 +19,7 @@ from model.convert import text_training
 from model.convert.conversations import encode_responses
 from model.convert.corpus import TrainingText
 from model.convert.text_training import PackedTexts, packed_states
-from model.convert.train_draft_head import HeadTrainingProgress
+from model.convert.training import TrainingProgress
 from model.convert.tune import Tuning, TuningConfig
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
@@ -54,7 +54,7 @@ def tuning(model: LoadedModel, file: Path, **settings: float) -> Tuning:
 
 
 def test_the_loss_falls(model: LoadedModel, tmp_path: Path) -> None:
-    log: list[HeadTrainingProgress] = []
+    log: list[TrainingProgress] = []
     assert tuning(model, tmp_path / "state", epochs=12).run(log.append)
     assert [progress.step for progress in log] == [*range(1, 37)]
     assert sum(progress.loss for progress in log[-3:]) < sum(progress.loss for progress in log[:3]) * 0.7
@@ -82,7 +82,7 @@ def test_packed_texts_have_the_states_that_each_has_alone(model: LoadedModel) ->
 def test_a_step_s_loss_is_the_cross_entropy_of_the_responses(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts, log = texts_of(model), list[HeadTrainingProgress]()
+    texts, log = texts_of(model), list[TrainingProgress]()
     losses = []
     for text in texts:
         [logits] = model.decoder.run([text_input(model.decoder.new_cache(), text.tokens, len(text.tokens))])
@@ -115,7 +115,7 @@ def test_an_interrupted_training_resumes_exactly(model: LoadedModel, tmp_path: P
     expected = whole.updates()
     for name, (b, a) in sliced.updates().items():
         assert torch.equal(b, expected[name][0]) and torch.equal(a, expected[name][1])
-    with pytest.raises(BadModelFile, match="other conversations, settings or weights"):
+    with pytest.raises(BadModelFile, match="other settings \\(rank\\)"):
         tuning(model, tmp_path / "slices", rank=2)
     (tmp_path / "slices").write_bytes(b"x")
     with pytest.raises(BadModelFile, match="remove it to start over"):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decode.sampling import Sampler, Sampling, entropy_of, probabilities, token_probabilities
+from model.decode.sampling import Sampling, entropy_of, probabilities, token_probabilities
 
 
 @given(
@@ -40,10 +40,10 @@ def test_distributions_of_several_rows_are_those_of_each_row(seed: int, sampling
     torch.testing.assert_close(together, alone)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7), Sampling(0.7, top_k=5), Sampling(0.7, top_p=0.9)])
+@pytest.mark.parametrize("sampling", [Sampling(0.7), Sampling(0.7, top_k=5), Sampling(0.7, top_p=0.9)])
 def test_distributions_are_computed_on_the_device_of_the_logits(sampling: Sampling) -> None:
     """The meta device has no values, so copying logits from it would fail."""
-    distribution = Sampler(sampling).distribution(torch.empty(3, 320, device="meta"))
+    distribution = probabilities(torch.empty(3, 320, device="meta"), sampling)
     assert distribution.device.type == "meta" and distribution.shape == (3, 320)
 
 
