@@ -97,8 +97,7 @@ class Replica:
         self._admission = self._service.context.admission
         self._service.context.peers = _Replicas()
         self._own_port = OwnPort(self._service.app, self._admission, _NOTICE_S)
-        loop = asyncio.get_running_loop()
-        self._stop_watching = self._service.watch(loop.call_soon_threadsafe)
+        self._stop_watching = self._service.watch()
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._own_port

@@ -43,7 +43,7 @@ def run(settings: ServeSettings, console: Console) -> None:
     def loaded(service: Service) -> None:
         service.failures.on_failure(server.stop)
         stack.callback(service.close)
-        stack.callback(service.watch(server.call_soon))
+        stack.callback(service.watch())
         services.append(service)
 
     def ready(service: Service) -> None:
