@@ -15,7 +15,7 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, BlockDrafterWeights
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
-from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
+from model.nn.cpu.forward_pass import ForwardPass
 from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.weights import quantized_linear
 from model.nn.forward_batch import ForwardInput
@@ -118,9 +118,7 @@ class _Block:
         places: Floats,
     ) -> None:
         rows, size = places.shape
-        weights = [LayerWeights.of(layer) for layer in layers]
-        self._norm = np.ones(size, np.float32)  # the jobs have its address only
-        self._forward = ForwardPass(config, weights, self._norm, (rows,), head.team)
+        self._forward = ForwardPass(config, layers, torch.ones(size), (rows,))
         self._cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
         self._cache.reserve(rows)
         mask = torch.ones(rows, rows, dtype=torch.bool)
