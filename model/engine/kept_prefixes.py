@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from model.engine.loader import LoadedModel
@@ -71,12 +70,7 @@ class KeptPrefixes:
 
 def _read(key: tuple[str, ...], new_cache: Callable[[], KeyValueCache]) -> Iterator[KeyValueCache]:
     content = _FILES.read(*key)
-    if content is None:
-        return
-    try:
-        tensors = load(content)
-    except SafetensorError:
-        return
+    tensors = {} if content is None else load(content)
     for number in range(len(tensors) // 2):
         cache = new_cache()
         cache.load(tensors[f"{number}.tokens"].tolist(), *tensors[f"{number}.known"].chunk(2))

@@ -132,15 +132,8 @@ class Adapter:
 
 
 def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
-    """Load an adapter for a model.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: missing, damaged, or made for other weights.
-    """
+    """Load an adapter for a model of this shape, whose weights have the sha256 `base`. Raises BadModelFile: it is
+    missing, damaged, or was made for other weights."""
     tensors, metadata = load_bound_file(path, "adapter", "convert these weights, or run without an adapter", base=base)
 
     def matrix(name: str) -> Tensor:
