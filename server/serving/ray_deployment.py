@@ -71,7 +71,6 @@ class DeploymentOptions:
         scale_in_s: how long a replica must not be needed before it is drained.
         longest_call_s: after which every conversation has ended.
         cpus, gpus: of one replica.
-        surge: whether an upgrade starts new replicas before old ones stop taking calls. It needs room for both.
     """
 
     replicas: ReplicaLimits
@@ -80,7 +79,6 @@ class DeploymentOptions:
     longest_call_s: float = 3600.0
     cpus: float = 1.0
     gpus: float = 0.0
-    surge: bool = True
 
 
 class Replica:
@@ -155,7 +153,6 @@ class _Replicas:
         self._asked_at = -_REPORT_AGE_S
 
     async def reports(self, *, details: bool) -> list[ReplicaReport]:
-        """See `Peers`."""
         if details:
             return await self._reports(details)
         now = time.monotonic()
@@ -168,7 +165,6 @@ class _Replicas:
         return [one for one in await self._ask_all("report", details) if isinstance(one, ReplicaReport)]
 
     async def drain(self, draining: bool) -> None:
-        """See `Peers`."""
         await self._ask_all("drain", draining)
         self._asked_at = -_REPORT_AGE_S
 
@@ -271,7 +267,8 @@ def _application(load: Callable[[], Service], release: str, options: DeploymentO
         graceful_shutdown_wait_loop_s=_DRAIN_CHECK_S,
         health_check_period_s=_HEALTH_CHECK_S,
         max_constructor_retry_count=_START_ATTEMPTS,
-        max_surge_percent=100 if options.surge else 0,
+        # Where every GPU has its replica, an upgrade has to stop one before it can start another.
+        max_surge_percent=0 if options.gpus else 100,
         ray_actor_options={"num_cpus": options.cpus, "num_gpus": options.gpus},
         request_router_config=RequestRouterConfig(
             request_router_class="server.serving.ray_router.ConversationRouter",
