@@ -6,8 +6,6 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
-from io import BytesIO
 from typing import Literal
 
 from pydantic import Field
@@ -48,14 +46,6 @@ _TRANSCRIPT_FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 _IGNORED_FIELDS = {"model", "prompt", "temperature", "timestamp_granularities[]", "include[]", "chunking_strategy"}
 
 
-@dataclass(frozen=True)
-class _Upload:
-    """A request for a transcript."""
-
-    data: bytes
-    fields: dict[str, str]
-
-
 class Transcriptions:
     """Transcribes recordings, one at a time: live conversations need the recognizer too.
 
@@ -74,10 +64,10 @@ class Transcriptions:
         """One request. Raises APIError, Refused, ClientDisconnect."""
         with ExitStack() as held:
             held.enter_context(self._limit.slot())
-            upload = await _read_upload(request)
-            response_format, language = _check_fields(upload.fields, self._speech_models.recognizer.languages)
-            transcribing = self._transcribing(upload.data, language, request.state.key)
-            if upload.fields.get("stream") == "true":
+            data, fields = await _read_upload(request)
+            response_format, language = _check_fields(fields, self._speech_models.recognizer.languages)
+            transcribing = self._transcribing(data, language, request.state.key)
+            if fields.get("stream") == "true":
                 events = _transcript_events(transcribing, held.pop_all())
                 return await unless_disconnected(request, event_stream(events))
 
@@ -115,7 +105,7 @@ class Transcriptions:
             raise APIError(400, message, "file", "recording_too_long") from None
 
 
-async def _read_upload(request: Request) -> _Upload:
+async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
     """The recording and the fields. Raises APIError, and HTTPException if the form cannot be read."""
     async with limited(request, MAX_UPLOAD_BYTES).form(
         max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES
@@ -124,7 +114,7 @@ async def _read_upload(request: Request) -> _Upload:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise APIError(400, "send the recording as the form field 'file'", "file")
-        return _Upload(await file.read(), fields)
+        return await file.read(), fields
 
 
 def _check_fields(fields: dict[str, str], languages: Sequence[str]) -> tuple[str, str]:
@@ -231,7 +221,7 @@ class Speech:
 
     async def _encoded(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[bytes]:
         """The audio, in parts."""
-        splitter, encoder = ClauseSplitter(), SpeechEncoder(body.response_format, BytesIO())
+        splitter, encoder = ClauseSplitter(), SpeechEncoder(body.response_format)
         loop, models = asyncio.get_running_loop(), self._speech_models
         for clause in [*splitter.push(body.input), *splitter.flush()]:
             samples = await loop.run_in_executor(models.synthesis_executor, voice.synthesize, clause, body.speed)
