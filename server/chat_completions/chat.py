@@ -9,16 +9,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chat.progress import ScoredToken
+from chat.progress import Progress, ScoredToken
 from chat.types import Ask, ToolCallDelta
 from server.chat_completions.generation import (
     CollectedCall,
     TokenUsage,
-    Update,
     collect_calls,
     generate,
     new_conversation,
-    speakable_updates,
+    speakable,
 )
 from server.chat_completions.logprobs import chat_logprobs
 from server.chat_completions.reasoning import add_plan, denoising_effort
@@ -45,8 +44,8 @@ class ChatCompletions(TextEndpoint):
 
     async def _complete(self, body: ChatCompletionRequest) -> dict[str, Any]:
         choices: dict[int, _Choice] = {}
-        async for index, update in self._updates(body):
-            choices.setdefault(index, _Choice()).add(update)
+        async for index, progress, usage in self._generate(body):
+            choices.setdefault(index, _Choice()).add(progress, usage)
         return {
             **self._envelope("chat.completion", "chatcmpl"),
             "choices": [choices[index].body(index, scored=bool(body.logprobs)) for index in sorted(choices)],
@@ -69,28 +68,28 @@ class ChatCompletions(TextEndpoint):
             choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
             return event({**envelope, "choices": [choice], **more})
 
-        async for index, update in self._updates(body):
+        async for index, progress, usage in self._generate(body):
             if index not in choices:
                 choices[index] = _Choice()
                 yield chunk(index, {"role": "assistant", "content": ""})
             choice = choices[index]
-            choice.add(update)
-            if calls := [_call_delta(choice, piece) for piece in update.tool_calls]:
+            choice.add(progress, usage)
+            if calls := [_call_delta(choice, piece) for piece in progress.tool_calls]:
                 yield chunk(index, {"tool_calls": calls})
-            scores = update.scores if body.logprobs else None
+            scores = progress.scores if body.logprobs else None
             if body.diffusing and not choice.calls:
-                whole = {"role": "assistant", "content": choice.text + update.draft}
-                yield chunk(index, whole, scores=scores, diffusion_meta=_diffusion_meta(choice, update))
-            elif update.text:
-                yield chunk(index, {"content": update.text}, scores=scores)
-            if update.finish_reason:
-                yield chunk(index, {}, update.finish_reason)
+                whole = {"role": "assistant", "content": choice.text + progress.draft}
+                yield chunk(index, whole, scores=scores, diffusion_meta=_diffusion_meta(choice))
+            elif progress.committed:
+                yield chunk(index, {"content": progress.committed}, scores=scores)
+            if progress.finished:
+                yield chunk(index, {}, progress.finished)
         if body.stream_options and body.stream_options.include_usage:
             yield event({**envelope, "choices": [], "usage": _total(choices.values()).body()})
         yield DONE
 
-    async def _updates(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Update]]:
-        """What each choice generates, as it comes."""
+    async def _generate(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Progress, TokenUsage]]:
+        """The number of each choice and its progress, as it comes, and what it took with the notes."""
         with self._limit.slot():
             await check_format(self._engine, body.response_format, "response_format")
             messages, planned = await add_plan(
@@ -112,14 +111,14 @@ class ChatCompletions(TextEndpoint):
             ]
             streams = [generate(new_conversation(self._engine), ask) for ask in asks]
             if body.speakable:
-                streams = [speakable_updates(stream) for stream in streams]
-            async for index, update in merge(streams):
-                yield index, update.after(planned)
+                streams = [speakable(stream) for stream in streams]
+            async for index, progress in merge(streams):
+                yield index, progress, planned + TokenUsage.of(progress)
 
 
 @dataclass
 class _Choice:
-    """One choice, collected from its updates."""
+    """One choice, collected from its progress."""
 
     text: str = ""
     scores: list[ScoredToken] = field(default_factory=list)
@@ -127,11 +126,11 @@ class _Choice:
     finish_reason: str | None = None
     usage: TokenUsage = field(default_factory=TokenUsage)
 
-    def add(self, update: Update) -> None:
-        self.text += update.text
-        self.scores += update.scores
-        collect_calls(self.calls, update.tool_calls)
-        self.finish_reason, self.usage = update.finish_reason, update.usage
+    def add(self, progress: Progress, usage: TokenUsage) -> None:
+        self.text += progress.committed
+        self.scores += progress.scores
+        collect_calls(self.calls, progress.tool_calls)
+        self.finish_reason, self.usage = progress.finished, usage
 
     def body(self, index: int, *, scored: bool) -> dict[str, Any]:
         """The choice as it is sent; `scored`: with log probabilities."""
@@ -157,11 +156,11 @@ def _call_delta(choice: _Choice, piece: ToolCallDelta) -> dict[str, Any]:
     return delta
 
 
-def _diffusion_meta(choice: _Choice, update: Update) -> dict[str, Any]:
+def _diffusion_meta(choice: _Choice) -> dict[str, Any]:
     """Inception's fields, and how many characters of the text are final."""
     return {
         "diffusion_content": True,
-        "diffusion_progress": 1.0 if update.finish_reason else 0.0,
+        "diffusion_progress": 1.0 if choice.finish_reason else 0.0,
         "committed_length": len(choice.text),
     }
 

@@ -10,17 +10,11 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from chat.progress import Progress
 from chat.types import Ask, Message
 from model.engine.fill_in import FillIn
 from server.chat_completions.errors import read_json
-from server.chat_completions.generation import (
-    TokenUsage,
-    Update,
-    api_errors,
-    generate,
-    new_conversation,
-    updates,
-)
+from server.chat_completions.generation import TokenUsage, api_errors, generate, new_conversation, until_stop
 from server.chat_completions.requests import TextEndpoint, samplings
 from server.chat_completions.schema import ChatMessage, SamplingFields
 from server.chat_completions.streaming import DONE, event, event_stream, unless_disconnected
@@ -74,18 +68,18 @@ class CodeCompletions(TextEndpoint):
         found = self._fill_in(body, body.prompt, body.suffix, body.max_tokens or FIM_TOKENS)
         if not body.stream:
             text, last = await unless_disconnected(request, _collect(found))
-            choice = {"index": 0, "text": text, "finish_reason": last.finish_reason, "logprobs": None}
-            return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+            choice = {"index": 0, "text": text, "finish_reason": last.finished, "logprobs": None}
+            return JSONResponse({**envelope, "choices": [choice], "usage": TokenUsage.of(last).body()})
 
         async def events() -> AsyncIterator[str]:
-            usage = TokenUsage()
-            async for update in found:
-                usage = update.usage
-                choice = {"index": 0, "text": update.text, "finish_reason": update.finish_reason, "logprobs": None}
-                if update.text or update.finish_reason:
+            progress = Progress()
+            async for progress in found:
+                text, finish = progress.committed, progress.finished
+                choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
+                if text or finish:
                     yield event({**envelope, "choices": [choice]})
             if body.stream_options and body.stream_options.include_usage:
-                yield event({**envelope, "choices": [], "usage": usage.body()})
+                yield event({**envelope, "choices": [], "usage": TokenUsage.of(progress).body()})
             yield DONE
 
         return await event_stream(events())
@@ -97,25 +91,24 @@ class CodeCompletions(TextEndpoint):
         limit = body.n_predict if body.n_predict is not None and body.n_predict > 0 else body.max_tokens
         found = self._fill_in(body, extra + body.input_prefix + body.prompt, body.input_suffix, limit)
 
-        def described(text: str, update: Update) -> dict[str, Any]:
-            usage, finish = update.usage, update.finish_reason
+        def described(text: str, progress: Progress) -> dict[str, Any]:
             return {
                 "content": text,
-                "stop": finish is not None,
-                "stop_type": {None: "none", "length": "limit"}.get(finish, "eos"),
+                "stop": progress.finished is not None,
+                "stop_type": {None: "none", "length": "limit"}.get(progress.finished, "eos"),
                 "model": self._model,
-                "tokens_predicted": usage.completion_tokens,
-                "tokens_evaluated": usage.prompt_tokens,
-                "tokens_cached": usage.cached_tokens,
+                "tokens_predicted": progress.tokens,
+                "tokens_evaluated": progress.prompt_tokens,
+                "tokens_cached": progress.cached_tokens,
             }
 
         if not body.stream:
             return JSONResponse(described(*await unless_disconnected(request, _collect(found))))
 
         async def events() -> AsyncIterator[str]:
-            async for update in found:
-                if update.text or update.finish_reason:
-                    yield event(described(update.text, update))
+            async for progress in found:
+                if progress.committed or progress.finished:
+                    yield event(described(progress.committed, progress))
 
         return await event_stream(events())
 
@@ -128,24 +121,24 @@ class CodeCompletions(TextEndpoint):
         with self._limit.slot():
             found = generate(new_conversation(self._engine), ask)
             text, last = await unless_disconnected(request, _collect(found))
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": last.finish_reason}
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": last.finished}
         envelope = self._envelope("edit.completion", "edit")
-        return JSONResponse({**envelope, "choices": [choice], "usage": last.usage.body()})
+        return JSONResponse({**envelope, "choices": [choice], "usage": TokenUsage.of(last).body()})
 
     async def _fill_in(
         self, body: SamplingFields, before: str, after: str, max_tokens: int | None
-    ) -> AsyncIterator[Update]:
+    ) -> AsyncIterator[Progress]:
         (sampling,) = samplings(body, self._engine.sampling, 1)
         with self._limit.slot(), api_errors():
             filler = FillIn(self._engine, background=True)
             found = filler.fill_in(before, after, max_tokens=max_tokens, sampling=sampling)
-            async for update in updates(found, body.stop_sequences):
-                yield update
+            async for progress in until_stop(found, body.stop_sequences):
+                yield progress
 
 
-async def _collect(found: AsyncIterator[Update]) -> tuple[str, Update]:
-    """The whole text and the last update."""
+async def _collect(found: AsyncIterator[Progress]) -> tuple[str, Progress]:
+    """The whole text and the last progress."""
     text = ""
-    async for update in found:
-        text += update.text
-    return text, update
+    async for progress in found:
+        text += progress.committed
+    return text, progress

@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chat.progress import Progress, ScoredToken
+from chat.progress import Progress
 from chat.types import Ask, ToolCallDelta
 from model.decode.grammar import InvalidGrammar
 from model.engine.conversation import Conversation, PromptTooLong
@@ -32,6 +32,11 @@ class TokenUsage:
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     forward_passes: int = 0
+
+    @staticmethod
+    def of(progress: Progress) -> TokenUsage:
+        """What a choice has taken so far."""
+        return TokenUsage(progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step)
 
     def body(self) -> dict[str, Any]:
         """The `usage` object. `rejoinder` is an extension."""
@@ -60,30 +65,6 @@ class TokenUsage:
         )
 
 
-@dataclass(frozen=True)
-class Update:
-    """What one step changed.
-
-    Attributes:
-        text: new text of the answer.
-        draft: text that may follow and may still change.
-        tool_calls: new pieces of function calls.
-        finish_reason: in the last update only.
-        scores: of the tokens of `text`, if log probabilities were asked for.
-    """
-
-    text: str
-    draft: str
-    tool_calls: Sequence[ToolCallDelta]
-    finish_reason: str | None
-    usage: TokenUsage
-    scores: Sequence[ScoredToken] = ()
-
-    def after(self, earlier: TokenUsage) -> Update:
-        """This update, with the tokens and passes of what was generated before."""
-        return replace(self, usage=self.usage + earlier)
-
-
 @dataclass
 class CollectedCall:
     """A function call, collected from its pieces.
@@ -109,59 +90,57 @@ def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -
         call.done = call.done or piece.done
 
 
-async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Update]:
+async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Progress]:
     """Generate one choice; its text ends before the first of `ask.stop`. Leaving the iterator early cancels it.
 
     Raises:
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
     """
-    usage = TokenUsage()
+    progress = Progress()
     try:
         with api_errors():
-            async with aclosing(updates(conversation.reply(ask), ask.stop)) as all_updates:
-                async for update in all_updates:
-                    usage = update.usage
-                    yield update
+            async with aclosing(until_stop(conversation.reply(ask), ask.stop)) as all_progress:
+                async for progress in all_progress:
+                    yield progress
     finally:
-        _count(usage)
+        _count(progress)
 
 
-def _count(usage: TokenUsage) -> None:
+def _count(last: Progress) -> None:
     """Count a choice for the key of the request."""
-    meter, read = current_meter.get(), usage.prompt_tokens
+    meter, read = current_meter.get(), last.prompt_tokens
     if meter is not None and read:
-        generated, cached = usage.completion_tokens, usage.cached_tokens
+        generated, cached = last.tokens, last.cached_tokens
         meter.add(Usage(completions=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
 
 
-async def updates(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Update]:
-    """What each step of a response changed, up to the first stop sequence."""
+async def until_stop(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Progress]:
+    """The progress of a response up to the first stop sequence. Its scores are those of its text only."""
     stop, scored = StopSequences(stop_sequences), ScoredText()
     async with aclosing(all_progress):  # type: ignore[type-var]
         async for progress in all_progress:
             text = stop.push(progress.committed, last=progress.finished is not None)
-            usage = TokenUsage(
-                progress.prompt_tokens, progress.cached_tokens, progress.tokens, forward_passes=progress.step
-            )
-            finish = "stop" if stop.stopped else progress.finished
-            scores = scored.push(progress.scores, text, finished=finish is not None, in_call=bool(progress.tool_calls))
-            yield Update(text, "" if finish else progress.draft, progress.tool_calls, finish, usage, scores)
+            if stop.stopped:
+                progress = replace(progress, finished="stop")
+            over = progress.finished is not None
+            scores = scored.push(progress.scores, text, finished=over, in_call=bool(progress.tool_calls))
+            yield replace(progress, committed=text, draft="" if over else progress.draft, scores=scores)
             if stop.stopped:
                 return
 
 
-async def speakable_updates(updates: AsyncIterator[Update]) -> AsyncIterator[Update]:
+async def speakable(all_progress: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
     """The same answer clause by clause, in words that a voice can pronounce, as our own gets them. It has no draft."""
     splitter, begun = ClauseSplitter(), False
-    async with aclosing(updates):  # type: ignore[type-var]
-        async for update in updates:
-            clauses = splitter.push(update.text)
-            if update.finish_reason is not None:
+    async with aclosing(all_progress):  # type: ignore[type-var]
+        async for progress in all_progress:
+            clauses = splitter.push(progress.committed)
+            if progress.finished is not None:
                 clauses += splitter.flush()
             words = " ".join(spoken for clause in clauses if (spoken := clause.spoken()))
             text = f" {words}" if words and begun else words
             begun = begun or bool(words)
-            yield replace(update, text=text, draft="", scores=())
+            yield progress.with_text(text)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chat.progress import Progress
 from chat.types import Ask, Effort, Message
 from model.engine.engine import Engine
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
@@ -50,9 +51,9 @@ async def add_plan(
         return messages, TokenUsage()
     asked = [*messages[:-1], Message("user", newest.content + _ASK_FOR_NOTES)]
     ask = Ask(asked, max_tokens=limit, effort=denoising_effort(effort), sampling=engine.sampling)
-    notes, usage = "", TokenUsage()
-    async for update in generate(new_conversation(engine), ask):
-        notes, usage = notes + update.text, update.usage
+    notes, progress = "", Progress()
+    async for progress in generate(new_conversation(engine), ask):
+        notes += progress.committed
     answered = [*messages[:-1], Message("user", newest.content + _ASK_FOR_ANSWER.format(notes=notes.strip()))]
-    tokens, passes = usage.completion_tokens, usage.forward_passes
-    return answered, TokenUsage(completion_tokens=tokens, reasoning_tokens=tokens, forward_passes=passes)
+    tokens = progress.tokens
+    return answered, TokenUsage(completion_tokens=tokens, reasoning_tokens=tokens, forward_passes=progress.step)

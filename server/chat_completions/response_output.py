@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from chat.progress import Progress
 from chat.types import Message, ToolCall
-from server.chat_completions.generation import CollectedCall, Update, collect_calls
+from server.chat_completions.generation import CollectedCall, collect_calls
 from server.chat_completions.logprobs import token_logprobs
 
 Event = dict[str, Any]
@@ -27,17 +28,18 @@ class ResponseOutput:
         self._message_id: str | None = None
         self._calls: list[CollectedCall] = []
 
-    def add(self, update: Update) -> Iterator[Event]:
-        """The events of one update."""
-        if update.text:
+    def add(self, progress: Progress) -> Iterator[Event]:
+        """The events of one step."""
+        if progress.committed:
             yield from self._open_message()
-            self._text += update.text
-            logprobs = token_logprobs(update.scores)
+            self._text += progress.committed
+            logprobs = token_logprobs(progress.scores)
             self._logprobs += logprobs
-            yield {"type": "response.output_text.delta", **self._part(), "delta": update.text, "logprobs": logprobs}
-        if update.tool_calls:
+            delta = {"delta": progress.committed, "logprobs": logprobs}
+            yield {"type": "response.output_text.delta", **self._part(), **delta}
+        if progress.tool_calls:
             yield from self._close_message("completed")
-        for piece in update.tool_calls:
+        for piece in progress.tool_calls:
             is_new = piece.index == len(self._calls)
             collect_calls(self._calls, [piece])
             call = self._calls[piece.index]

@@ -12,14 +12,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from chat.progress import Progress
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
 from server.chat_completions.errors import APIError
-from server.chat_completions.generation import (
-    TokenUsage,
-    generate,
-    new_conversation,
-)
+from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, tool_options
 from server.chat_completions.response_output import ResponseOutput
@@ -103,20 +100,19 @@ class Responses(TextEndpoint):
             conversation = new_conversation(self._engine, keep_all_messages=body.truncation != "auto")
             yield {"type": "response.created", "response": response}
             yield {"type": "response.in_progress", "response": response}
-            output, usage, finish = ResponseOutput(), TokenUsage(), ""
-            async for update in generate(conversation, ask):
-                for item in output.add(update):
+            output, progress = ResponseOutput(), Progress()
+            async for progress in generate(conversation, ask):
+                for item in output.add(progress):
                     yield item
-                usage, finish = update.after(planned).usage, update.finish_reason or ""
-            for item in output.close(complete=finish != "length"):
+            done = progress.finished != "length"
+            for item in output.close(complete=done):
                 yield item
-            done = finish != "length"
             response = {
                 **response,
                 "status": "completed" if done else "incomplete",
                 "incomplete_details": None if done else {"reason": "max_output_tokens"},
                 "output": output.items,
-                "usage": _usage(usage),
+                "usage": _usage(planned + TokenUsage.of(progress)),
             }
             if body.store is not False:
                 self._store(response, [*messages, output.message()])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
 
-from server.chat_completions.generation import StopSequences, TokenUsage, Update, speakable_updates
+from chat.progress import Progress
+from server.chat_completions.generation import StopSequences, speakable
 
 LETTERS = st.text("ab", max_size=12)
 QUESTION: list[Any] = [{"role": "user", "content": "hello to you"}]
@@ -44,17 +45,18 @@ def test_text_that_may_become_a_sequence_is_held_back() -> None:
 
 
 async def test_an_answer_is_spoken_clause_by_clause() -> None:
-    async def updates() -> AsyncIterator[Update]:
+    async def all_progress() -> AsyncIterator[Progress]:
         for start in range(0, len(MARKED_UP), 5):
             last = start + 5 >= len(MARKED_UP)
-            yield Update(MARKED_UP[start : start + 5], "draft", (), "stop" if last else None, TokenUsage(1, 0, start))
+            finished: Any = "stop" if last else None
+            yield Progress(MARKED_UP[start : start + 5], "draft", tokens=start, finished=finished)
 
-    spoken = [update async for update in speakable_updates(updates())]
-    assert "".join(update.text for update in spoken) == (
+    spoken = [progress async for progress in speakable(all_progress())]
+    assert "".join(progress.committed for progress in spoken) == (
         "Two ideas: First, Pay three dollars and fifty cents by nine a.m. Second, Wait. That's fifty percent!"
     )
-    assert len([update for update in spoken if update.text]) > 2 and not any(update.draft for update in spoken)
-    assert spoken[-1].finish_reason == "stop" and spoken[-1].usage.completion_tokens > 0
+    assert len([one for one in spoken if one.committed]) > 2 and not any(one.draft for one in spoken)
+    assert spoken[-1].finished == "stop" and spoken[-1].tokens > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
