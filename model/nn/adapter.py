@@ -47,9 +47,6 @@ class LowRank:
     a: Tensor
     b: Tensor
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x @ self.a.T) @ self.b.T
-
 
 @dataclass(frozen=True)
 class FusedLowRank:

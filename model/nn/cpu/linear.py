@@ -158,7 +158,7 @@ class BlockEmbedding:
     """
 
     def __init__(self, form: BlockFormat, blocks: Bytes) -> None:
-        self._form, self._blocks, self.nbytes = form, blocks, blocks.nbytes
+        self._form, self._blocks = form, blocks
 
     def __call__(self, ids: Tensor) -> Tensor:
         """[rows] int64 → [rows, hidden] float32."""
