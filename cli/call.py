@@ -39,7 +39,6 @@ _QUIET_S = 1.0
 _MAX_LATENESS_MS = 20
 """If the microphone falls further behind its schedule, the machine is too busy to measure."""
 
-
 CarrierName = StrEnum("CarrierName", {name: name for name in CARRIERS})  # type: ignore[misc]
 _TWILIO = CarrierName("twilio")
 

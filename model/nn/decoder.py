@@ -30,7 +30,6 @@ Precision = Literal["int8", "float32", "bfloat16"]
 CacheType = Literal["auto", "int8"]
 """How keys and values are kept: as activations are (`auto`), or quantized to int8."""
 
-
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(query [..., heads, head_dim], key, value [..., kv_heads, head_dim]) → [..., heads × head_dim]."""
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # features that are off are not imported
 TOP_P = 0.9
 """Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
 
-
 _RECOGNIZER = "recognizes speech: choose it with --asr"
 _NOT_A_RECOGNIZER = (
     "is not a Whisper model of CTranslate2, which has model.bin, config.json, tokenizer.json and a vocabulary: choose "
