@@ -213,12 +213,8 @@ class Follower:
 
 
 class OpenConversations:
-    """Ray's autoscaling policy: scales on open conversations, never on the load of the processor.
-
-    Args:
-        buffer: conversations for which there is to be room at any time.
-        scale_in_s: how long a replica must not be needed before it is drained.
-    """
+    """Ray's autoscaling policy: scales on open conversations, never on the load of the processor. Its arguments are
+    those of `DeploymentOptions`."""
 
     def __init__(self, buffer: float, scale_in_s: float) -> None:
         self._buffer, self._scale_in = buffer, ScaleInDelay(scale_in_s)

@@ -89,12 +89,8 @@ def locate_model(
 
 
 def hub_models(family: str | None = None, kind: catalog.Kind | None = None) -> HubModels:
-    """The hub models on this machine; what cannot be run is rejected before it is downloaded.
-
-    Args:
-        family: the architecture of a language model; None reads its config.json.
-        kind: what the model must be; None for anything that can be run.
-    """
+    """The hub models on this machine; what cannot be run is rejected before it is downloaded. For `family` and `kind`
+    see `locate_model`."""
 
     def check(config: Mapping[str, Any]) -> None:
         if "suppress_ids" in config:  # only CTranslate2's Whisper models have it

@@ -29,17 +29,7 @@ _NEAR = 4.0
 
 
 class BlockQuantizedDrafter:
-    """Drafts tokens for one conversation at a time.
-
-    Args:
-        weights: the drafter.
-        scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
-            by O.
-        embedding: the base model's token embeddings.
-
-    Attributes:
-        origin, acceptance, block: as in `BlockQuantizedDraftHead`.
-    """
+    """Drafts tokens for one conversation at a time. Arguments and attributes are those of `BlockQuantizedDraftHead`."""
 
     origin: Literal["diffusion"] = "diffusion"
 
