@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.checkpoint.long_context import RopeScaling
-from model.nn.adapter import Adapter
+from model.nn.adapter import Adapter, projection_shapes
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
 from model.nn.kv_cache import KeyValueCache
@@ -193,20 +194,14 @@ class Decoder:
     @property
     def nbytes(self) -> int:
         """Bytes of weights that one forward pass reads. The embedding table is not included: it is only indexed."""
-        return sum(linear.nbytes for linear in self._linears())
+        layers = ((one.query_key_value, one.output, one.gate_up, one.down) for one in self.layers)
+        return sum(linear.nbytes for linear in (*chain.from_iterable(layers), self.head))
 
     @property
     def num_weights(self) -> int:
         """Number of weights that one forward pass multiplies every row by."""
-        return sum(linear.num_weights for linear in self._linears())
-
-    def _linears(self) -> list[Linear]:
-        layers = [
-            linear
-            for layer in self.layers
-            for linear in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
-        ]
-        return [*layers, self.head]
+        of_layer = sum(outputs * inputs for outputs, inputs in projection_shapes(self.config).values())
+        return self.config.layers * of_layer + self.config.vocab_size * self.config.hidden
 
     def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
         """Run `tokens` after those that `cache` holds, and commit them to it.

@@ -87,7 +87,6 @@ class BlockLinear:
         team: whose threads multiply.
         out_features: columns of the result.
         nbytes: bytes of weights that a multiplication reads.
-        num_weights: how many weights there are.
         bias_row: the bias as kernels take it, zeros without one.
     """
 
@@ -96,7 +95,6 @@ class BlockLinear:
         self._in_features = matrices[0].inputs
         self.out_features = sum(one.outputs for one in matrices)
         self.nbytes = sum(one.packed.nbytes for one in matrices)
-        self.num_weights = sum(one.outputs * one.inputs for one in matrices)
         self.bias_row: NDArray[np.float32] = np.zeros(self.out_features, np.float32) if bias is None else bias.numpy()
         self._segments, self._chunks = _segments(self._matrices, self.team)
         self._address = self._segments.ctypes.data
