@@ -150,12 +150,9 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
     except (RuntimeError, IndexError) as error:
         raise BadModelFile(f"the adapter {path.name} is damaged ({error}): download or train it again") from None
     ranks = {low.a.shape[0] for layer in layers for low in layer.values()}
-    if mask.shape != (config.hidden,) or len(ranks) > 1:
+    shapes = [{name: (low.b.shape[0], low.a.shape[1]) for name, low in layer.items()} for layer in layers]
+    if mask.shape != (config.hidden,) or len(ranks) > 1 or any(one != projection_shapes(config) for one in shapes):
         raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
-    for layer in layers:
-        for name, shape in projection_shapes(config).items():
-            if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:
-                raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
     return Adapter(mask, layers, base, num_drafts, metadata)
 
 
