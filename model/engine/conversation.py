@@ -242,11 +242,6 @@ class Conversation:
         fork._truncation = self._truncation
         return fork
 
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens that need not be read again."""
-        return len(self._cache.tokens)
-
     def _submit(
         self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
     ) -> Request:

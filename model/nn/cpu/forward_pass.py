@@ -61,7 +61,8 @@ class ForwardPass:
         quantized_cache: whether the caches are int8.
 
     Attributes:
-        states: [rows, hidden], after the last layer, normalized.
+        first_inputs: what the first job adds, [rows, hidden] each. The jobs overwrite both.
+        states, quantized_states: [rows, hidden], after the last layer, normalized.
         jobs: [jobs, fields of JOB].
         products: the matrix multiplications, in order.
         layer_starts: how many jobs come before each layer.
@@ -96,7 +97,8 @@ class ForwardPass:
         self._cache_writers: list[tuple[Sequence[str], Table]] = []
         """Of each conversation, the fields and calls of the kernel that writes keys and values into its cache."""
         self._attention: list[RowAttention] = []
-        self.states = self._narrow.floats
+        self.first_inputs = self._x, self._product
+        self.states, self.quantized_states = self._narrow.floats, self._narrow.quantized
 
         last_biases = [self._no_bias, *(linear.bias_row for linear in down)]
         steps = [
@@ -140,16 +142,6 @@ class ForwardPass:
             attention.attend_to(tensors[:layers], tensors[layers:], past, new)
             for field in ("keys", "values", "capacity", "past"):
                 calls[:, fields.index(field)] = attention.column(field)
-
-    @property
-    def first_inputs(self) -> tuple[Floats, Floats]:
-        """What the first job adds, [rows, hidden] each. The jobs overwrite both."""
-        return self._x, self._product
-
-    @property
-    def quantized_states(self) -> QuantizedActivations:
-        """`states` as a multiplication takes them."""
-        return self._narrow.quantized
 
     def residual(self) -> Tensor:
         """The states [rows, hidden] that the layers add to: after the first job of layer n, those after n layers."""
