@@ -49,7 +49,7 @@ class ChatCompletions(TextEndpoint):
         return {
             **self._envelope("chat.completion", "chatcmpl"),
             "choices": [choices[index].body(index, scored=bool(body.logprobs)) for index in sorted(choices)],
-            "usage": _total(choices.values()).body(),
+            "usage": sum((one.usage for one in choices.values()), TokenUsage()).body(),
         }
 
     async def _stream(self, body: ChatCompletionRequest) -> AsyncIterator[str]:
@@ -85,7 +85,8 @@ class ChatCompletions(TextEndpoint):
             if progress.finished:
                 yield chunk(index, {}, progress.finished)
         if body.stream_options and body.stream_options.include_usage:
-            yield event({**envelope, "choices": [], "usage": _total(choices.values()).body()})
+            usage = sum((one.usage for one in choices.values()), TokenUsage())
+            yield event({**envelope, "choices": [], "usage": usage.body()})
         yield DONE
 
     async def _generate(self, body: ChatCompletionRequest) -> AsyncIterator[tuple[int, Progress, TokenUsage]]:
@@ -163,7 +164,3 @@ def _diffusion_meta(choice: _Choice) -> dict[str, Any]:
         "diffusion_progress": 1.0 if choice.finish_reason else 0.0,
         "committed_length": len(choice.text),
     }
-
-
-def _total(choices: Any) -> TokenUsage:
-    return sum((choice.usage for choice in choices), TokenUsage())

@@ -91,7 +91,8 @@ def collect_calls(calls: list[CollectedCall], pieces: Sequence[ToolCallDelta]) -
 
 
 async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Progress]:
-    """Generate one choice; its text ends before the first of `ask.stop`. Leaving the iterator early cancels it.
+    """Generate one choice, and count it for the key of the request; its text ends before the first of `ask.stop`.
+    Leaving the iterator early cancels it.
 
     Raises:
         APIError: the prompt is too long, the chat template refuses it, or the request failed.
@@ -103,15 +104,10 @@ async def generate(conversation: Conversation, ask: Ask) -> AsyncIterator[Progre
                 async for progress in all_progress:
                     yield progress
     finally:
-        _count(progress)
-
-
-def _count(last: Progress) -> None:
-    """Count a choice for the key of the request."""
-    meter, read = current_meter.get(), last.prompt_tokens
-    if meter is not None and read:
-        generated, cached = last.tokens, last.cached_tokens
-        meter.add(Usage(completions=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
+        meter, read = current_meter.get(), progress.prompt_tokens
+        if meter is not None and read:
+            generated, cached = progress.tokens, progress.cached_tokens
+            meter.add(Usage(completions=1, input_tokens=read, cached_tokens=cached, output_tokens=generated))
 
 
 async def until_stop(all_progress: AsyncIterator[Progress], stop_sequences: Sequence[str]) -> AsyncGenerator[Progress]:
@@ -151,14 +147,10 @@ def api_errors() -> Iterator[None]:
     except PromptTooLong as error:
         raise APIError(400, str(error), "messages", "context_length_exceeded") from None
     except ValueError as error:
-        raise APIError(400, str(error), _param(error), "invalid_value") from None
+        path = error.path if isinstance(error, InvalidGrammar) else ""
+        raise APIError(400, str(error), path if path.startswith("tools[") else None, "invalid_value") from None
     except RuntimeError as error:
         raise APIError(500, str(error)) from error
-
-
-def _param(error: ValueError) -> str | None:
-    """The field that an error is about, if it is a place in a tool's parameters."""
-    return error.path if isinstance(error, InvalidGrammar) and error.path.startswith("tools[") else None
 
 
 def new_conversation(engine: Engine, *, keep_all_messages: bool = True) -> Conversation:
