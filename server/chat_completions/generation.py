@@ -162,7 +162,7 @@ class StopSequences:
     """Passes a growing text on as far as no stop sequence can begin in it.
 
     Attributes:
-        stopped: whether a stop sequence was found. What follows it is dropped.
+        stopped: whether a stop sequence was found. Nothing may follow.
     """
 
     def __init__(self, sequences: Sequence[str]) -> None:
@@ -175,8 +175,6 @@ class StopSequences:
         Args:
             last: nothing follows, so nothing is held back.
         """
-        if self.stopped:
-            return ""
         self._held += text
         found = [start for sequence in self._sequences if (start := self._held.find(sequence)) >= 0]
         if found:

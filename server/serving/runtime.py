@@ -56,13 +56,7 @@ def progress_bars(console: Console) -> Iterator[ProgressCallback]:
         yield report
 
 
-def locate_model(
-    name: str,
-    console: Console,
-    store: ModelStore | None = None,
-    family: str | None = None,
-    kind: catalog.Kind | None = None,
-) -> Path:
+def locate_model(name: str, console: Console, family: str | None = None, kind: catalog.Kind | None = None) -> Path:
     """Path of a model's files, which are assembled or downloaded if necessary.
 
     Args:
@@ -79,7 +73,7 @@ def locate_model(
         if reference is not None:
             path = hub_models(family, kind).locate(reference, report)
         else:
-            path = (store or ModelStore()).locate(name, report, kind)
+            path = ModelStore().locate(name, report, kind)
     recognizes = path.is_dir() and is_recognizer(file.name for file in path.iterdir())
     if kind == "transcription" and not recognizes:
         raise BadModelFile(f"{name} {_NOT_A_RECOGNIZER}")
