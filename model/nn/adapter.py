@@ -79,7 +79,6 @@ class Adapter:
         layers: the delta of each projection, by layer and projection name.
         base: sha256 of the base model's weights.
         num_drafts: the number of consecutive drafts that it was trained for.
-        metadata: the file's metadata.
     """
 
     mask: Tensor

@@ -111,8 +111,6 @@ class Decoder:
             Asking takes time, so it is None where nothing may interrupt.
 
     Args:
-        checkpoint: the weights to load.
-        device: the device to run on.
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
             `float32` or `bfloat16`.
         kv_cache_dtype: `int8` needs int8 weights.

@@ -46,7 +46,6 @@ class DraftHeadWeights:
             O [hidden, size], by the names of `MATRICES`.
         vocabulary: [n] int64, the tokens that it can draft.
         base: sha256 of the base model's weights.
-        metadata: the file's metadata.
     """
 
     matrices: dict[str, Tensor]

@@ -97,8 +97,6 @@ class OwnPort:
     it admits callers for a while, until the load balancer has noticed, and then nobody.
 
     Args:
-        app: the application.
-        admission: of the replica.
         notice_s: how long the load balancer may take to notice.
 
     Attributes:

@@ -66,7 +66,6 @@ class DeploymentOptions:
     """How the replicas are run.
 
     Attributes:
-        replicas: how many.
         buffer: conversations for which there is to be room at any time; less of it starts another replica.
         scale_in_s: how long a replica must not be needed before it is drained.
         longest_call_s: after which every conversation has ended.

@@ -59,7 +59,6 @@ class Service:
 
     Attributes:
         context: what all connections share.
-        app: the ASGI application.
         failures: what only a new process can mend.
         watched: what may hang.
         hang_s: for how long, before the process counts as hung; 0 for ever.

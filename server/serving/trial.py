@@ -53,11 +53,7 @@ class Start:
 
 @dataclass
 class Candidate:
-    """A language model that is loaded.
-
-    Attributes:
-        options: with its name.
-    """
+    """A language model that is loaded, and the options with its name."""
 
     options: ModelOptions
     engine: Engine

@@ -33,10 +33,8 @@ class BlockQuantizedDraftHead:
     """Drafts tokens for one conversation at a time.
 
     Args:
-        weights: the head.
         scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
             by O.
-        embedding: the base model's token embeddings.
 
     Attributes:
         origin: of its drafts.

@@ -59,7 +59,6 @@ class BlockQuantizedLayers:
             x: [rows, hidden] float32, the embeddings of all rows.
             batch: the conversations of the rows; their caches must have reserved room.
             rotary: the rotations of their positions.
-            adapter: the adapter for noise rows.
             interruption: asked before each layer.
             taps: ascending, each at least 1 and less than the number of layers.
 

@@ -84,7 +84,6 @@ class BlockLinear:
         team: whose threads multiply; the process's own when not given.
 
     Attributes:
-        team: whose threads multiply.
         out_features: columns of the result.
         nbytes: bytes of weights that a multiplication reads.
         bias_row: the bias as kernels take it, zeros without one.
