@@ -74,7 +74,7 @@ class ReportOptions(ModelOptions, BaseSettings, title="Options"):
         None, "How soon the server takes a turn to be over; default: the server's."
     )
     sessions: tuple[Annotated[int, Field(ge=1, le=64)], ...] = option(
-        (1,), "Conversations at the same time, which share the turns; repeatable, to compare p95."
+        (1,), "Conversations at the same time, 1 to 64, which share the turns; repeatable, to compare p95."
     )
     seed: int = option(0, "Random seed of the order of turns and of the bootstrap.")
 
