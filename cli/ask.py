@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from cli.first_start import confirm_downloads
 from cli.options import YesOption, with_options
 from model.engine.conversation import Conversation
 from server.serving.model_choice import resolve_model
-from server.serving.options import AssistantOptions
+from server.serving.options import AssistantOptions, option
 from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.speech import load_speech_models
 from voice import events
@@ -37,36 +37,33 @@ _BLOCK = RECOGNITION_RATE
 """Samples of the audio blocks that the session receives: 1 s."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question as text or as a WAV file, where the response goes, and whether to say what was decided."""
+class AskOptions(AssistantOptions, title="Options"):
+    """A question as a WAV file, where the response goes, and whether to say what was decided."""
 
-    text: str | None
-    wav: Path | None
-    out: Path | None
-    as_json: bool
-    explain: bool = False
+    wav: Path | None = option(None, "The question as a WAV file.")
+    out: Path | None = option(None, "Write the spoken response to this WAV file.")
+    explain: bool = option(False, "Print what was decided, and why.")
 
 
-async def run(question: Question, options: AssistantOptions) -> None:
-    """Ask the question and print the response.
+async def run(text: str | None, options: AskOptions, *, as_json: bool) -> None:
+    """Ask the question, as text or as a WAV file, and print the response.
 
     Raises:
         BadAudio: the WAV file cannot be read or contains no speech.
         ValueError: the transcription or the response failed.
     """
-    recording = read_wav(question.wav) if question.wav else None
+    recording = read_wav(options.wav) if options.wav else None
     server_tools = ServerTools(options.tool_settings)
     documents = open_documents(options.docs, options.data, stderr)
     model_options = resolve_model(options, options.data)
     load = partial(load_speech_models, model_options, stderr, options.data)
-    spoken = recording is not None or question.out is not None
+    spoken = recording is not None or options.out is not None
     speech_models, engine = load() if spoken else UnloadedSpeechModels(load), load_engine(model_options, stderr)
     remote_llm = open_remote_llm(options.remote_llm, stderr)
     session_events: asyncio.Queue[events.SessionEvent] = asyncio.Queue()
     async with server_tools.running():
         tools = server_tools.local_conversation()
-        settings = SessionSettings(detect_turns=False, speak=question.out is not None, tools=tools.declarations)
+        settings = SessionSettings(detect_turns=False, speak=options.out is not None, tools=tools.declarations)
         session = VoiceSession(
             Conversation(engine, keep_instructions=True),
             speech_models,
@@ -78,13 +75,13 @@ async def run(question: Question, options: AssistantOptions) -> None:
         )
         try:
             if recording is None:
-                session.history.add(Item("question", "user", question.text or "", spoken=False, complete=True))
+                session.history.add(Item("question", "user", text or "", spoken=False, complete=True))
             else:
                 for start in range(0, len(recording), _BLOCK):
                     session.append(recording[start : start + _BLOCK], RECOGNITION_RATE)
                 session.commit()
             session.respond()
-            await _print_response(question, session_events)
+            await _print_response(text or "", options, session_events, as_json=as_json)
         finally:
             await session.close()
             engine.close()
@@ -92,15 +89,17 @@ async def run(question: Question, options: AssistantOptions) -> None:
                 documents.close()
 
 
-async def _print_response(question: Question, session_events: asyncio.Queue[events.SessionEvent]) -> None:
-    transcript, audio = question.text or "", [events.NO_SAMPLES]
+async def _print_response(
+    transcript: str, options: AskOptions, session_events: asyncio.Queue[events.SessionEvent], *, as_json: bool
+) -> None:
+    audio = [events.NO_SAMPLES]
     sources: tuple[Source, ...] = ()
-    show = (lambda *_: None) if question.as_json else say
+    show = (lambda *_: None) if as_json else say
     while True:
         match await session_events.get():
             case events.FinalTranscript(text=text):
                 if not text:
-                    raise BadAudio(f"no speech was found in {question.wav}")
+                    raise BadAudio(f"no speech was found in {options.wav}")
                 transcript = text
                 show(text, "dim")
             case events.TranscriptionFailed(reason=reason):
@@ -117,10 +116,10 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
                 break
     if done.status == "failed":
         raise ValueError(f"the response failed: {done.reason}")
-    if question.out is not None:
-        write_wav(question.out, np.concatenate(audio), OUTPUT_RATE)
+    if options.out is not None:
+        write_wav(options.out, np.concatenate(audio), OUTPUT_RATE)
     calls = [f"{item.name}({item.arguments})" for item in done.items if isinstance(item, FunctionCall)]
-    if question.as_json:
+    if as_json:
         result = {
             "question": transcript,
             "answer": done.item.text.strip(),
@@ -137,7 +136,7 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
     decisions = [f"{one.policy}: {one.reason}" for one in done.metrics.decided]
     found = [f"[{source.title}: {source.location}] {source.text}" for source in sources]
     say("")
-    for line in [*(decisions + calls if question.explain else ()), *found]:
+    for line in [*(decisions + calls if options.explain else ()), *found]:
         say(line, "dim")
 
 
@@ -145,17 +144,14 @@ async def _print_response(question: Question, session_events: asyncio.Queue[even
 @with_options
 def ask_command(
     text: Annotated[str | None, typer.Argument(help="The question as text.")] = None,
-    wav: Annotated[Path | None, typer.Option(help="The question as a WAV file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the spoken response to this WAV file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    explain: Annotated[bool, typer.Option(help="Print what was decided, and why.")] = False,
     yes: YesOption = False,
     *,
-    options: AssistantOptions,
+    options: AskOptions,
 ) -> None:
     """Ask one question without a server."""
-    if (text is None) == (wav is None):
+    if (text is None) == (options.wav is None):
         raise typer.BadParameter("give the question either as text or with --wav FILE")
     with user_errors():
-        confirm_downloads(options, yes=yes, speech=bool(wav or out))
-        asyncio.run(run(Question(text, wav, out, as_json, explain), options))
+        confirm_downloads(options, yes=yes, speech=bool(options.wav or options.out))
+        asyncio.run(run(text, options, as_json=as_json))

@@ -39,7 +39,6 @@ _QUIET_S = 1.0
 _MAX_LATENESS_MS = 20
 """If the microphone falls further behind its schedule, the machine is too busy to measure."""
 
-
 CarrierName = StrEnum("CarrierName", {name: name for name in CARRIERS})  # type: ignore[misc]
 _TWILIO = CarrierName("twilio")
 
@@ -74,8 +73,7 @@ class CallOutcome:
         refused: why the call failed, or empty.
         late_ms: how far the caller's own clock fell behind.
         gaps: underruns within a response.
-        clears: number of clears that arrived.
-        marks: number of marks that arrived.
+        clears, marks: how many arrived.
         functions: functions that the assistant called, each with the time in s since the call was dialed.
         violations: what the carrier would not have accepted.
         received: all audio that arrived.

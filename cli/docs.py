@@ -23,7 +23,6 @@ from server.serving.runtime import locate_model
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-
 _NICENESS = 10
 """How far documents that are read stand back behind a server on the same machine, in which people speak."""
 

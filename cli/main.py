@@ -35,7 +35,6 @@ class LazyGroup(TyperGroup):
     """Imports the module of a command when it runs: all together take three seconds, most of them for torch."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """See click."""
         return [*COMMANDS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

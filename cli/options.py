@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from enum import EnumType
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -84,18 +85,21 @@ def _typer_option(topic: str, name: str, field: FieldInfo) -> Any:
 
 def _typer_type(annotation: Any) -> Any:
     """The closest type of an option on the command line, for its help; the model checks the value."""
+    if get_origin(annotation) is Annotated:
+        return _typer_type(get_args(annotation)[0])
     if get_origin(annotation) is tuple:
         return list[_typer_type(get_args(annotation)[0])]  # type: ignore[misc]
     members = [one for one in get_args(annotation) if one is not NoneType]
     if get_origin(annotation) in (Union, UnionType) and len(members) == 1:
         return _typer_type(members[0])
-    return annotation if annotation in (bool, int, float, Path) or get_origin(annotation) is Literal else str
+    is_known = annotation in (bool, int, float, Path) or isinstance(annotation, EnumType)
+    return annotation if is_known or get_origin(annotation) is Literal else str
 
 
-def as_arguments(options: OptionGroup) -> list[str]:
-    """The options that were given, as arguments for another command. None of them may be a switch."""
+def as_arguments(options: ModelOptions) -> list[str]:
+    """The model options that were given, as arguments for another command. None of them may be a switch."""
     arguments: list[str] = []
-    for name in sorted(options.model_fields_set):
+    for name in sorted(options.model_fields_set & ModelOptions.model_fields.keys()):
         value = getattr(options, name)
         for one in value if isinstance(value, tuple) else [value]:
             arguments += [f"--{name.replace('_', '-')}", str(one)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import onnxruntime
 import typer
+from pydantic import Field
+from pydantic_settings import BaseSettings
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.call import CarrierName
@@ -34,7 +36,7 @@ from lab.report.terminal import print_report
 from lab.simulator.errors import ServerUnavailable
 from model.hub.store import ModelStore, cache_folder
 from server.serving.model_choice import resolve_model
-from server.serving.options import ModelOptions
+from server.serving.options import FROM_ENVIRONMENT, ModelOptions, option
 from server.serving.runtime import locate_model
 from server.serving.speech import resolve_recognizer
 from voice.tts import Voice
@@ -48,61 +50,38 @@ _LIMIT_EXCEEDED = 3
 """Exit status when a limit is exceeded."""
 
 
-@dataclass(frozen=True)
-class ReportSettings:
-    """What to measure.
+class ReportOptions(ModelOptions, BaseSettings, title="Options"):
+    """What to measure. The model options are those of the server that is started."""
 
-    Attributes:
-        url: of a running server; None starts one.
-        corpora: `_BUILT_IN`, `_HELD_OUT` or folders, spoken one after another.
-        model_options: of the server that is started.
-        phone: the carrier whose protocol is used, or None for the Realtime protocol.
-        eagerness: requested from the server; None for its default.
-        voices: speak the built-in corpus; empty for the default ones.
-        page: whether to speak through the page.
-        browser: path of the browser for the page; None for the first one found.
-        sessions: conversations at the same time; the turns are spoken once with each number.
-    """
+    model_config = FROM_ENVIRONMENT
 
-    url: str | None
-    api_key: str | None
-    corpora: tuple[str, ...]
-    turns: int | None
-    kinds: list[str]
-    seed: int
-    model_options: ModelOptions
-    phone: str | None = None
-    eagerness: str | None = None
-    voices: tuple[str, ...] = ()
-    page: bool = False
-    browser: Path | None = None
-    sessions: tuple[int, ...] = (1,)
+    url: str | None = option(None, "A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
+    api_key: str | None = option(None, "API key of the server, if it requires one.", variable="REJOINDER_API_KEY")
+    corpus: tuple[str, ...] = option(
+        (_BUILT_IN,), "`built-in`, `held-out`, or a folder of recordings; repeatable: one is spoken after the other."
+    )
+    voices: str = option(
+        "",
+        "Voices that take turns to speak the built-in corpus, like en_US-joe-medium,kokoro:bf_emma; default: four "
+        "with the kokoro extra, else one.",
+    )
+    turns: int | None = option(None, "Number of turns of each corpus; default: the whole corpus.", ge=1)
+    kind: tuple[str, ...] = option((), "Only turns of this kind; repeatable.")
+    phone: CarrierName | None = option(None, "Use the protocol of this phone carrier, with one call per turn.")
+    page: bool = option(False, "Speak through the page, in a headless Chromium; needs Playwright.")
+    browser: Path | None = option(None, "Chromium or Chrome for --page; default: the first one found.")
+    eagerness: Literal["low", "medium", "high"] | None = option(
+        None, "How soon the server takes a turn to be over; default: the server's."
+    )
+    sessions: tuple[Annotated[int, Field(ge=1, le=64)], ...] = option(
+        (1,), "Conversations at the same time, 1 to 64, which share the turns; repeatable, to compare p95."
+    )
+    seed: int = option(0, "Random seed of the order of turns and of the bootstrap.")
 
 
 @app.command("report")
 @with_options
 def report(
-    url: Annotated[
-        str | None, typer.Option(help="A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
-    ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="REJOINDER_API_KEY", help="API key of the server, if it requires one.")
-    ] = None,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="`built-in` (the default), `held-out`, or a folder of recordings; repeatable."),
-    ] = None,
-    voices: Annotated[
-        str | None,
-        typer.Option(
-            help="Voices that take turns to speak the built-in corpus, like en_US-joe-medium,kokoro:bf_emma; default: "
-            "four with the kokoro extra, else one."
-        ),
-    ] = None,
-    turns: Annotated[
-        int | None, typer.Option(min=1, help="Number of turns of each corpus; default: the whole corpus.")
-    ] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only turns of this kind; repeatable.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write metrics and turns to this JSON file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page to this file.")] = None,
     compare: Annotated[
@@ -119,28 +98,8 @@ def report(
         list[str] | None,
         typer.Option(help="Exit with status 3 if a metric exceeds its limit, like p95=1000; repeatable."),
     ] = None,
-    phone: Annotated[
-        CarrierName | None, typer.Option(help="Use the protocol of this phone carrier, with one call per turn.")
-    ] = None,
-    page: Annotated[
-        bool, typer.Option("--page", help="Speak through the page, in a headless Chromium; needs Playwright.")
-    ] = False,
-    browser: Annotated[
-        Path | None, typer.Option(help="Chromium or Chrome for --page; default: the first one found.")
-    ] = None,
-    eagerness: Annotated[
-        Literal["low", "medium", "high"] | None,
-        typer.Option(help="How soon the server takes a turn to be over; default: the server's."),
-    ] = None,
-    sessions: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1, max=64, help="Conversations at the same time, which share the turns; repeatable, to compare p95."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the order of turns and of the bootstrap.")] = 0,
     *,
-    model_options: ModelOptions,
+    options: ReportOptions,
 ) -> None:
     """Measure how fast a server responds."""
     with user_errors():
@@ -150,26 +109,10 @@ def report(
             if path is not None and not path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {path.absolute().parent} for {path.name}: create it first")
         if turn_log is not None:
-            run = Run.now(
-                logged_turns(turn_log), server=str(turn_log), corpus="real conversations", models={}, seed=seed
-            )
+            turns, seed = logged_turns(turn_log), options.seed
+            run = Run.now(turns, server=str(turn_log), corpus="real conversations", models={}, seed=seed)
         else:
-            settings = ReportSettings(
-                url,
-                api_key,
-                tuple(dict.fromkeys(corpus or [_BUILT_IN])),
-                turns,
-                kind or [],
-                seed,
-                model_options,
-                phone and phone.value,
-                eagerness,
-                tuple(dict.fromkeys(name.strip() for name in (voices or "").split(",") if name.strip())),
-                page,
-                browser,
-                tuple(sorted(set(sessions or [1]))),
-            )
-            run = _measure(settings)
+            run = _measure(options)
         print_report(run, stdout, others[0] if others else None)
         if json is not None:
             run.write(json)
@@ -178,51 +121,54 @@ def report(
     _check_limits(limits, run)
 
 
-def _reject_contradictions(settings: ReportSettings) -> None:
-    if settings.phone is not None and settings.eagerness is not None:
+def _reject_contradictions(options: ReportOptions) -> None:
+    if options.phone is not None and options.eagerness is not None:
         raise UserError("--eagerness needs the Realtime protocol, which phone calls do not use: omit one of the two")
-    if settings.page and settings.eagerness is not None:
+    if options.page and options.eagerness is not None:
         raise UserError("--eagerness has no effect on the page, which requests the default: omit one of the two")
-    if settings.page and settings.phone is not None:
+    if options.page and options.phone is not None:
         raise UserError("--page and --phone are two ways to the server: omit one of the two")
-    if settings.browser is not None and not settings.page:
+    if options.browser is not None and not options.page:
         raise UserError("--browser is the browser of --page: add --page, or omit it")
-    if _BUILT_IN not in settings.corpora and settings.voices:
+    if _BUILT_IN not in options.corpus and options.voices:
         raise UserError("--voices chooses who speaks the built-in corpus: omit it, or --corpus")
 
 
-def _measure(settings: ReportSettings) -> Run:
-    _reject_contradictions(settings)
-    browser = find_browser(settings.browser) if settings.page else None
-    if settings.url is None:
-        settings = replace(settings, model_options=resolve_model(settings.model_options))
-    corpora = [(corpus, _corpus(corpus, settings)) for corpus in settings.corpora]
-    named = [replace(turn, corpus=_corpus_name(corpus)) for corpus, turns in corpora for turn in turns]
-    turns = select_turns(named, settings.kinds, settings.turns, settings.seed)
+def _measure(options: ReportOptions) -> Run:
+    _reject_contradictions(options)
+    browser = find_browser(options.browser) if options.page else None
+    if options.url is None:
+        options = options.model_copy(update={"model": resolve_model(options).model})
+    corpora = {corpus: _corpus(corpus, options) for corpus in dict.fromkeys(options.corpus)}
+    named = [replace(turn, corpus=_corpus_name(corpus)) for corpus, turns in corpora.items() for turn in turns]
+    turns = select_turns(named, options.kind, options.turns, options.seed)
     try:
-        measurements = asyncio.run(_measure_turns(settings, turns, browser))
+        measurements = asyncio.run(_measure_turns(options, turns, browser))
     except ServerUnavailable as error:
         raise UserError(str(error)) from None
     models = {}
-    if settings.url is None:
-        options = settings.model_options
+    if options.url is None:
         recognizer = resolve_recognizer(options, stderr)
         models = {"language": options.model, "transcription": recognizer, "voice": options.voice[0]}
-    names = " and ".join(map(_corpus_name, settings.corpora))
-    server = settings.url.partition("?")[0] if settings.url else "rejoinder serve"
-    server += f" over {settings.phone}" if settings.phone else ""
-    server += " through the page" if settings.page else ""
-    server += f", eagerness {settings.eagerness}" if settings.eagerness else ""
-    numbers = ", ".join(map(str, settings.sessions))
-    server += f", {numbers} conversations at the same time" if settings.sessions != (1,) else ""
-    return Run.now(measurements, server=server, corpus=names, models=models, seed=settings.seed)
+    sessions = _sessions(options)
+    server = options.url.partition("?")[0] if options.url else "rejoinder serve"
+    server += f" over {options.phone}" if options.phone else ""
+    server += " through the page" if options.page else ""
+    server += f", eagerness {options.eagerness}" if options.eagerness else ""
+    server += f", {', '.join(map(str, sessions))} conversations at the same time" if sessions != [1] else ""
+    names = " and ".join(map(_corpus_name, corpora))
+    return Run.now(measurements, server=server, corpus=names, models=models, seed=options.seed)
+
+
+def _sessions(options: ReportOptions) -> list[int]:
+    return sorted(set(options.sessions))
 
 
 def _corpus_name(corpus: str) -> str:
     return f"the {corpus} corpus" if corpus in (_BUILT_IN, _HELD_OUT) else Path(corpus).absolute().name
 
 
-def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
+def _corpus(corpus: str, options: ReportOptions) -> list[SpokenTurn]:
     if corpus == _HELD_OUT:
         if not HELD_OUT.is_dir():
             raise UserError(
@@ -232,8 +178,9 @@ def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
     if corpus != _BUILT_IN:
         return from_folder(Path(corpus))
 
-    voices = settings.voices or default_voices(ModelStore())
-    if not settings.voices and voices != ALL_VOICES:
+    given = dict.fromkeys(name.strip() for name in options.voices.split(",") if name.strip())
+    voices = tuple(given) or default_voices(ModelStore())
+    if not given and voices != ALL_VOICES:
         stderr.print(f'One voice speaks: pip install "rejoinder[kokoro]" for all {len(ALL_VOICES)}.', markup=False)
     paths: dict[str, Path] = {}
 
@@ -247,9 +194,7 @@ def _corpus(corpus: str, settings: ReportSettings) -> list[SpokenTurn]:
     return built_in(load_voice, cache_folder() / "report", voices)
 
 
-async def _measure_turns(
-    settings: ReportSettings, turns: Sequence[SpokenTurn], browser: str | None
-) -> list[Measurement]:
+async def _measure_turns(options: ReportOptions, turns: Sequence[SpokenTurn], browser: str | None) -> list[Measurement]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -257,24 +202,24 @@ async def _measure_turns(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=stderr, transient=True, refresh_per_second=1) as progress:
-        total = len(turns) * len(settings.sessions)
-        task = progress.add_task("starting the server" if settings.url is None else "turns", total=total)
+        total = len(turns) * len(_sessions(options))
+        task = progress.add_task("starting the server" if options.url is None else "turns", total=total)
 
         def show_turn(turn: Measurement) -> None:
             latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
             progress.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else latency}")
 
         def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
-            if settings.phone is not None:
-                return partial(connect_phone, url, settings.phone)
-            if settings.page:
-                return partial(connect_page, url, settings.api_key, browser)
-            return partial(connect_realtime, url, settings.api_key, settings.eagerness)
+            if options.phone is not None:
+                return partial(connect_phone, url, options.phone)
+            if options.page:
+                return partial(connect_page, url, options.api_key, browser)
+            return partial(connect_realtime, url, options.api_key, options.eagerness)
 
-        turns_per_connection = TURNS_PER_CONNECTION if settings.phone is None else TURNS_PER_CALL
+        turns_per_connection = TURNS_PER_CONNECTION if options.phone is None else TURNS_PER_CALL
 
         async def speak(url: str) -> list[Measurement]:
-            return [turn for sessions in settings.sessions for turn in await speak_together(url, sessions)]
+            return [turn for sessions in _sessions(options) for turn in await speak_together(url, sessions)]
 
         async def speak_together(url: str, sessions: int) -> list[Measurement]:
             client = client_factory(url)
@@ -288,9 +233,9 @@ async def _measure_turns(
             )
             return [replace(turn, sessions=sessions) for share in measured for turn in share]
 
-        if settings.url is not None:
-            return await speak(settings.url)
-        async with own_server(as_arguments(settings.model_options), phone=settings.phone) as url:
+        if options.url is not None:
+            return await speak(options.url)
+        async with own_server(as_arguments(options), phone=options.phone) as url:
             progress.update(task, description="turns")
             return await speak(url)
 

@@ -29,7 +29,6 @@ class APIError(Exception):
     """A request that cannot be answered.
 
     Args:
-        status: the HTTP status.
         message: one sentence that says what is wrong and what to do.
         param: the field of the request, such as `messages[0].content`.
         code: what programs compare, such as `model_not_found`.

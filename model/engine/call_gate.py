@@ -45,15 +45,8 @@ class CallGate:
 
 
 def load_call_gate(path: Path, config: DecoderConfig, base: str) -> CallGate:
-    """Open a file that `CallGate.save` wrote.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: the file is missing, damaged, or was made for other weights.
-    """
+    """Open a file that `CallGate.save` wrote, for a model of this shape, whose weights have the sha256 `base`. Raises
+    BadModelFile: it is missing, damaged, or was made for other weights."""
     tensors, metadata = load_bound_file(path, "call gate", base=base, names=("weight", "bias"))
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
     if weight.shape != (_NUM_QUESTIONS, config.hidden) or bias.shape != (_NUM_QUESTIONS,):

@@ -89,12 +89,10 @@ class Conversation:
         keep_instructions: bool = False,
     ) -> None:
         self._engine, self._drafting, self._keep_instructions = engine, drafting, keep_instructions
-        self._background, self._keep_all_messages = background, keep_all_messages
+        self._background, self._truncation = background, Truncation(keep_all_messages)
         self._cache = engine.new_cache()
         self._forked_from: KeyValueCache | None = None
         self._request: Request | None = None
-        self._retention_ratio = _RETENTION_RATIO
-        self._max_message_tokens: int | None = None
         self._num_dropped = 0
         self._encoded_instructions: tuple[Sequence[Message], Sequence[Mapping[str, Any]], list[int]] = ([], [], [])
         self._turn_completion = TurnCompletionReader(engine)
@@ -229,10 +227,7 @@ class Conversation:
 
     def limit_context(self, truncation: Truncation) -> None:
         """Choose what happens when the conversation outgrows the context, from the next request on."""
-        self._keep_all_messages = truncation.keep_all
-        ratio = truncation.retention_ratio
-        self._retention_ratio = _RETENTION_RATIO if ratio is None else ratio
-        self._max_message_tokens = truncation.max_tokens
+        self._truncation = truncation
 
     def fork(self) -> Conversation:
         """A conversation that starts with what this one has read by the time of the fork's first request. It is
@@ -241,17 +236,11 @@ class Conversation:
             self._engine,
             drafting=self._drafting,
             background=self._background,
-            keep_all_messages=self._keep_all_messages,
             keep_instructions=self._keep_instructions,
         )
         fork._forked_from, fork._num_dropped = self._cache, self._num_dropped
-        fork._retention_ratio, fork._max_message_tokens = self._retention_ratio, self._max_message_tokens
+        fork._truncation = self._truncation
         return fork
-
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens that need not be read again."""
-        return len(self._cache.tokens)
 
     def _submit(
         self, steps: RequestSteps, on_error: Callable[[Exception], None], on_done: Callable[[], None]
@@ -406,11 +395,11 @@ class Conversation:
     ) -> tuple[list[int], int]:
         """Token ids of the prompt, and how many tokens the context leaves for a response. Messages that were dropped
         from one prompt stay dropped from the next, so that the cache can be reused."""
-        engine = self._engine
+        engine, keep_all = self._engine, self._truncation.keep_all
         if self._num_dropped >= num_droppable(messages):
             self._num_dropped = 0  # this is another, shorter conversation
         max_characters = engine.context * _MAX_CHARACTERS_PER_TOKEN
-        if self._keep_all_messages and num_characters(messages) > max_characters:
+        if keep_all and num_characters(messages) > max_characters:
             raise PromptTooLong(f"the conversation has {num_characters(messages)} characters, and the context "
                                 f"holds {engine.context} tokens: shorten it")  # fmt: skip
         while (
@@ -426,18 +415,19 @@ class Conversation:
             enough = free >= engine.context // 8  # for a response of some length
             if enough and not self._exceeds_limit(remaining, tools, ids):
                 return ids, free
-            droppable = 0 if self._keep_all_messages else num_droppable(messages) - self._num_dropped
+            droppable = 0 if keep_all else num_droppable(messages) - self._num_dropped
             if droppable == 0:
                 if free > 0:
                     return ids, free
-                if self._keep_all_messages:
+                if keep_all:
                     raise PromptTooLong(f"the conversation needs {len(ids)} tokens, and the context holds "
                                         f"{engine.context}: shorten it")  # fmt: skip
                 raise PromptTooLong(
                     f"the conversation's newest message needs {len(ids)} tokens with the instructions, and the "
                     f"context holds {engine.context}: shorten the message or the instructions"
                 )
-            self._num_dropped += max(1, droppable - int(droppable * self._retention_ratio))
+            ratio = self._truncation.retention_ratio
+            self._num_dropped += max(1, droppable - int(droppable * (_RETENTION_RATIO if ratio is None else ratio)))
             _log.info(
                 "a conversation has outgrown %d tokens: its oldest %d messages are dropped",
                 engine.context,
@@ -446,10 +436,8 @@ class Conversation:
 
     def _exceeds_limit(self, messages: list[Message], tools: Sequence[Mapping[str, Any]], ids: list[int]) -> bool:
         """Whether the messages after the instructions have more tokens than the client wants."""
-        if self._max_message_tokens is None:
-            return False
-        num_instructions = self._instruction_tokens(messages, tools, ids)
-        return len(ids) - num_instructions > self._max_message_tokens
+        most = self._truncation.max_tokens
+        return most is not None and len(ids) - self._instruction_tokens(messages, tools, ids) > most
 
     def _declarations(
         self, messages: Sequence[Message], tools: Sequence[Tool], tool_choice: ToolChoice

@@ -47,7 +47,6 @@ DEFAULT_CONTEXT = 4096
 """Tokens that a conversation may span, unless the model was trained on fewer. A spoken turn is about 60 tokens, and
 the fp32 cache of the 0.5B takes 24 kB per token: an hour of talk in 100 MB."""
 
-
 DecodingMode = Literal["verified", "blocks"]
 
 _MAX_COPIED = 8

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from model.engine.loader import LoadedModel
@@ -27,16 +26,19 @@ _FILES = ComputedFiles("instructions", 8, 256 << 20)
 
 
 class KeptPrefixes:
-    """The kept prefixes of one model, the newest last.
+    """The kept prefixes of one model.
 
     Args:
         key: names all that their keys and values depend on, besides the tokens.
         new_cache: makes an empty cache.
+
+    Attributes:
+        caches: all of them by their tokens, the newest last.
     """
 
     def __init__(self, key: tuple[str, ...], new_cache: Callable[[], KeyValueCache]) -> None:
         self._key = key
-        self._caches = OrderedDict((tuple(cache.tokens), cache) for cache in _read(key, new_cache))
+        self.caches = OrderedDict((tuple(cache.tokens), cache) for cache in _read(key, new_cache))
 
     @staticmethod
     def of(model: LoadedModel) -> KeptPrefixes | None:
@@ -50,20 +52,16 @@ class KeptPrefixes:
             (_VERSION, model.identity, decoder.kernels, dtype, repr(decoder.scaling), begun), decoder.new_cache
         )
 
-    def caches(self) -> list[KeyValueCache]:
-        """All of them."""
-        return list(self._caches.values())
-
     def keep(self, cache: KeyValueCache) -> None:
         """Keep all tokens of a cache that nobody changes. The oldest prefixes make room for it."""
         tokens = tuple(cache.tokens)
-        if tokens in self._caches or len(tokens) > _MAX_TOKENS:
+        if tokens in self.caches or len(tokens) > _MAX_TOKENS:
             return
-        while len(self._caches) >= _MAX_PREFIXES or len(tokens) + sum(map(len, self._caches)) > _MAX_TOKENS:
-            self._caches.popitem(last=False)
-        self._caches[tokens] = cache
+        while len(self.caches) >= _MAX_PREFIXES or len(tokens) + sum(map(len, self.caches)) > _MAX_TOKENS:
+            self.caches.popitem(last=False)
+        self.caches[tokens] = cache
         tensors = dict[str, torch.Tensor]()
-        for number, (ids, one) in enumerate(self._caches.items()):
+        for number, (ids, one) in enumerate(self.caches.items()):
             known = torch.stack([tensor[:, : len(ids)] for tensor in one.tensors()])
             tensors |= {f"{number}.tokens": torch.tensor(ids), f"{number}.known": known}
         _FILES.write(save(tensors), *self._key)
@@ -71,12 +69,7 @@ class KeptPrefixes:
 
 def _read(key: tuple[str, ...], new_cache: Callable[[], KeyValueCache]) -> Iterator[KeyValueCache]:
     content = _FILES.read(*key)
-    if content is None:
-        return
-    try:
-        tensors = load(content)
-    except SafetensorError:
-        return
+    tensors = {} if content is None else load(content)
     for number in range(len(tensors) // 2):
         cache = new_cache()
         cache.load(tensors[f"{number}.tokens"].tolist(), *tensors[f"{number}.known"].chunk(2))

@@ -216,13 +216,8 @@ def _draft_head(
     weights = _of_weights(path, decoder, choice, BUNDLED_DRAFT_HEADS, load)
     if drafts == "diffusion" and not isinstance(weights, BlockDrafterWeights):
         raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
-    return None if weights is None else build_draft_head(weights, decoder, checkpoint)
-
-
-def build_draft_head(
-    weights: DraftHeadWeights | BlockDrafterWeights, decoder: Decoder, checkpoint: Checkpoint
-) -> DraftHead:
-    """What drafts next to its decoder, whose weights are int8."""
+    if weights is None:
+        return None
     # Late: conversion runs on machines without llvmlite.
     from model.nn.cpu.block_drafter import BlockQuantizedDrafter
     from model.nn.cpu.draft_head import BlockQuantizedDraftHead

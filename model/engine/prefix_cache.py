@@ -28,7 +28,7 @@ class PrefixCache:
 
     def __init__(self, trained: Sequence[KeyValueCache] = (), kept: KeptPrefixes | None = None) -> None:
         self._kept = kept
-        self._prefixes = OrderedDict((tuple(cache.tokens), cache) for cache in (kept.caches() if kept else ()))
+        self._prefixes = OrderedDict(kept.caches if kept else {})
         self._trained = {tuple(cache.tokens): cache for cache in trained}
 
     def fill(self, cache: KeyValueCache, ids: Sequence[int]) -> None:

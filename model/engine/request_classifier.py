@@ -134,15 +134,8 @@ class RequestClassifier:
 
 
 def load_request_classifier(path: Path, config: DecoderConfig, base: str) -> RequestClassifier:
-    """Open a file that `RequestClassifier.save` wrote.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: the file is missing, damaged, or was made for other weights.
-    """
+    """Open a file that `RequestClassifier.save` wrote, for a model of this shape, whose weights have the sha256 `base`.
+    Raises BadModelFile: it is missing, damaged, or was made for other weights."""
     names = ("weight", "bias", "thresholds")
     tensors, metadata = load_bound_file(path, "request classifier", base=base, names=names)
     weight, bias, thresholds = (tensors[name].float() for name in names)

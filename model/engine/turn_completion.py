@@ -62,15 +62,8 @@ class TurnCompletionClassifier:
 
 
 def load_turn_completion_classifier(path: Path, config: DecoderConfig, base: str) -> TurnCompletionClassifier:
-    """Open a file that `TurnCompletionClassifier.save` wrote.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: the file is missing, damaged, or was made for other weights.
-    """
+    """Open a file that `TurnCompletionClassifier.save` wrote, for a model of this shape, whose weights have the sha256
+    `base`. Raises BadModelFile: it is missing, damaged, or was made for other weights."""
     kind = "turn-completion classifier"
     tensors, metadata = load_bound_file(path, kind, base=base, names=("weight", "bias"))
     weight, bias = tensors["weight"].float(), tensors["bias"]

@@ -15,14 +15,11 @@ from model.nn.forward_batch import PREFILL_CHUNK, text_input
 
 _log = logging.getLogger("rejoinder.model")
 
-
 _MAX_WORDS = 40
 """Earlier words are dropped: they say nothing about whether the last sentence is complete."""
 
-
 _DROP_STEP = 20
 """Words that are dropped at a time, so that most of a long turn is read only once."""
-
 
 _MAX_TOKENS = PREFILL_CHUNK
 """Maximum tokens of those words, for text without spaces: the forward pass takes no longer than one with a prompt

@@ -47,9 +47,6 @@ class LowRank:
     a: Tensor
     b: Tensor
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x @ self.a.T) @ self.b.T
-
 
 @dataclass(frozen=True)
 class FusedLowRank:
@@ -82,7 +79,6 @@ class Adapter:
         layers: the delta of each projection, by layer and projection name.
         base: sha256 of the base model's weights.
         num_drafts: the number of consecutive drafts that it was trained for.
-        metadata: the file's metadata.
     """
 
     mask: Tensor
@@ -132,15 +128,8 @@ class Adapter:
 
 
 def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
-    """Load an adapter for a model.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: missing, damaged, or made for other weights.
-    """
+    """Load an adapter for a model of this shape, whose weights have the sha256 `base`. Raises BadModelFile: it is
+    missing, damaged, or was made for other weights."""
     tensors, metadata = load_bound_file(path, "adapter", "convert these weights, or run without an adapter", base=base)
 
     def matrix(name: str) -> Tensor:
@@ -160,12 +149,9 @@ def load_adapter(path: Path, config: DecoderConfig, base: str) -> Adapter:
     except (RuntimeError, IndexError) as error:
         raise BadModelFile(f"the adapter {path.name} is damaged ({error}): download or train it again") from None
     ranks = {low.a.shape[0] for layer in layers for low in layer.values()}
-    if mask.shape != (config.hidden,) or len(ranks) > 1:
+    shapes = [{name: (low.b.shape[0], low.a.shape[1]) for name, low in layer.items()} for layer in layers]
+    if mask.shape != (config.hidden,) or len(ranks) > 1 or any(one != projection_shapes(config) for one in shapes):
         raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
-    for layer in layers:
-        for name, shape in projection_shapes(config).items():
-            if (layer[name].b.shape[0], layer[name].a.shape[1]) != shape:
-                raise BadModelFile(f"the adapter {path.name} has a different shape than the model")
     return Adapter(mask, layers, base, num_drafts, metadata)
 
 

@@ -90,11 +90,7 @@ class BlockDrafterWeights:
 
 
 def load_block_drafter(path: Path, config: DecoderConfig, base: str) -> BlockDrafterWeights:
-    """Load a block drafter for a model; see `load_draft_head`.
-
-    Raises:
-        BadModelFile: missing, damaged, made for other weights, or a draft head only.
-    """
+    """Load a block drafter for a model; see `load_draft_head`. BadModelFile also if it is a draft head only."""
     head = load_draft_head(path, config, base)
     stored, _ = load_bound_file(path, "drafter", base=base)
     size = len(head.matrices["down"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from model.checkpoint.checkpoint import Checkpoint, DecoderConfig
 from model.checkpoint.long_context import RopeScaling
-from model.nn.adapter import Adapter
+from model.nn.adapter import Adapter, projection_shapes
 from model.nn.attention import additive_mask, attend, attend_split, supports_attend_split
 from model.nn.forward_batch import MASK, ForwardInput, ForwardInterrupted, Interruption, feature_layers, text_input
 from model.nn.kv_cache import KeyValueCache
@@ -29,7 +30,6 @@ Precision = Literal["int8", "float32", "bfloat16"]
 
 CacheType = Literal["auto", "int8"]
 """How keys and values are kept: as activations are (`auto`), or quantized to int8."""
-
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(query [..., heads, head_dim], key, value [..., kv_heads, head_dim]) → [..., heads × head_dim]."""
@@ -111,8 +111,6 @@ class Decoder:
             Asking takes time, so it is None where nothing may interrupt.
 
     Args:
-        checkpoint: the weights to load.
-        device: the device to run on.
         precision: `int8` (CPU only: weights in blocks as a GGUF file stores them, or as Q8_0, and int8 activations),
             `float32` or `bfloat16`.
         kv_cache_dtype: `int8` needs int8 weights.
@@ -194,20 +192,14 @@ class Decoder:
     @property
     def nbytes(self) -> int:
         """Bytes of weights that one forward pass reads. The embedding table is not included: it is only indexed."""
-        return sum(linear.nbytes for linear in self._linears())
+        layers = ((one.query_key_value, one.output, one.gate_up, one.down) for one in self.layers)
+        return sum(linear.nbytes for linear in (*chain.from_iterable(layers), self.head))
 
     @property
     def num_weights(self) -> int:
         """Number of weights that one forward pass multiplies every row by."""
-        return sum(linear.num_weights for linear in self._linears())
-
-    def _linears(self) -> list[Linear]:
-        layers = [
-            linear
-            for layer in self.layers
-            for linear in (layer.query_key_value, layer.output, layer.gate_up, layer.down)
-        ]
-        return [*layers, self.head]
+        of_layer = sum(outputs * inputs for outputs, inputs in projection_shapes(self.config).values())
+        return self.config.layers * of_layer + self.config.vocab_size * self.config.hidden
 
     def forward(self, tokens: Sequence[int], cache: KeyValueCache, *, logits: Literal["all", "last", "none"]) -> Tensor:
         """Run `tokens` after those that `cache` holds, and commit them to it.

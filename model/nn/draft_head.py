@@ -46,7 +46,6 @@ class DraftHeadWeights:
             O [hidden, size], by the names of `MATRICES`.
         vocabulary: [n] int64, the tokens that it can draft.
         base: sha256 of the base model's weights.
-        metadata: the file's metadata.
     """
 
     matrices: dict[str, Tensor]
@@ -78,15 +77,8 @@ def drafts_of(path: Path) -> Literal["diffusion", "recurrent", "masked"]:
 
 
 def load_draft_head(path: Path, config: DecoderConfig, base: str) -> DraftHeadWeights:
-    """Load a draft head for a model.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: missing, damaged, or made for other weights.
-    """
+    """Load a draft head for a model of this shape, whose weights have the sha256 `base`. Raises BadModelFile: it is
+    missing, damaged, or was made for other weights."""
     tensors, metadata = load_bound_file(path, "draft head", base=base)
     try:
         matrices = {name: tensors[name].float() * tensors[f"{name}.scale"][:, None] for name in MATRICES}

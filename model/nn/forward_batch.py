@@ -16,7 +16,6 @@ from model.nn.kv_cache import KeyValueCache
 MASK = -1
 """Token id of a masked position. Its embedding is the adapter's own, or that of the model's mask token."""
 
-
 PREFILL_CHUNK = 64
 """Prompt tokens per forward pass on a CPU. On two cores such a pass takes about as long as two or three single tokens.
 That is the longest delay it adds to another conversation's next token."""

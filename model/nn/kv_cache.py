@@ -16,7 +16,6 @@ _LARGE = 4096
 """From here on the capacity grows by this many tokens at a time. Doubling could take twice the memory that a long
 context needs; reading this many tokens takes so long that copying the cache does not count."""
 
-
 _GROUP = 32
 """Numbers of an int8 cache that share a scale, as in GGUF's Q8_0."""
 

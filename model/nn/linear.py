@@ -23,11 +23,6 @@ class Linear(Protocol):
         """Bytes of the weights."""
         ...
 
-    @property
-    def num_weights(self) -> int:
-        """Number of weights."""
-        ...
-
 
 Embedding = Callable[[Tensor], Tensor]
 """Looks up token embeddings: [rows] int64 → [rows, hidden]."""
@@ -67,10 +62,6 @@ class FloatLinear:
     @property
     def nbytes(self) -> int:
         return self.weight.nbytes
-
-    @property
-    def num_weights(self) -> int:
-        return self.weight.numel()
 
 
 class FloatHead(FloatLinear):

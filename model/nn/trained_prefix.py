@@ -44,15 +44,8 @@ class TrainedPrefix:
 
 
 def load_trained_prefix(path: Path, config: DecoderConfig, base: str) -> TrainedPrefix:
-    """Open a file that `TrainedPrefix.save` wrote.
-
-    Args:
-        config: the model's shape.
-        base: sha256 of the model's weights.
-
-    Raises:
-        BadModelFile: the file is missing, damaged, or was made for other weights.
-    """
+    """Open a file that `TrainedPrefix.save` wrote, for a model of this shape, whose weights have the sha256 `base`.
+    Raises BadModelFile: it is missing, damaged, or was made for other weights."""
     names = ("tokens", "keys", "values", "keys.scale", "values.scale")
     tensors, metadata = load_bound_file(path, "trained prefix", base=base, names=names)
     keys, values = (tensors[name].float() * tensors[f"{name}.scale"].float() for name in ("keys", "values"))

@@ -6,7 +6,6 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
-from io import BytesIO
 from typing import Literal
 
 from pydantic import Field
@@ -215,7 +214,7 @@ class Speech:
 
     async def _encoded(self, body: SpeechRequest, voice: Voice) -> AsyncIterator[bytes]:
         """The audio, in parts."""
-        encoder = SpeechEncoder(body.response_format, BytesIO())
+        encoder = SpeechEncoder(body.response_format)
         async for samples in self._speech_models.speech(body.input, voice, body.speed):
             if data := encoder.push(samples):
                 yield data

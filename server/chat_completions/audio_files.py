@@ -42,16 +42,11 @@ _OPTIONS = {"fflags": "+bitexact"}
 
 
 class SpeechEncoder:
-    """Encodes speech as it is synthesized.
+    """Encodes speech in a format of `SPEECH_FORMATS` as it is synthesized."""
 
-    Args:
-        name: the format.
-        file: where the encoder writes; it must be empty.
-    """
-
-    def __init__(self, name: SpeechFormat, file: BytesIO) -> None:
-        written, self._file, self._read = SPEECH_FORMATS[name], file, 0
-        self._container = av.open(file, "w", format=written.container, options=_OPTIONS if name == "wav" else {})
+    def __init__(self, name: SpeechFormat) -> None:
+        written, self._file, self._read = SPEECH_FORMATS[name], BytesIO(), 0
+        self._container = av.open(self._file, "w", format=written.container, options=_OPTIONS if name == "wav" else {})
         self._stream: Any = self._container.add_stream(written.codec, rate=OUTPUT_RATE, layout="mono")
         self._container.start_encoding()
 

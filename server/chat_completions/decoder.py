@@ -12,7 +12,6 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,34 +27,24 @@ _PROGRAM = Path(__file__).with_name("decoder_process.py")
 _READ_BYTES = 1 << 18
 
 
-@dataclass(frozen=True)
-class DecodingLimits:
-    """What one recording may take. Two hours of MP3 take about 10 s of processor time.
-
-    Attributes:
-        memory_bytes: address space of the process, of which the program and a recording of 25 MiB take about 160 MiB.
-        cpu_s: processor time.
-        wall_s: time from the first byte in to the last byte out.
-    """
-
-    memory_bytes: int = 384 << 20
-    cpu_s: int = 60
-    wall_s: float = 120.0
-
-
 class RecordingTooLong(Exception):
     """A recording has more seconds than it may have."""
 
 
 class RecordingDecoder:
-    """Decodes one recording at a time per call; calls may overlap.
+    """Decodes one recording at a time per call; calls may overlap. Two hours of MP3 take about 10 s of processor time.
 
     Args:
         rate: of the decoded audio, in Hz.
+        memory_bytes: limit of the address space of a process, of which the program and a recording of 25 MiB take about
+            160 MiB.
+        cpu_s: limit of its processor time.
+        wall_s: limit of the time from the first byte in to the last byte out.
     """
 
-    def __init__(self, rate: int, limits: DecodingLimits | None = None) -> None:
-        self._rate, self._limits, self._running = rate, limits or DecodingLimits(), False
+    def __init__(self, rate: int, memory_bytes: int = 384 << 20, cpu_s: int = 60, wall_s: float = 120.0) -> None:
+        self._rate, self._memory_bytes, self._cpu_s, self._wall_s = rate, memory_bytes, cpu_s, wall_s
+        self._running = False
         self._spare: asyncio.Task[Process] | None = None
 
     @asynccontextmanager
@@ -82,14 +71,14 @@ class RecordingDecoder:
         """
         process = await self._take()
         try:
-            async with asyncio.timeout(self._limits.wall_s):
+            async with asyncio.timeout(self._wall_s):
                 if not await self._send(process, data) and await process.wait() == -signal.SIGKILL:
                     process = await self._start()  # the other one was killed while it waited
                     await self._send(process, data)
                 pcm = await self._receive(process, max_seconds)
                 status = await process.wait()
         except TimeoutError:
-            message = f"decoding the recording took longer than {self._limits.wall_s:g} s: try again later"
+            message = f"decoding the recording took longer than {self._wall_s:g} s: try again later"
             raise APIError(503, message, "file", "decoding_timeout", retry_after_s=30) from None
         finally:
             await _end(process)
@@ -124,10 +113,10 @@ class RecordingDecoder:
         if status == NO_AUDIO:
             return APIError(400, "the file contains no audio", "file", "invalid_audio")
         if status == OUT_OF_MEMORY:
-            message = f"decoding the recording takes more than {self._limits.memory_bytes >> 20} MiB of memory"
+            message = f"decoding the recording takes more than {self._memory_bytes >> 20} MiB of memory"
             return APIError(400, f"{message}: send it in another format", "file", "decoding_limit")
         if status == -signal.SIGXCPU:
-            message = f"decoding the recording takes more than {self._limits.cpu_s} s of processor time"
+            message = f"decoding the recording takes more than {self._cpu_s} s of processor time"
             return APIError(400, f"{message}: send it in parts", "file", "decoding_limit")
         _log.warning("the process that decoded a recording ended unexpectedly (%s)", _in_words(status))
         if status == -signal.SIGKILL:  # by somebody else, or because the machine's memory was used up
@@ -149,8 +138,7 @@ class RecordingDecoder:
 
     async def _start(self) -> Process:
         """A new process, once it is ready. Raises APIError."""
-        limits = self._limits
-        arguments = [_av_folder(), str(self._rate), str(limits.memory_bytes), str(limits.cpu_s)]
+        arguments = [_av_folder(), *map(str, (self._rate, self._memory_bytes, self._cpu_s))]
         # Neither the server's secrets nor its modules: -I and -S leave out all folders but the standard library.
         environment = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         environment["MALLOC_ARENA_MAX"] = "1"  # a second arena takes 64 MiB of address space

@@ -135,11 +135,7 @@ def _tool(function: FunctionDefinition) -> Tool:
 
 
 async def check_format(engine: Engine, wanted: AnyFormat | None, field: str) -> None:
-    """Raise APIError if an answer of this form cannot be enforced, before anything is generated.
-
-    Args:
-        field: the request's field with the form.
-    """
+    """Raise APIError if the form in this field of a request cannot be enforced, before anything is generated."""
     if wanted is None or (grammar := wanted.as_grammar) is None:
         return
     try:

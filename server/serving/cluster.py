@@ -139,8 +139,6 @@ def _start(
         longest_s,
         cpus=max(1.0, cores // limits.maximum) if on_this_machine else float(CORES_PER_REPLICA),
         gpus=1.0 if on_gpus else 0.0,
-        # Where every GPU has its replica, an upgrade has to stop one before it can start another.
-        surge=not on_gpus,
     )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

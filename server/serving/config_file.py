@@ -23,10 +23,7 @@ class BadConfig(ValueError):
 
 
 class ConfigFile:
-    """A configuration file that has been read.
-
-    Args:
-        path: the TOML file.
+    """A configuration file, in TOML, that has been read.
 
     Raises:
         BadConfig: it is not TOML, or has unknown tables.

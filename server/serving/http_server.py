@@ -67,28 +67,15 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(config)
         self._drain = drain
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGTERM or SIGINT. uvicorn would raise the signal again in the end, so that the process died of it."""
-        if self._loop is None or not self.started or self._draining is not None:
+        if not self.started or self._draining is not None:
             self.force_exit = self.should_exit
             self.should_exit = True
         else:
-            self._draining = self._loop.create_task(self._drain_and_stop())
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Call a function on the event loop, from any thread."""
-        if self._loop is None:
-            function()
-        else:
-            self._loop.call_soon_threadsafe(function)
+            self._draining = asyncio.get_running_loop().create_task(self._drain_and_stop())
 
     def stop(self) -> None:
         """Stop at once, from any thread; open connections get `timeout_graceful_shutdown` seconds."""
@@ -110,8 +97,6 @@ class OwnPort:
     it admits callers for a while, until the load balancer has noticed, and then nobody.
 
     Args:
-        app: the application.
-        admission: of the replica.
         notice_s: how long the load balancer may take to notice.
 
     Attributes:
@@ -136,8 +121,6 @@ class OwnPort:
         return self._serving.done()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-
         async def receive_after_the_last_call() -> Message:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
@@ -181,5 +164,4 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See uvicorn."""
         yield

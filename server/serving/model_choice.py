@@ -211,22 +211,12 @@ def _gpu(device: str) -> torch.device:
     return torch.device("cuda" if device == "auto" else device)
 
 
-def resolve_model(
-    model_options: ModelOptions, data: Path | None = None, store: ModelStore | None = None
-) -> ModelOptions:
+def resolve_model(model_options: ModelOptions, data: Path | None = None) -> ModelOptions:
     """The options with `auto` replaced by a model, without a trial: by what is known, or else the largest one. Logs
-    which, and why.
-
-    Args:
-        data: the data folder; None for the default one.
-        store: the installed models.
-
-    Raises:
-        ModelUnavailable: no language model fits into the memory.
-    """
+    which, and why. Raises ModelUnavailable: no language model fits into the memory."""
     if model_options.model != AUTO_MODEL:
         return model_options
-    candidates = find_candidates(model_options.device, store)
+    candidates = find_candidates(model_options.device)
     choice = choose(candidates, open_record(model_options.device, data).histories())
     warn_of_wrong_answers(choice.model.name)
     return with_model(model_options, choice)

@@ -94,7 +94,6 @@ class ModelRecord:
     """The file. A damaged one is as good as missing.
 
     Args:
-        folder: the data folder.
         machine: the processor or GPU, with its cores: latencies are those of one machine.
     """
 

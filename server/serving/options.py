@@ -51,6 +51,13 @@ def option(
     return Field(default, description=help, validation_alias=variable, json_schema_extra=extra, ge=ge, le=le)
 
 
+FROM_ENVIRONMENT = SettingsConfigDict(
+    env_prefix="--", env_ignore_empty=True, case_sensitive=True, enable_decoding=False
+)
+"""Options that are also read from the variables that they name, and from no others: none begins with --. A prefix like
+REJOINDER_ would make an option of REJOINDER_PORT, which Kubernetes sets in the pods beside a service of this name."""
+
+
 class OptionGroup(BaseModel):
     """Options of one topic, which is the `title` of their panel in the help."""
 
@@ -242,11 +249,7 @@ class WebOptions(OptionGroup, title="Weather and web search"):
 class AssistantOptions(ToolOptions, RemoteModelOptions, WebOptions, ModelOptions, BaseSettings):
     """The options of every command that holds conversations."""
 
-    # Only the variables that a field names are read: none begins with --. A prefix like REJOINDER_ would make an option
-    # of REJOINDER_PORT, which Kubernetes sets in the pods beside a service of this name.
-    model_config = SettingsConfigDict(
-        env_prefix="--", env_ignore_empty=True, case_sensitive=True, enable_decoding=False
-    )
+    model_config = FROM_ENVIRONMENT
 
     @property
     def tool_settings(self) -> ToolSettings:

@@ -66,12 +66,10 @@ class DeploymentOptions:
     """How the replicas are run.
 
     Attributes:
-        replicas: how many.
         buffer: conversations for which there is to be room at any time; less of it starts another replica.
         scale_in_s: how long a replica must not be needed before it is drained.
         longest_call_s: after which every conversation has ended.
         cpus, gpus: of one replica.
-        surge: whether an upgrade starts new replicas before old ones stop taking calls. It needs room for both.
     """
 
     replicas: ReplicaLimits
@@ -80,7 +78,6 @@ class DeploymentOptions:
     longest_call_s: float = 3600.0
     cpus: float = 1.0
     gpus: float = 0.0
-    surge: bool = True
 
 
 class Replica:
@@ -97,8 +94,7 @@ class Replica:
         self._admission = self._service.context.admission
         self._service.context.peers = _Replicas()
         self._own_port = OwnPort(self._service.app, self._admission, _NOTICE_S)
-        loop = asyncio.get_running_loop()
-        self._stop_watching = self._service.watch(loop.call_soon_threadsafe)
+        self._stop_watching = self._service.watch()
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._own_port
@@ -216,12 +212,8 @@ class Follower:
 
 
 class OpenConversations:
-    """Ray's autoscaling policy: scales on open conversations, never on the load of the processor.
-
-    Args:
-        buffer: conversations for which there is to be room at any time.
-        scale_in_s: how long a replica must not be needed before it is drained.
-    """
+    """Ray's autoscaling policy: scales on open conversations, never on the load of the processor. Its arguments are
+    those of `DeploymentOptions`."""
 
     def __init__(self, buffer: float, scale_in_s: float) -> None:
         self._buffer, self._scale_in = buffer, ScaleInDelay(scale_in_s)
@@ -270,7 +262,8 @@ def _application(load: Callable[[], Service], release: str, options: DeploymentO
         graceful_shutdown_wait_loop_s=_DRAIN_CHECK_S,
         health_check_period_s=_HEALTH_CHECK_S,
         max_constructor_retry_count=_START_ATTEMPTS,
-        max_surge_percent=100 if options.surge else 0,
+        # Where every GPU has its replica, an upgrade has to stop one before it can start another.
+        max_surge_percent=0 if options.gpus else 100,
         ray_actor_options={"num_cpus": options.cpus, "num_gpus": options.gpus},
         request_router_config=RequestRouterConfig(
             request_router_class="server.serving.ray_router.ConversationRouter",

@@ -28,7 +28,6 @@ class ConversationRouter(RequestRouter):
     """Chooses replicas by how many conversations they admit."""
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """See `RequestRouter`."""
         self._placement: Placement[ReplicaID] = Placement()
         for name in ("ray.serve", "asyncio"):
             logging.getLogger(name).addFilter(_is_not_about_closing)
@@ -36,7 +35,6 @@ class ConversationRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """See `RequestRouter`."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         serving = [one for one in candidate_replicas if not one.routing_stats.get("draining")] or candidate_replicas
@@ -53,11 +51,9 @@ class ConversationRouter(RequestRouter):
         return [two] if chosen is None else [[replicas[chosen]]]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """See `RequestRouter`."""
         self._placement.sent(pending_request.metadata.internal_request_id)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """See `RequestRouter`."""
         self._placement.ended(internal_request_id)
 
 

@@ -36,21 +36,20 @@ def run(settings: ServeSettings, console: Console) -> None:
     certificate, key = certificate_files(settings)
     loopback = listens_on_loopback(http_socket)
     settings = checked_access(settings, loopback=loopback)
-    start, stack, services = Start(), ExitStack(), list[Service]()
+    start, stack = Start(), ExitStack()
     load = partial(load_service, settings, console, loopback=loopback, audiosocket=audiosocket, start=start)
     ports = [bound.getsockname()[1] for bound in (http_socket, audiosocket) if bound is not None]
 
     def loaded(service: Service) -> None:
         service.failures.on_failure(server.stop)
         stack.callback(service.close)
-        stack.callback(service.watch(server.call_soon))
-        services.append(service)
+        stack.callback(service.watch())
 
     def ready(service: Service) -> None:
         print_ready(settings, ports, console, carried(service.context.admission))
 
     async def drain() -> bool:
-        return all([await one.context.admission.dismiss_all(settings.drain_seconds) for one in services])
+        return app.service is None or await app.service.context.admission.dismiss_all(settings.drain_seconds)
 
     app = StartingApp(load, start, loaded, ready, lambda: server.stop())
     server = DrainingServer(http_config(app, certificate, key), drain)
@@ -58,9 +57,8 @@ def run(settings: ServeSettings, console: Console) -> None:
         server.run(sockets=[http_socket])
     if app.error is not None:
         raise app.error
-    for service in services:
-        if service.failures.reason:
-            raise OSError(service.failures.reason)
+    if app.service is not None and app.service.failures.reason:
+        raise OSError(app.service.failures.reason)
 
 
 def carried(admission: Admission) -> str:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # features that are off are not imported
 TOP_P = 0.9
 """Nucleus sampling, when a temperature is set: small models produce nonsense in the least likely tenth."""
 
-
 _RECOGNIZER = "recognizes speech: choose it with --asr"
 _NOT_A_RECOGNIZER = (
     "is not a Whisper model of CTranslate2, which has model.bin, config.json, tokenizer.json and a vocabulary: choose "
@@ -84,12 +83,8 @@ def locate_model(name: str, console: Console, family: str | None = None, kind: c
 
 
 def hub_models(family: str | None = None, kind: catalog.Kind | None = None) -> HubModels:
-    """The hub models on this machine; what cannot be run is rejected before it is downloaded.
-
-    Args:
-        family: the architecture of a language model; None reads its config.json.
-        kind: what the model must be; None for anything that can be run.
-    """
+    """The hub models on this machine; what cannot be run is rejected before it is downloaded. For `family` and `kind`
+    see `locate_model`."""
 
     def check(config: Mapping[str, Any]) -> None:
         if "suppress_ids" in config:  # only CTranslate2's Whisper models have it

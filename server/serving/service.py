@@ -3,6 +3,7 @@ gives it a port; a replica of a cluster has none."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import sys
@@ -58,7 +59,6 @@ class Service:
 
     Attributes:
         context: what all connections share.
-        app: the ASGI application.
         failures: what only a new process can mend.
         watched: what may hang.
         hang_s: for how long, before the process counts as hung; 0 for ever.
@@ -72,16 +72,12 @@ class Service:
     hang_s: float = 0.0
     closers: Sequence[Callable[[], None]] = ()
 
-    def watch(self, event_loop: Callable[[Callable[[], None]], object]) -> Callable[[], None]:
-        """Report it as a failure if anything hangs. Returns what ends that.
-
-        Args:
-            event_loop: calls a function on the event loop as soon as it can.
-        """
+    def watch(self) -> Callable[[], None]:
+        """Report it as a failure if anything hangs. Called on the event loop. Returns what ends that."""
         if not self.hang_s:
             return lambda: None
-        watched = [*self.watched, Heartbeat("the event loop", event_loop)]
-        return watch(watched, self.hang_s, self.failures.report_hang)
+        event_loop = Heartbeat("the event loop", asyncio.get_running_loop().call_soon_threadsafe)
+        return watch([*self.watched, event_loop], self.hang_s, self.failures.report_hang)
 
     def close(self) -> None:
         """Free the models, and write what is left to the records."""

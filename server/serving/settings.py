@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LOCAL_CLUSTER = "local"
 """The address that stands for a cluster of this machine only."""
 
-
 _API_KEY = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MCP_URL = re.compile(r"https?://\S+")
 _PUBLIC_URL = re.compile(r"((https?|wss?)://[^/\s]+/?)?")

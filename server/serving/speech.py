@@ -53,9 +53,6 @@ def load_speech_models(
 ) -> speech_models.SpeechModels:
     """Load and warm up speech recognition and synthesis. Logs which recognizer `--asr auto` is, and why.
 
-    Args:
-        data: the data folder; None for the default one.
-
     Raises:
         ModelUnavailable, BadModelFile: there is no such model, or it cannot be obtained or read.
         ValueError: the lexicon cannot be used.
@@ -101,7 +98,7 @@ def choose_recognizer(names: Sequence[str], device: SpeechDevice, console: Conso
 
     Args:
         names: of the recognizers, at least one, the largest first.
-        data: the data folder, which keeps what is measured; None for the default one.
+        data: the folder that keeps what is measured; None for the default one.
     """
     if len(names) == 1:
         return names[0]

@@ -64,7 +64,6 @@ class StartingApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -92,7 +91,7 @@ class StartingApp:
 
     async def _begin(self) -> None:
         try:
-            service = await _in_thread(self._load)
+            self.service = service = await _in_thread(self._load)
             self._on_loaded(service)
             await self._stack.enter_async_context(service.app.router.lifespan_context(service.app))
         except asyncio.CancelledError:
@@ -101,7 +100,6 @@ class StartingApp:
             self.error = error
             self._on_failure()
             return
-        self.service = service
         self._is_ready.set()
         self._on_ready(service)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,11 +53,7 @@ class Start:
 
 @dataclass
 class Candidate:
-    """A language model that is loaded.
-
-    Attributes:
-        options: with its name.
-    """
+    """A language model that is loaded, and the options with its name."""
 
     options: ModelOptions
     engine: Engine
@@ -161,41 +157,25 @@ class ModelTrials:
                 "You can start talking at any time."
             )
 
-        trial = await try_model(
+        measuring = measure_latencies(
             partial(Conversation, loaded.engine),
             speech_models,
-            limit,
-            self._target_ms,
-            start.visited.is_set,
-            budget_s,
-            progress,
+            limit_ms=limit,
+            target_ms=self._target_ms,
+            budget_s=budget_s,
+            is_interrupted=start.visited.is_set,
+            on_progress=progress,
         )
+        trial = await _trial_of(measuring, self._target_ms)
         self._record.save_trial(model, trial, reconsider=smaller)
         # Now it counts, although a disturbed trial is repeated at the next start.
         self._tried[model] = ModelHistory(replace(trial, median_ms=trial.undisturbed_ms, others=0.0))
         _log.info("%s: %s; answers %d at once in time", model, describe(ModelHistory(trial)), trial.conversations)
 
 
-async def try_model(
-    new_language_model: Callable[[], LanguageModel],
-    speech_models: SpeechModels,
-    limit_ms: float,
-    target_ms: float,
-    is_interrupted: Callable[[], bool],
-    budget_s: float = BUDGET_S,
-    on_progress: Callable[[int], None] = lambda asked: None,
-) -> Trial:
-    """Try a model. Raises TrialInterrupted, TrialFailed. See `measure_latencies`."""
-    before = ProcessorUse.now()
-    latencies: Latencies = await measure_latencies(
-        new_language_model,
-        speech_models,
-        limit_ms=limit_ms,
-        target_ms=target_ms,
-        budget_s=budget_s,
-        is_interrupted=is_interrupted,
-        on_progress=on_progress,
-    )
+async def _trial_of(measuring: Awaitable[Latencies], target_ms: float) -> Trial:
+    """What is measured, and what others used of the processor meanwhile."""
+    before, latencies = ProcessorUse.now(), await measuring
     others = round(ProcessorUse.now().share_of_others(before), 2)
     return Trial(latencies.median, latencies.conversations(target_ms), others)
 
@@ -214,9 +194,14 @@ async def repeat_when_idle(
     while history is None or history.trial is None or history.trial.disturbed:
         await _wait_until_idle(admission)
         try:
-            trial = await try_model(
-                new_language_model, speech_models, PATIENT_MS, target_ms, lambda: bool(admission.slots)
+            measuring = measure_latencies(
+                new_language_model,
+                speech_models,
+                limit_ms=PATIENT_MS,
+                target_ms=target_ms,
+                is_interrupted=lambda: bool(admission.slots),
             )
+            trial = await _trial_of(measuring, target_ms)
         except TrialInterrupted:
             continue
         except TrialFailed as error:

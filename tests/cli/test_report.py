@@ -24,8 +24,8 @@ def _instant_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     async def measure_turns(settings: object, turns: list[SpokenTurn], browser: None) -> list[Measurement]:
         return MEASUREMENTS
 
-    def corpus(name: str, settings: report_module.ReportSettings) -> list[SpokenTurn]:
-        return built_in(lambda name: FakeSynthesizer(), tmp_path, settings.voices or ("fake",))
+    def corpus(name: str, options: report_module.ReportOptions) -> list[SpokenTurn]:
+        return built_in(lambda name: FakeSynthesizer(), tmp_path, ("fake",))
 
     monkeypatch.setattr(report_module, "_corpus", corpus)
     monkeypatch.setattr(report_module, "_measure_turns", measure_turns)

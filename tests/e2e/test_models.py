@@ -267,6 +267,6 @@ async def test_a_sentence_is_found_in_a_prompt_that_fills_the_default_context(la
         conversation = Conversation(engine, keep_all_messages=True)
         found = await ask(conversation, prompt)
         assert answer in found
-        assert 0.9 * engine.context < conversation.cached_tokens < engine.context
+        assert 0.9 * engine.context < len(conversation._cache.tokens) < engine.context
     finally:
         engine.close()

@@ -15,7 +15,7 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.block_drafter import CANDIDATES, CONFIDENT, HEAD_SIZE, KV_SHARE, BlockDrafterWeights
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.draft_head import BlockQuantizedDraftHead
-from model.nn.cpu.forward_pass import ForwardPass, LayerWeights
+from model.nn.cpu.forward_pass import ForwardPass
 from model.nn.cpu.linear import BlockLinear, Operands
 from model.nn.cpu.weights import quantized_linear
 from model.nn.forward_batch import ForwardInput
@@ -29,17 +29,7 @@ _NEAR = 4.0
 
 
 class BlockQuantizedDrafter:
-    """Drafts tokens for one conversation at a time.
-
-    Args:
-        weights: the drafter.
-        scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
-            by O.
-        embedding: the base model's token embeddings.
-
-    Attributes:
-        origin, acceptance, block: as in `BlockQuantizedDraftHead`.
-    """
+    """Drafts tokens for one conversation at a time. Arguments and attributes are those of `BlockQuantizedDraftHead`."""
 
     origin: Literal["diffusion"] = "diffusion"
 
@@ -118,9 +108,7 @@ class _Block:
         places: Floats,
     ) -> None:
         rows, size = places.shape
-        weights = [LayerWeights.of(layer) for layer in layers]
-        self._norm = np.ones(size, np.float32)  # the jobs have its address only
-        self._forward = ForwardPass(config, weights, self._norm, (rows,), head.team)
+        self._forward = ForwardPass(config, layers, torch.ones(size), (rows,))
         self._cache = KeyValueCache(config, torch.float32, torch.device("cpu"))
         self._cache.reserve(rows)
         mask = torch.ones(rows, rows, dtype=torch.bool)

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.nn.cpu import row_codegen as kernels
 from model.nn.cpu.block_formats import Floats
-from model.nn.cpu.jobs import RowJob, Table, call_table
-from model.nn.cpu.linear import Operands, QuantizedActivations
+from model.nn.cpu.forward_pass import KernelJobs
+from model.nn.cpu.jobs import Table
+from model.nn.cpu.linear import QuantizedActivations
 from model.nn.cpu.weights import quantized_linear
 from model.nn.draft_head import DraftHeadWeights
 from model.nn.linear import Embedding
@@ -33,10 +33,8 @@ class BlockQuantizedDraftHead:
     """Drafts tokens for one conversation at a time.
 
     Args:
-        weights: the head.
         scoring_rows: [n, size] float32, the rows of the base model's output head for `weights.vocabulary`, multiplied
             by O.
-        embedding: the base model's token embeddings.
 
     Attributes:
         origin: of its drafts.
@@ -61,27 +59,37 @@ class BlockQuantizedDraftHead:
 
         self._embed = lru_cache(_KEPT_EMBEDDINGS)(embed)
         self._hidden, (size, inner) = len(m["output"]), m["down"].shape
-        self._linears = {name: quantized_linear(m[name]) for name in ("features", "input", "gate_up", "down")}
-        self._linears["head"] = quantized_linear(scoring_rows)
-        self.team = self._linears["head"].team
+        first, read, gate_up, down = ([quantized_linear(m[name])] for name in ("features", "input", "gate_up", "down"))
+        self._linear = quantized_linear(scoring_rows)
+        self.team = self._linear.team
         self._features, self._input = _row(m["features"].shape[1]), _row(self._hidden + size)
         self.context, self._x, self._product, self._normal = (_row(size) for _ in range(4))
         self._both, self._inner, self._logits = _row(2 * inner), _row(inner), _row(len(self._vocabulary))
         self.state = self._input[:, self._hidden :]
-        self._operands: list[object] = []
-        """What jobs refer to by address and no other attribute holds."""
-        self._read_context = np.array(self._product_of(self._features, "features", self.context))
-        narrow, wide = QuantizedActivations(1, size), QuantizedActivations(1, inner)
-        self.quantized_state = QuantizedActivations(1, size)
-        self._read = np.array([
-            *self._product_of(self._input, "input", self._product),
-            self._normalize(self._normal, narrow),
-            self._multiply("gate_up", narrow, self._both),
-            self._swiglu(wide),
-            self._multiply("down", wide, self._product),
-            self._normalize(self.state, self.quantized_state),
-        ])  # fmt: skip
-        self._read_and_score = np.array([*self._read, self._multiply("head", self.quantized_state, self._logits)])
+        jobs = self._jobs = KernelJobs(self.team)
+        zeros, ones = np.zeros(max(size, 2 * inner), np.float32), np.ones(size, np.float32)
+        eps = np.array([_EPS], np.float32)
+        jobs.kept += [first, read, gate_up, down, zeros, ones, eps]
+        features, both = (QuantizedActivations(1, x.shape[1]) for x in (self._features, self._input))
+        narrow, wide, self.quantized_state = (QuantizedActivations(1, n) for n in (size, inner, size))
+
+        def normalize(to: Floats, quantized: QuantizedActivations) -> Table:
+            """x += product; to = norm(x), also quantized."""
+            return jobs.normalize(self._x, self._product, [zeros], [ones], eps, to, quantized)
+
+        self._read_context = np.concatenate(
+            (jobs.quantize(self._features, features), jobs.multiply(first, features, self.context))
+        )
+        self._read = np.concatenate((
+            jobs.quantize(self._input, both),
+            jobs.multiply(read, both, self._product),
+            normalize(self._normal, narrow),
+            jobs.multiply(gate_up, narrow, self._both),
+            jobs.swiglu(self._both, [zeros], self._inner, wide),
+            jobs.multiply(down, wide, self._product),
+            normalize(self.state, self.quantized_state),
+        ))  # fmt: skip
+        self._read_and_score = np.concatenate((self._read, self.scoring(self.quantized_state, self._logits)))
 
     def draft(
         self, features: Tensor, tokens: Sequence[int], more: Callable[[Sequence[float]], bool], steps: int = 1
@@ -129,8 +137,7 @@ class BlockQuantizedDraftHead:
         Args:
             logits: [rows, vocabulary], the result.
         """
-        self._operands.append(logits)
-        return np.array([self._multiply("head", states, logits)])
+        return self._jobs.multiply([self._linear], states, logits)
 
     def choose(self, logits: Floats) -> tuple[int, float]:
         """The place of the largest of logits [vocabulary], and its probability."""
@@ -145,46 +152,6 @@ class BlockQuantizedDraftHead:
         self._input[0, : self._hidden] = self._embed(token)
         self._x[:] = self.context
         self.team.run_all(jobs)
-
-    def _product_of(self, x: Floats, name: str, out: Floats) -> list[tuple[int, int, int]]:
-        """Jobs that quantize x and multiply it."""
-        quantized, size = QuantizedActivations(1, x.shape[1]), x.shape[1]
-        call = call_table(kernels.QUANTIZE, 1, x=x, **quantized.fields)
-        return [
-            self._row_job(kernels.quantize_kernel(self.team, size), call, size),
-            self._multiply(name, quantized, out),
-        ]
-
-    def _multiply(self, name: str, x: QuantizedActivations, out: Floats) -> tuple[int, int, int]:
-        operands = Operands(x, out)
-        self._operands.append(operands)
-        return self._linears[name].job(operands)
-
-    def _normalize(self, to: Floats, quantized: QuantizedActivations) -> tuple[int, int, int]:
-        """The job x += product; to = norm(x), also quantized."""
-        size = self._x.shape[1]
-        constants = np.zeros(size, np.float32), np.ones(size, np.float32), np.array([_EPS], np.float32)
-        self._operands += constants
-        bias, weight, eps = constants
-        call = call_table(
-            kernels.NORMALIZE, 1, x=self._x, product=self._product, bias=bias, weight=weight, normal=to, eps=eps,
-            **quantized.fields,
-        )  # fmt: skip
-        return self._row_job(kernels.normalize_kernel(self.team, size), call, size)
-
-    def _swiglu(self, quantized: QuantizedActivations) -> tuple[int, int, int]:
-        size, bias = self._inner.shape[1], np.zeros_like(self._both)
-        self._operands.append(bias)
-        call = call_table(
-            kernels.SWIGLU, 1, product=self._both, inner=self._inner, bias=bias, **quantized.fields
-        )  # fmt: skip
-        items = kernels.swiglu_parts(size)
-        return self._row_job(kernels.swiglu_kernel(self.team, size), call, 4 * size, items=items)
-
-    def _row_job(self, kernel: int, call: Table, size: int, items: int = 1) -> tuple[int, int, int]:
-        job = RowJob(kernel, items, size // items, self.team.threads)
-        self._operands += [job.segments, call]
-        return job.segments.ctypes.data, call.ctypes.data, job.chunks
 
 
 def _row(size: int) -> Floats:

@@ -18,60 +18,12 @@ from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.cpu import row_codegen as kernels
 from model.nn.cpu.block_formats import Floats
 from model.nn.cpu.jobs import JOB, RowJob, Table, call_table
-from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations
+from model.nn.cpu.linear import BlockLinear, Operands, QuantizedActivations, block_linear
 from model.nn.cpu.row_attention import RowAttention
 from model.nn.cpu.team import Team
 from model.nn.forward_batch import ForwardInput
 from model.nn.layer import Layer
-from model.nn.linear import Linear
 from model.nn.rotary import RotaryEmbedding
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A matrix multiplication whose bias is added by the kernel that follows it.
-
-    Attributes:
-        names: the fused projections, as the adapter names them.
-    """
-
-    names: str
-    linear: BlockLinear
-    bias: Floats
-
-    @staticmethod
-    def of(names: str, linear: Linear) -> Projection:
-        """A layer's projections."""
-        assert isinstance(linear, BlockLinear)
-        bias = np.zeros(linear.out_features, np.float32) if linear.bias is None else linear.bias.numpy()
-        return Projection(names, linear, bias)
-
-
-@dataclass(frozen=True)
-class LayerWeights:
-    """One layer's weights in the layout of the kernels."""
-
-    attention_norm: Floats
-    query_key_value: Projection
-    head_norm: Floats
-    """Empty if heads are not normalized."""
-    output: Projection
-    mlp_norm: Floats
-    gate_up: Projection
-    down: Projection
-
-    @staticmethod
-    def of(layer: Layer) -> LayerWeights:
-        """The weights of a block-quantized layer."""
-        return LayerWeights(
-            attention_norm=layer.attention_norm.numpy(),
-            query_key_value=Projection.of("q k v", layer.query_key_value),
-            head_norm=np.empty((0, 0), np.float32) if layer.head_norm is None else layer.head_norm.numpy(),
-            output=Projection.of("o", layer.output),
-            mlp_norm=layer.mlp_norm.numpy(),
-            gate_up=Projection.of("gate up", layer.gate_up),
-            down=Projection.of("down", layer.down),
-        )
 
 
 @dataclass(frozen=True)
@@ -104,14 +56,14 @@ class ForwardPass:
     """The jobs of a forward pass for certain numbers of rows, and their operands.
 
     Args:
-        layers: the weights.
+        layers: the weights, block-quantized.
         norm: [hidden], of the normalization after the last layer.
         sizes: rows of each conversation.
-        team: runs the jobs.
         quantized_cache: whether the caches are int8.
 
     Attributes:
-        states: [rows, hidden], after the last layer, normalized.
+        first_inputs: what the first job adds, [rows, hidden] each. The jobs overwrite both.
+        states, quantized_states: [rows, hidden], after the last layer, normalized.
         jobs: [jobs, fields of JOB].
         products: the matrix multiplications, in order.
         layer_starts: how many jobs come before each layer.
@@ -120,16 +72,20 @@ class ForwardPass:
     def __init__(
         self,
         config: DecoderConfig,
-        layers: Sequence[LayerWeights],
-        norm: Floats,
+        layers: Sequence[Layer],
+        norm: Tensor,
         sizes: Sequence[int],
-        team: Team,
         *,
         quantized_cache: bool = False,
     ) -> None:
         c, rows = config, sum(sizes)
         self._quantized_cache = quantized_cache
-        self._config, self._layers, self._sizes, self._team = c, layers, sizes, team
+        query_key_value = [block_linear(layer.query_key_value) for layer in layers]
+        output = [block_linear(layer.output) for layer in layers]
+        gate_up = [block_linear(layer.gate_up) for layer in layers]
+        down = [block_linear(layer.down) for layer in layers]
+        self._config, self._layers, self._norm, self._sizes, self._team = c, layers, norm, sizes, down[0].team
+        jobs = self._jobs = KernelJobs(self._team)
         self._x, self._product = np.empty((rows, c.hidden), np.float32), np.empty((rows, c.hidden), np.float32)
         self._narrow, self._heads = _Activations(rows, c.hidden), _Activations(rows, c.heads * c.head_dim)
         self._wide, self._both = _Activations(rows, c.intermediate), np.empty((rows, 2 * c.intermediate), np.float32)
@@ -138,37 +94,35 @@ class ForwardPass:
         self._cos, self._sin = np.empty((2, rows, c.head_dim), np.float32)
         self._query_scale, self._eps = np.empty(rows, np.float32), np.array([c.norm_eps], np.float32)
         self._no_bias = np.zeros(c.hidden, np.float32)
-        self._operands: list[object] = []
-        """What jobs refer to by address and no other attribute holds."""
         self._cache_writers: list[tuple[Sequence[str], Table]] = []
         """Of each conversation, the fields and calls of the kernel that writes keys and values into its cache."""
         self._attention: list[RowAttention] = []
-        self.states = self._narrow.floats
+        self.first_inputs = self._x, self._product
+        self.states, self.quantized_states = self._narrow.floats, self._narrow.quantized
 
-        last_biases = [self._no_bias, *(layer.down.bias for layer in layers)]
-        before = self._normalize(last_biases[:-1], [layer.attention_norm for layer in layers])
+        last_biases = [self._no_bias, *(linear.bias_row for linear in down)]
         steps = [
-            before,
-            self._multiply([layer.query_key_value for layer in layers], self._narrow, self._fused),
-            *self._attend(),
-            self._quantize(),
-            self._multiply([layer.output for layer in layers], self._heads, self._product),
-            self._normalize([layer.output.bias for layer in layers], [layer.mlp_norm for layer in layers]),
-            self._multiply([layer.gate_up for layer in layers], self._narrow, self._both),
-            self._swiglu(),
-            self._multiply([layer.down for layer in layers], self._wide, self._product),
+            self._normalize(last_biases[:-1], [layer.attention_norm for layer in layers]),
+            jobs.multiply(query_key_value, self._narrow.quantized, self._fused),
+            *self._attend(query_key_value),
+            jobs.quantize(self._heads.floats, self._heads.quantized, len(layers)),
+            jobs.multiply(output, self._heads.quantized, self._product),
+            self._normalize([linear.bias_row for linear in output], [layer.mlp_norm for layer in layers]),
+            jobs.multiply(gate_up, self._narrow.quantized, self._both),
+            jobs.swiglu(self._both, [linear.bias_row for linear in gate_up], self._wide.floats, self._wide.quantized),
+            jobs.multiply(down, self._wide.quantized, self._product),
         ]
         by_layer = np.stack(steps, axis=1)
         self.jobs: Table = np.concatenate((by_layer.reshape(-1, len(JOB)), self._normalize(last_biases[-1:], [norm])))
         self.layer_starts = range(0, len(self.jobs) - 1, len(steps))
         self.products = [
-            Product(number * len(steps) + place, number, projection.names, x.floats, out)
-            for number, layer in enumerate(layers)
-            for place, projection, x, out in (
-                (2, layer.query_key_value, self._narrow, self._fused),
-                (len(steps) - 4, layer.output, self._heads, self._product),
-                (len(steps) - 2, layer.gate_up, self._narrow, self._both),
-                (len(steps), layer.down, self._wide, self._product),
+            Product(number * len(steps) + place, number, names, x.floats, out)
+            for number in range(len(layers))
+            for place, names, x, out in (
+                (2, "q k v", self._narrow, self._fused),
+                (len(steps) - 4, "o", self._heads, self._product),
+                (len(steps) - 2, "gate up", self._narrow, self._both),
+                (len(steps), "down", self._wide, self._product),
             )
         ]
 
@@ -189,53 +143,35 @@ class ForwardPass:
             for field in ("keys", "values", "capacity", "past"):
                 calls[:, fields.index(field)] = attention.column(field)
 
-    @property
-    def first_inputs(self) -> tuple[Floats, Floats]:
-        """What the first job adds, [rows, hidden] each. The jobs overwrite both."""
-        return self._x, self._product
-
-    @property
-    def quantized_states(self) -> QuantizedActivations:
-        """`states` as a multiplication takes them."""
-        return self._narrow.quantized
-
     def residual(self) -> Tensor:
         """The states [rows, hidden] that the layers add to: after the first job of layer n, those after n layers."""
         return torch.from_numpy(self._x.copy())
 
-    def _normalize(self, biases: Sequence[Floats], weights: Sequence[Floats]) -> Table:
+    def _normalize(self, biases: Sequence[Floats], weights: Sequence[Tensor]) -> Table:
         """Jobs that add the last product and its bias, normalize and quantize."""
-        calls = call_table(
-            kernels.NORMALIZE, len(biases), x=self._x, product=self._product, bias=_addresses(biases),
-            weight=_addresses(weights), normal=self._narrow.floats, eps=self._eps,
-            **self._narrow.quantized.fields,
+        return self._jobs.normalize(
+            self._x, self._product, biases, [weight.numpy() for weight in weights], self._eps, self._narrow.floats,
+            self._narrow.quantized,
         )  # fmt: skip
-        kernel = kernels.normalize_kernel(self._team, self._config.hidden)
-        return self._row_jobs(kernel, calls, len(self._x), self._config.hidden)
 
-    def _multiply(self, projections: Sequence[Projection], x: _Activations, out: Floats) -> Table:
-        operands = Operands(x.quantized, out)
-        self._operands.append(operands)
-        return np.array([projection.linear.job(operands) for projection in projections])
-
-    def _attend(self) -> list[Table]:
+    def _attend(self, linears: Sequence[BlockLinear]) -> list[Table]:
         """Jobs of every conversation that split queries, keys and values, and that attend."""
         c, layers, start, out = self._config, self._layers, 0, []
+        norms = [0 if layer.head_norm is None else layer.head_norm.data_ptr() for layer in layers]
         for size in self._sizes:
             index = slice(start, start + size)
             to: dict[str, Any] = {"keys": 0, "values": 0}
             if self._quantized_cache:  # keys and values are first written as if to a cache without a past
                 to["keys"], to["values"] = np.empty((2, c.kv_heads, size, c.head_dim), np.float32)
-                self._operands += to.values()
+                self._jobs.kept += to.values()
             calls = call_table(
                 kernels.SPLIT, len(layers), product=self._fused[index], cos=self._cos[index], sin=self._sin[index],
-                bias=_addresses([layer.query_key_value.bias for layer in layers]), eps=self._eps,
-                norm=_addresses([layer.head_norm for layer in layers]),
+                bias=_addresses([linear.bias_row for linear in linears]), eps=self._eps, norm=norms,
                 query_scale=self._query_scale[index], query=self._query[index], capacity=size, past=0,
                 heads=c.heads, kv_heads=c.kv_heads, **to,
             )  # fmt: skip
-            kernel = kernels.split_kernel(self._team, c.head_dim, layers[0].head_norm.size > 0)
-            out.append(self._row_jobs(kernel, calls, size, self._fused.shape[1]))
+            kernel = kernels.split_kernel(self._team, c.head_dim, layers[0].head_norm is not None)
+            out.append(self._jobs.rows(kernel, calls, size, self._fused.shape[1]))
             if self._quantized_cache:
                 stored = call_table(
                     kernels.STORE, len(layers), new_keys=to["keys"], new_values=to["values"], keys=0, values=0,
@@ -243,7 +179,7 @@ class ForwardPass:
                 )  # fmt: skip
                 self._cache_writers.append((kernels.STORE, stored))
                 store = kernels.store_kernel(self._team, c.head_dim)
-                out.append(self._row_jobs(store, stored, size, 2 * c.kv_heads * c.head_dim))
+                out.append(self._jobs.rows(store, stored, size, 2 * c.kv_heads * c.head_dim))
             else:
                 self._cache_writers.append((kernels.SPLIT, calls))
             attention = RowAttention(
@@ -255,28 +191,61 @@ class ForwardPass:
             start += size
         return out
 
-    def _quantize(self) -> Table:
-        rows, size = self._heads.floats.shape
-        calls = call_table(kernels.QUANTIZE, len(self._layers), x=self._heads.floats, **self._heads.quantized.fields)
-        return self._row_jobs(kernels.quantize_kernel(self._team, size), calls, rows, size)
 
-    def _swiglu(self) -> Table:
-        rows, size = self._wide.floats.shape
+class KernelJobs:
+    """Describes jobs. Each method returns one for each layer that it gets something of: [layers, fields of JOB].
+
+    Jobs refer to their operands by address. Arrays that are passed in must outlive them, but not quantized activations
+    that are multiplied.
+
+    Args:
+        team: runs them.
+
+    Attributes:
+        kept: what jobs refer to and nobody else holds.
+    """
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self.kept: list[object] = []
+
+    def multiply(self, linears: Sequence[BlockLinear], x: QuantizedActivations, out: Floats) -> Table:
+        """out = x Wᵀ, without the bias."""
+        operands = Operands(x, out)
+        self.kept.append(operands)
+        return np.array([linear.job(operands) for linear in linears])
+
+    def quantize(self, x: Floats, to: QuantizedActivations, layers: int = 1) -> Table:
+        """Quantize x [rows, size]."""
+        calls = call_table(kernels.QUANTIZE, layers, x=x, **to.fields)
+        return self.rows(kernels.quantize_kernel(self._team, x.shape[1]), calls, *x.shape)
+
+    def normalize(
+        self, x: Floats, product: Floats, biases: Sequence[Floats], weights: Sequence[Floats], eps: Floats,
+        normal: Floats, to: QuantizedActivations,
+    ) -> Table:  # fmt: skip
+        """x += product + bias; normal = weight · x / √(the mean of x² + eps), also quantized."""
         calls = call_table(
-            kernels.SWIGLU, len(self._layers), product=self._both, inner=self._wide.floats,
-            bias=_addresses([layer.gate_up.bias for layer in self._layers]), **self._wide.quantized.fields,
+            kernels.NORMALIZE, len(biases), x=x, product=product, bias=_addresses(biases),
+            weight=_addresses(weights), normal=normal, eps=eps, **to.fields,
         )  # fmt: skip
-        parts = kernels.swiglu_parts(size)
-        return self._row_jobs(kernels.swiglu_kernel(self._team, size), calls, rows * parts, 4 * size // parts)
+        return self.rows(kernels.normalize_kernel(self._team, x.shape[1]), calls, *x.shape)
 
-    def _row_jobs(self, kernel: int, calls: Table, items: int, size: int) -> Table:
-        """A job for each call of a row kernel.
+    def swiglu(self, product: Floats, biases: Sequence[Floats], inner: Floats, to: QuantizedActivations) -> Table:
+        """inner = silu(first half) · second half of product + bias, also quantized."""
+        (rows, size), bias = inner.shape, _addresses(biases)
+        calls = call_table(kernels.SWIGLU, len(biases), product=product, inner=inner, bias=bias, **to.fields)
+        parts = kernels.swiglu_parts(size)
+        return self.rows(kernels.swiglu_kernel(self._team, size), calls, rows * parts, 4 * size // parts)
+
+    def rows(self, kernel: int, calls: Table, items: int, size: int) -> Table:
+        """The jobs of a row kernel's calls.
 
         Args:
             size: numbers in an item.
         """
         job = RowJob(kernel, items, size, self._team.threads)
-        self._operands += [job.segments, calls]
+        self.kept += [job.segments, calls]
         return job.table(calls)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from model.checkpoint.checkpoint import DecoderConfig
 from model.nn.adapter import Adapter
 from model.nn.cpu.block_formats import Indices
-from model.nn.cpu.forward_pass import ForwardPass, LayerWeights, Product
+from model.nn.cpu.forward_pass import ForwardPass, Product
+from model.nn.cpu.linear import block_linear
 from model.nn.forward_batch import ForwardInput, ForwardInterrupted, Interruption
 from model.nn.layer import Layer
 from model.nn.rotary import RotaryEmbedding
@@ -39,9 +40,8 @@ class BlockQuantizedLayers:
     def __init__(
         self, config: DecoderConfig, layers: Sequence[Layer], norm: Tensor, *, quantized_cache: bool = False
     ) -> None:
-        self._config, self._norm, self._quantized_cache = config, norm.numpy(), quantized_cache
-        self._layers = [LayerWeights.of(layer) for layer in layers]
-        self.team = self._layers[0].down.linear.team
+        self._config, self._layers, self._norm, self._quantized_cache = config, layers, norm, quantized_cache
+        self.team = block_linear(layers[0].down).team
         self._passes: OrderedDict[tuple[int, ...], ForwardPass] = OrderedDict()
 
     def run(
@@ -59,7 +59,6 @@ class BlockQuantizedLayers:
             x: [rows, hidden] float32, the embeddings of all rows.
             batch: the conversations of the rows; their caches must have reserved room.
             rotary: the rotations of their positions.
-            adapter: the adapter for noise rows.
             interruption: asked before each layer.
             taps: ascending, each at least 1 and less than the number of layers.
 
@@ -88,9 +87,7 @@ class BlockQuantizedLayers:
     def _forward_pass(self, sizes: tuple[int, ...]) -> ForwardPass:
         forward = self._passes.pop(sizes, None)
         if forward is None:
-            forward = ForwardPass(
-                self._config, self._layers, self._norm, sizes, self.team, quantized_cache=self._quantized_cache
-            )
+            forward = ForwardPass(self._config, self._layers, self._norm, sizes, quantized_cache=self._quantized_cache)
         if sum(sizes) <= _KEPT_ROWS:
             self._passes[sizes] = forward
             if len(self._passes) > _KEPT:

@@ -17,6 +17,7 @@ from model.nn.cpu.jobs import RowJob, call_table
 from model.nn.cpu.row_codegen import QUANTIZE, quantize_kernel
 from model.nn.cpu.team import Team, shared_team
 from model.nn.cpu.tile import SUMS
+from model.nn.linear import Linear
 
 _MIN_CHUNK_BYTES, _MAX_CHUNK_BYTES = 64 << 10, 512 << 10
 """Bytes of weights in a chunk: at least about 5 µs of work for a core, which is long compared with claiming it; at most
@@ -83,10 +84,9 @@ class BlockLinear:
         team: whose threads multiply; the process's own when not given.
 
     Attributes:
-        team: whose threads multiply.
         out_features: columns of the result.
         nbytes: bytes of weights that a multiplication reads.
-        num_weights: how many weights there are.
+        bias_row: the bias as kernels take it, zeros without one.
     """
 
     def __init__(self, matrices: Sequence[PackedMatrix], bias: Tensor | None = None, team: Team | None = None) -> None:
@@ -94,7 +94,7 @@ class BlockLinear:
         self._in_features = matrices[0].inputs
         self.out_features = sum(one.outputs for one in matrices)
         self.nbytes = sum(one.packed.nbytes for one in matrices)
-        self.num_weights = sum(one.outputs * one.inputs for one in matrices)
+        self.bias_row: NDArray[np.float32] = np.zeros(self.out_features, np.float32) if bias is None else bias.numpy()
         self._segments, self._chunks = _segments(self._matrices, self.team)
         self._address = self._segments.ctypes.data
 
@@ -115,6 +115,12 @@ class BlockLinear:
     def job(self, operands: Operands) -> tuple[int, int, int]:
         """The job of `multiply`: the arguments of `Team.run`."""
         return self._address, operands.address, self._chunks
+
+
+def block_linear(linear: Linear) -> BlockLinear:
+    """A layer of a decoder whose weights are block-quantized."""
+    assert isinstance(linear, BlockLinear)
+    return linear
 
 
 def _segments(matrices: Sequence[PackedMatrix], team: Team) -> tuple[NDArray[np.int64], int]:
@@ -149,7 +155,7 @@ class BlockEmbedding:
     """
 
     def __init__(self, form: BlockFormat, blocks: Bytes) -> None:
-        self._form, self._blocks, self.nbytes = form, blocks, blocks.nbytes
+        self._form, self._blocks = form, blocks
 
     def __call__(self, ids: Tensor) -> Tensor:
         """[rows] int64 → [rows, hidden] float32."""

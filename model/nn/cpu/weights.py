@@ -33,11 +33,7 @@ _MIN_CACHED_BYTES = 64 << 20
 
 
 class PackedWeights:
-    """The packed matrices of a checkpoint, read from disk if they were packed before.
-
-    Args:
-        checkpoint: the weights to pack.
-    """
+    """The packed matrices of a checkpoint, read from disk if they were packed before."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint

@@ -185,7 +185,7 @@ async def test_the_tools_are_read_ahead(drafting: Engine, monkeypatch: pytest.Mo
     conversation.prepare(Ask([SYSTEM, HELLO], tools=[WEATHER]))
     declarations = [declaration(WEATHER)]
     prompt = drafting.model.template.encode([SYSTEM, HELLO], tools=declarations, add_generation_prompt=False)
-    while conversation.cached_tokens < len(prompt):  # noqa: ASYNC110 - no event tells that prefill is done
+    while len(conversation._cache.tokens) < len(prompt):  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)
     progress = await collect_progress(conversation, SYSTEM, HELLO, tools=[WEATHER], max_tokens=3)
     assert progress[0].cached_tokens == len(prompt)

@@ -101,7 +101,7 @@ async def test_a_prepared_conversation_has_nothing_left_to_read(engine: Engine) 
     conversation = Conversation(engine)
     conversation.prepare(Ask([SYSTEM, HELLO]))
     num_tokens = len(engine.model.template.encode([SYSTEM, HELLO], add_generation_prompt=False))
-    while conversation.cached_tokens < num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
+    while len(conversation._cache.tokens) < num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)
     progress = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=2)
     assert progress[0].prompt_tokens - progress[0].cached_tokens <= 12  # the assistant's opening
@@ -122,7 +122,7 @@ async def test_preparing_again_reads_only_new_tokens(engine: Engine, monkeypatch
         messages = [SYSTEM, Message("user", transcript)]
         conversation.prepare(Ask(messages))
         num_tokens = len(engine.model.template.encode(messages, add_generation_prompt=False))
-        while conversation.cached_tokens != num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
+        while len(conversation._cache.tokens) != num_tokens:  # noqa: ASYNC110 - no event tells that prefill is done
             await asyncio.sleep(0.005)
     assert num_rows < num_tokens + 40  # the template's closing is read again each time
 
@@ -205,11 +205,11 @@ async def test_drafts_never_change_the_text(varied_qwen2: Path, engine: Engine, 
 async def test_a_fork_leaves_the_conversation_unchanged(engine: Engine) -> None:
     conversation = Conversation(engine)
     first = await collect_progress(conversation, SYSTEM, HELLO, max_tokens=5)
-    cached_before = conversation.cached_tokens
+    cached_before = len(conversation._cache.tokens)
     question = Message("user", "Paris")
     (speculative, *_) = await collect_progress(conversation.fork(), SYSTEM, HELLO, question, max_tokens=9)
     assert speculative.cached_tokens > 20
-    assert conversation.cached_tokens == cached_before
+    assert len(conversation._cache.tokens) == cached_before
     messages = [SYSTEM, HELLO, Message("assistant", committed_text(first)), Message("user", "to you")]
     fresh = await collect_progress(Conversation(engine), *messages, max_tokens=9)
     assert committed_text(await collect_progress(conversation, *messages, max_tokens=9)) == committed_text(fresh)

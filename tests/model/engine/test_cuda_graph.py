@@ -281,7 +281,7 @@ async def test_the_idle_conversation_used_longest_ago_loses_its_slot(crowd: Engi
     conversations, turn = [Conversation(crowd) for _ in range(4)], Message("user", "hello to you")
     for conversation in conversations:
         await collect_progress(conversation, SYSTEM, turn, max_tokens=10)
-    assert [conversation.cached_tokens > 0 for conversation in conversations] == [False, True, True, True]
+    assert [len(conversation._cache.tokens) > 0 for conversation in conversations] == [False, True, True, True]
     again = await collect_progress(conversations[0], SYSTEM, turn, max_tokens=10)
     fresh = await collect_progress(Conversation(crowd), SYSTEM, turn, max_tokens=10)
     assert committed_text(again) == committed_text(fresh)

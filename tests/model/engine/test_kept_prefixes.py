@@ -89,7 +89,7 @@ def test_the_oldest_make_room(varied_qwen2: Path, monkeypatch: pytest.MonkeyPatc
         new_cache = engine.model.decoder.new_cache
 
         def kept() -> list[int]:
-            return [len(cache.tokens) for cache in KeptPrefixes(("key",), new_cache).caches()]
+            return [len(tokens) for tokens in KeptPrefixes(("key",), new_cache).caches]
 
         for count in (10, 20, 30, 60, 12):
             cache = new_cache()

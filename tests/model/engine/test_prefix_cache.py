@@ -47,7 +47,7 @@ async def test_instructions_that_were_prefilled_are_copied_by_the_next_conversat
     first = Conversation(engine)
     first.prepare(Ask([INSTRUCTIONS]))
     num_shared = len(engine.model.template.encode([INSTRUCTIONS], add_generation_prompt=False))
-    while first.cached_tokens < num_shared:  # noqa: ASYNC110 - no event tells that prefill is done
+    while len(first._cache.tokens) < num_shared:  # noqa: ASYNC110 - no event tells that prefill is done
         await asyncio.sleep(0.005)
     (other, *_) = await collect_progress(Conversation(engine), INSTRUCTIONS, HELLO, max_tokens=3)
     assert other.cached_tokens >= num_shared

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from server.api_errors import APIError
-from server.chat_completions.decoder import DecodingLimits, RecordingDecoder, RecordingTooLong
+from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from tests.real_time import HANG_S, wait_until
 from tests.recordings import encoded, overcounting_m4a, silent_flac, slow_flac
 
@@ -99,13 +99,13 @@ async def test_other_containers_and_codecs_are_refused(decoder: RecordingDecoder
 
 
 async def test_a_recording_that_takes_too_much_processor_time_is_given_up() -> None:
-    error = await refusal(RecordingDecoder(RATE, DecodingLimits(cpu_s=1)), slow_flac())
+    error = await refusal(RecordingDecoder(RATE, cpu_s=1), slow_flac())
     assert (error.status, error.code) == (400, "decoding_limit")
     assert "1 s of processor time" in error.message
 
 
 async def test_a_recording_that_takes_too_long_is_given_up() -> None:
-    error = await refusal(RecordingDecoder(RATE, DecodingLimits(wall_s=0.5)), slow_flac())
+    error = await refusal(RecordingDecoder(RATE, wall_s=0.5), slow_flac())
     assert (error.status, error.code) == (503, "decoding_timeout")
 
 
@@ -128,7 +128,7 @@ async def test_a_recording_that_needs_too_much_memory_is_refused(decoder: Record
         await asyncio.sleep(0.001)
     assert (await decoding).status == 400
     assert 0 < peak < 400_000  # kB
-    small = RecordingDecoder(RATE, DecodingLimits(memory_bytes=64 << 20))
+    small = RecordingDecoder(RATE, memory_bytes=64 << 20)
     error = await refusal(small, encoded("wav", "pcm_s16le", 60.0))
     assert (error.status, error.code) == (400, "decoding_limit")
     assert "64 MiB" in error.message

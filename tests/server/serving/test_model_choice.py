@@ -145,17 +145,19 @@ def test_a_general_model_that_was_pulled_comes_before_the_bundled_coder_of_its_s
     assert find_candidates("cpu", Store(tmp_path))[0].name == large.name  # no other model is installed
 
 
-def test_commands_without_a_server_go_by_what_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(tmp_path, QWEN_05B, QWEN_15B)
+def test_commands_without_a_server_go_by_what_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_choice, "ModelStore", lambda: Store(tmp_path, QWEN_05B, QWEN_15B))
     named = ModelOptions(model="some/path.gguf", device="cpu")
     auto = ModelOptions(device="cpu")
-    assert resolve_model(named, tmp_path, store) == named
+    assert resolve_model(named, tmp_path) == named
     with caplog.at_level(logging.INFO, "rejoinder.models"):
-        assert resolve_model(auto, tmp_path, store).model == QWEN_15B.name
+        assert resolve_model(auto, tmp_path).model == QWEN_15B.name
         record = open_record("cpu", tmp_path)
         record.save_trial(QWEN_15B.name, Trial(1900, 1))
         record.save_trial(QWEN_05B.name, Trial(900, 1))
-        assert resolve_model(auto, tmp_path, store).model == QWEN_05B.name
+        assert resolve_model(auto, tmp_path).model == QWEN_05B.name
     assert "--model auto is qwen2.5-coder-0.5b: median 900 ms in its trial" in caplog.text
     assert "the answers of qwen2.5-coder-0.5b are often wrong (61 of 100 questions right)" in caplog.text
 
