@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
-from agent.words.language import language
-
-_ENGLISH = language("en")
+from agent.words import english
 
 _LONG_NUMBER = 8
 """A number of so many digits that lacks one or two has probably lost them on the way."""
@@ -46,7 +44,7 @@ class Digits(Field[str, str]):
         return {"type": "string", "pattern": f"^[0-9]{{{self.length},{self.longest}}}$"}
 
     def hear(self, text: str, entry: str) -> str | None:
-        digits = _ENGLISH.spoken_digits(text).lstrip("+")
+        digits = english.spoken_digits(text).lstrip("+")
         return self._join(entry, digits) if digits else None
 
     def _join(self, entry: str, digits: str) -> str:
@@ -96,7 +94,7 @@ class Digits(Field[str, str]):
         return self._in_groups(entry)
 
     def _in_groups(self, entry: str) -> str:
-        return ", ".join(_ENGLISH.say_digits(group) for group in self._groups(entry))
+        return ", ".join(english.say_digits(group) for group in self._groups(entry))
 
     def _groups(self, digits: str) -> list[str]:
         """Groups of three, the last of up to four: the most that people keep in mind at once."""
@@ -128,7 +126,7 @@ class PhoneNumber(Digits):
         return {"type": "string", "pattern": f"^([0-9]{{{self.length},{self.longest}}}|\\+[0-9]{{8,15}})$"}
 
     def hear(self, text: str, entry: str) -> str | None:
-        digits = _ENGLISH.spoken_digits(text)
+        digits = english.spoken_digits(text)
         if digits.startswith("+") and not entry:
             return digits
         digits = digits.lstrip("+")
@@ -144,7 +142,7 @@ class PhoneNumber(Digits):
 
     def _group(self, text: str, entry: str) -> str | None:
         match = re.match(r"(?:the |my )?area code (?:is|should be|was) (.+)$", without_denial(text))
-        area = _ENGLISH.spoken_digits(match[1]) if match else ""
+        area = english.spoken_digits(match[1]) if match else ""
         return area + entry[3:] if len(area) == 3 <= len(entry) and not entry.startswith("+") else None
 
     def progress(self, entry: str) -> Progress:
@@ -171,4 +169,4 @@ class PhoneNumber(Digits):
 
 def _digits_alone(text: str) -> str:
     """The digits of a text that names nothing else."""
-    return _ENGLISH.spoken_digits(text).lstrip("+")
+    return english.spoken_digits(text).lstrip("+")

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agent.words.language import language
+from agent.words import english
 from chat.types import Message, Tool
-
-_ENGLISH = language("en")
 
 _BUILT_IN = {
     "set_timer": ("hours, minutes, seconds, name", "set timers"),
@@ -61,8 +59,8 @@ def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]]
     """
     messages = [Message("system", _instructions(functions))]
     for before, program in turns:
-        messages += [Message("user", _ENGLISH.in_digits(before)), Message("assistant", program)]
-    return [*messages, Message("user", _ENGLISH.in_digits(said))]
+        messages += [Message("user", english.in_digits(before)), Message("assistant", program)]
+    return [*messages, Message("user", english.in_digits(said))]
 
 
 def _instructions(functions: Sequence[Tool]) -> str:

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 from agent.words.english.number_words import ordinal as say_ordinal
 from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
-from agent.words.language import DateParts, YearlessDay, months_after
+from agent.words.meanings import DateParts, YearlessDay, months_after
 
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 MONTHS = "january february march april may june july august september october november december".split()
@@ -47,7 +47,14 @@ _COUNTED_FROM = re.compile(r"\b(?P<in>in )?(?:after )?(an?|[a-z]+|\d+) (day|week
 
 
 def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
-    """See `Language`."""
+    """The day that a text names.
+
+    Args:
+        nearest: a day without a year is the nearest one, a `YearlessDay`; otherwise the next one.
+
+    Raises:
+        ValueError: it names none.
+    """
     plain = _ORDINAL.sub(lambda match: str(ORDINALS[match[1]]), text.lower().replace("’", "'"))
     plain = " ".join(digits_for_words(plain).replace(",", " ").split())
     today = now.date()
@@ -77,7 +84,7 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
 
 
 def is_named_date(text: str) -> bool:
-    """See `Language`."""
+    """Whether a text names a day."""
     try:
         named_date(text, datetime(2024, 1, 1))
     except ValueError:
@@ -137,7 +144,11 @@ def _existing(year: int, month: int, day: int) -> date | None:
 
 
 def date_parts(text: str, today: date, *, day_first: bool) -> DateParts | None:
-    """See `Language`."""
+    """The parts of a date that a text names, among other words; None if it names none.
+
+    Args:
+        day_first: whether "3/4" is the third of April.
+    """
     plain = " ".join(text.lower().replace(",", " ").split())
     if (relative := _from_today(plain, today)) is not None:
         return DateParts(relative.year, relative.month, relative.day)
@@ -224,6 +235,6 @@ def _full_year(text: str | None) -> int | None:
 
 
 def say_date(day: date, *, with_year: bool = False) -> str:
-    """See `Language`: "Tuesday, March twenty-fourth"."""
+    """A date in words, with its weekday: "Tuesday, March twenty-fourth"."""
     year = f", {day.year}" if with_year else ""
     return f"{WEEKDAYS[day.weekday()].title()}, {MONTHS[day.month - 1].title()} {say_ordinal(day.day)}{year}"
