@@ -34,7 +34,7 @@ from chat.types import HANDED_OVER, Ask, Message, Truncation
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
     from agent.documents.grounding import Grounding
-    from agent.remote.remote_llm import RemoteAnswers, RemoteLLM
+    from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -68,8 +68,8 @@ class Planner:
     ) -> None:
         self.language_model = language_model
         self.runs = runs
-        self._documents, self._now = documents, now
-        self._remote = None if remote is None else _answers_of(remote)
+        self._documents, self._remote, self._now = documents, remote, now
+        self._remote_request: RemoteRequest | None = None  # the newest; others are cancelled
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
         self._selection = ToolSelection()
         self._programs: OrderedDict[str, str] = OrderedDict()
@@ -132,10 +132,13 @@ class Planner:
                 return
             if decision.policy == "bigger model":
                 assert self._remote is not None
-                request, begun = self._remote.remote.new_request(decision.reason), False
+                request, begun = self._remote.new_request(decision.reason), False
+                self._remote_request = request
                 yield request
                 async with aclosing(self._remote.answer(request, decision.do)) as answering:  # type: ignore[type-var]
                     async for progress in answering:
+                        if self._remote_request is not request:
+                            return
                         begun = True
                         yield progress
                 if begun or request.status not in ("slow", "failed"):
@@ -202,10 +205,10 @@ class Planner:
                 repeated=_said_last(messages) if repeats else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )
-        if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:
+        if self._remote is not None and self._remote.breaker.allows and turn.ask.grammar is None:
             from agent.remote.routing import reason_for_remote
 
-            scope = self._remote.remote.settings.scope
+            scope = self._remote.settings.scope
             reason = reason_for_remote(scope, messages, turn.ask.tools, turn.ask.effort)
             evidence = replace(evidence, remote_reason=reason)
         may_search = turn.ask.grammar is None and turn.ask.tool_choice in ("auto", "none")
@@ -304,8 +307,7 @@ class Planner:
         self.language_model.cancel()
         if self._programmer is not None:
             self._programmer.cancel()
-        if self._remote is not None:
-            self._remote.cancel()
+        self._remote_request = None
 
     def limit_context(self, truncation: Truncation) -> None:
         """Choose what happens when the conversation outgrows the context of the local language model."""
@@ -313,8 +315,7 @@ class Planner:
 
     def fork(self) -> Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
-        remote = None if self._remote is None else self._remote.remote
-        return Planner(self.language_model.fork(), None, None, remote, self._now)
+        return Planner(self.language_model.fork(), None, None, self._remote, self._now)
 
 
 def _said_last(messages: Sequence[Message]) -> str:
@@ -328,12 +329,6 @@ def _said_last(messages: Sequence[Message]) -> str:
 def _asked_last(messages: Sequence[Message]) -> str:
     """What the user said last."""
     return next((message.content for message in reversed(messages) if message.role == "user"), "")
-
-
-def _answers_of(remote: RemoteLLM) -> RemoteAnswers:
-    from agent.remote.remote_llm import RemoteAnswers  # not needed where there is no bigger model
-
-    return RemoteAnswers(remote)
 
 
 async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> AsyncIterator[Progress]:
