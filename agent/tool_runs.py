@@ -4,18 +4,18 @@ an interruption loses no result and starts nothing twice."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from agent.capture.form import Form
-from agent.capture.form_runner import FormRunner
+from agent.capture.form_runner import Dialogue, FormRunner
 from agent.confirmation import reply_to_question
 from agent.matched_text import for_patterns
 from agent.plan import MakeCall, Say
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.invented_arguments import invented_argument
-from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits, canonical
+from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits
 from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
@@ -133,7 +133,7 @@ class ToolRuns:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
-                dialogue = _CallDialogue(self.forms, limit, traits.timeout_s)
+                dialogue = Dialogue(self.forms, limit, traits.timeout_s)
                 return await self.tools.call(call.name, call.arguments, dialogue)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
@@ -197,24 +197,12 @@ class ToolRuns:
         return None
 
 
-class _CallDialogue:
-    """The conversation, for one call. While a form runs, the call's time limit does not."""
-
-    def __init__(self, forms: FormRunner, limit: asyncio.Timeout, timeout_s: float) -> None:
-        self._forms, self._limit, self._timeout_s = forms, limit, timeout_s
-
-    async def fill_in(self, form: Form) -> dict[str, Any]:
-        """See `Dialogue`."""
-        loop = asyncio.get_running_loop()
-        self._limit.reschedule(None)
-        try:
-            return await self._forms.fill_in(form)
-        finally:
-            self._limit.reschedule(loop.time() + self._timeout_s)
-
-
 def _key(call: ToolCall) -> tuple[str, str]:
-    return call.name, canonical(call.arguments)
+    """What equal calls have in common."""
+    try:
+        return call.name, json.dumps(json.loads(call.arguments), sort_keys=True)
+    except ValueError:
+        return call.name, call.arguments
 
 
 def _trailing_outputs(messages: Sequence[Message]) -> list[Message]:

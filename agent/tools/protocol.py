@@ -3,7 +3,6 @@ are not part of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -63,11 +62,3 @@ class ToolOutput:
     text: str
     speech: str = ""
     failed: bool = False
-
-
-def canonical(arguments: str) -> str:
-    """Arguments in a form that is equal for equal calls."""
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except ValueError:
-        return arguments
