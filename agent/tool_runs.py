@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import takewhile
 from typing import Any
 
 from agent.capture.form_runner import Dialogue, FormRunner
@@ -207,24 +208,16 @@ def _key(call: ToolCall) -> tuple[str, str]:
 
 def _trailing_outputs(messages: Sequence[Message]) -> list[Message]:
     """The outputs at the end of a conversation, if all of the calls have returned."""
-    outputs: list[Message] = []
-    for message in reversed(messages):
-        if message.role != "tool":
-            break
-        outputs.insert(0, message)
+    outputs = list(takewhile(lambda message: message.role == "tool", reversed(messages)))[::-1]
     return [] if any(output.content == PENDING_OUTPUT for output in outputs) else outputs
 
 
 def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
     """Whether this call was made, and has returned, since the user last spoke."""
     pending = {message.tool_call_id for message in prompt if message.content == PENDING_OUTPUT}
-    for message in reversed(prompt):
-        if message.role == "user":
-            return False
-        for made in message.tool_calls:
-            if _key(made) == _key(call) and made.id not in pending:
-                return True
-    return False
+    since = takewhile(lambda message: message.role != "user", reversed(prompt))
+    made = [each for message in since for each in message.tool_calls if each.id not in pending]
+    return any(_key(each) == _key(call) for each in made)
 
 
 async def _refuse(reason: str) -> ToolOutput:

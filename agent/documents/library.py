@@ -9,8 +9,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -263,7 +262,8 @@ class Library:
             self._keep_error(folder, path, number, reason)
             update.errors.append((path, reason))
             return
-        with self._transaction():
+        with self._lock, self._file:  # commits, or rolls back
+            self._file.execute("begin immediate")
             if number is None:
                 row = self._file.execute("insert into files (folder, path) values (?, ?)", (folder, path))
                 number = row.lastrowid or 0
@@ -350,17 +350,6 @@ class Library:
             (number,),
         ).fetchone()
         return Folder(name, Path(path), files, passages, tuple(errors), updated_at)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            self._file.execute("begin immediate")
-            try:
-                yield
-            except BaseException:
-                self._file.execute("rollback")
-                raise
-            self._file.execute("commit")
 
 
 def _walk(root: Path) -> tuple[dict[str, Path], int]:

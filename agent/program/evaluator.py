@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks":
 _MONTHS = {"months": 1, "years": 12}
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?([ap]m)?", re.IGNORECASE)
 _NAMED_CLOCKS = {"noon": 12 * 60, "midday": 12 * 60, "midnight": 0}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
+}  # fmt: skip
 
 QUESTION, REFUSAL, TALK = "ask", "cannot", "talk"
 """Functions that say something about the request: what is missing, what cannot be done, that it is no task."""
@@ -301,21 +305,10 @@ def _operation(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
-    one, other = _comparable(left), _comparable(right)
-    if type(one) is not type(other):
+    one, other, compare = _comparable(left), _comparable(right), _COMPARISONS.get(type(op))
+    if compare is None or type(one) is not type(other):
         raise BadProgram("these cannot be compared")
-    match op:
-        case ast.Gt():
-            return bool(one > other)
-        case ast.GtE():
-            return bool(one >= other)
-        case ast.Lt():
-            return bool(one < other)
-        case ast.LtE():
-            return bool(one <= other)
-        case ast.Eq():
-            return bool(one == other)
-    raise BadProgram("these cannot be compared")
+    return bool(compare(one, other))
 
 
 def _comparable(value: Value) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from agent.matched_text import for_patterns
 from agent.remote.settings import Scope
@@ -57,9 +58,5 @@ def reason_for_remote(
 
 def _num_outputs(messages: Sequence[Message]) -> int:
     """Results of tools since the user last spoke."""
-    count = 0
-    for message in reversed(messages):
-        if message.role == "user":
-            break
-        count += message.role == "tool"
-    return count
+    since = takewhile(lambda message: message.role != "user", reversed(messages))
+    return sum(message.role == "tool" for message in since)
