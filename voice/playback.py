@@ -48,6 +48,21 @@ class SessionSettings(ResponseOptions):
         return time.monotonic() + self.rules.timing.first_clause_ms / 1000 if self.speak else None
 
 
+Prompt = Callable[[Response], Awaitable[Sequence[Message]]]
+"""Returns the conversation that a response answers, once it is known. Raises RuntimeError if it never will be."""
+
+
+async def generate_when_known(response: Response, planner: Planner, prompt: Prompt, settings: SessionSettings) -> None:
+    """Start to generate a response as soon as its prompt is known, unless it was stopped meanwhile."""
+    try:
+        messages = await prompt(response)
+    except RuntimeError as error:
+        response.fail(str(error))
+        return
+    if not response.done:
+        response.generate(planner, messages, settings.deadline)
+
+
 class Playback:
     """Starts, pauses, resumes and stops responses, one at a time.
 
@@ -101,15 +116,8 @@ class Playback:
             SpeakingManner() if self._response is None else self._response.manner,
         )
 
-    def start(
-        self,
-        response: Response,
-        settings: SessionSettings,
-        messages: Callable[[Response], Awaitable[Sequence[Message]]],
-        tag: object = None,
-    ) -> None:
-        """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does with
-        what `messages` returns.
+    def start(self, response: Response, settings: SessionSettings, prompt: Prompt, tag: object = None) -> None:
+        """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does.
 
         Args:
             tag: for `ResponseStarted`.
@@ -121,7 +129,7 @@ class Playback:
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
         sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
-        self._context.spawn(self._run(response, settings, sending, messages))
+        self._context.spawn(self._run(response, settings, sending, prompt))
 
     def _is_playing(self, response: Response) -> bool:
         return response.done and response.played_until > self._context.clock()
@@ -171,17 +179,10 @@ class Playback:
         response: Response,
         settings: SessionSettings,
         sending: asyncio.Task[None],
-        messages: Callable[[Response], Awaitable[Sequence[Message]]] | None = None,
+        prompt: Prompt | None = None,
     ) -> None:
-        if not response.started and messages is not None:
-            try:
-                prompt = await messages(response)
-            except RuntimeError as error:
-                response.fail(str(error))
-            else:
-                if response.done:
-                    return
-                response.generate(self._planner, prompt, settings.deadline)
+        if not response.started and prompt is not None:
+            await generate_when_known(response, self._planner, prompt, settings)
         await asyncio.wait([sending])
         if sending.cancelled() or not response.done or response is not self._response:
             return
