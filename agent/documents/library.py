@@ -259,7 +259,12 @@ class Library:
             ends = np.cumsum([len(several) for several in texts])[:-1]
         except (UnreadableDocument, OSError) as problem:
             reason = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem)
-            self._keep_error(folder, path, number, reason)
+            query = (
+                "insert into files (folder, path, error) values (?, ?, ?) "
+                "on conflict (folder, path) do update set error = excluded.error"
+            )
+            with self._lock:
+                self._file.execute(query, (folder, path, reason))
             update.errors.append((path, reason))
             return
         with self._lock, self._file:  # commits, or rolls back
@@ -283,14 +288,6 @@ class Library:
         query = "update files set size = ?, modified_ns = ?, sha256 = ?, version = ?, error = ? where id = ?"
         with self._lock:
             self._file.execute(query, (*state, file))
-
-    def _keep_error(self, folder: int, path: str, number: int | None, reason: str) -> None:
-        with self._lock:
-            if number is None:
-                query = "insert into files (folder, path, error) values (?, ?, ?)"
-                self._file.execute(query, (folder, path, reason))
-            else:
-                self._file.execute("update files set error = ? where id = ?", (reason, number))
 
     def _check_room(self, more: int) -> None:
         with self._lock:

@@ -88,17 +88,7 @@ def tool(
     opens_calls: bool = False,
     in_programs: InPrograms = "",
 ) -> Callable[[F], F]:
-    """Say how calls of a function are made.
-
-    Args:
-        read_only: it changes nothing, so it may run while the user might still be speaking.
-        consequential: the user is asked first.
-        question: what is asked then, for example "Shall I send {text} to {recipient}?".
-        holding_phrase: spoken when a call takes longer than 400 ms.
-        timeout_s: how long a call may take.
-        opens_calls: phone calls begin with it. It takes no arguments.
-        in_programs: see `ToolTraits`.
-    """
+    """Say how calls of a function are made: see `ToolTraits`."""
     traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, question, opens_calls, in_programs)
 
     def mark(function: F) -> F:
