@@ -208,8 +208,7 @@ class Planner:
         if self._remote is not None and self._remote.breaker.allows and turn.ask.grammar is None:
             from agent.remote.routing import reason_for_remote
 
-            scope = self._remote.settings.scope
-            reason = reason_for_remote(scope, messages, turn.ask.tools, turn.ask.effort)
+            reason = reason_for_remote(self._remote.settings.scope, turn.ask)
             evidence = replace(evidence, remote_reason=reason)
         may_search = turn.ask.grammar is None and turn.ask.tool_choice in ("auto", "none")
         if self._documents is not None and may_search and self._documents.is_asked(messages) and not evidence.closed:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from agent.capture.field import Field, Progress
 from agent.words import english
-from agent.words.meanings import DateParts
+from agent.words.meanings import DateParts, existing_day
 
 _MAX_MONTHS_AHEAD = 48
 """How far a day such as "the 31st", or "Friday the 13th", is searched."""
@@ -88,7 +88,7 @@ class Date(Field[DateParts, date]):
             return self._of_month(entry, today, step)
         for months in range(_MAX_MONTHS_AHEAD):
             number = today.year * 12 + today.month - 1 + step * months
-            found = _date(number // 12, number % 12 + 1, entry.day)
+            found = existing_day(number // 12, number % 12 + 1, entry.day)
             passed = found is None or (found < today if step > 0 else found > today)
             if found is not None and not passed and entry.weekday in (None, found.weekday()):
                 return found
@@ -97,7 +97,7 @@ class Date(Field[DateParts, date]):
     def _of_month(self, entry: DateParts, today: date, step: int) -> date:
         month, day = entry.month or today.month, entry.day or 1
         years = [entry.year] if entry.year is not None else [today.year + step * n for n in range(9)]
-        existing = [found for year in years if (found := _date(year, month, day)) is not None]
+        existing = [found for year in years if (found := existing_day(year, month, day)) is not None]
         if not existing:
             raise ValueError(f"There is no {_month(month)} {english.say_ordinal(day)}.")
         ahead = [found for found in existing if (found >= today if step > 0 else found <= today)]
@@ -114,13 +114,6 @@ class Date(Field[DateParts, date]):
 
     def to_json(self, value: date) -> str:
         return value.isoformat()
-
-
-def _date(year: int, month: int, day: int) -> date | None:
-    try:
-        return date(year, month, day)
-    except ValueError:
-        return None
 
 
 def _month(number: int) -> str:

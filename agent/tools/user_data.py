@@ -77,14 +77,13 @@ class UserData:
         with self._lock:
             self._file.close()
 
-    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> Alarm:
+    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> None:
         """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
         row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at, repeat)
         with self._lock:
             self._check_room("alarms", owner)
             query = "insert into alarms (owner, kind, text, set_at, due_at, repeat) values (?, ?, ?, ?, ?, ?)"
-            number = self._file.execute(query, row).lastrowid
-        return Alarm(number or 0, *row[1:])
+            self._file.execute(query, row)
 
     def alarms(self, owner: str) -> list[Alarm]:
         """An owner's timers and reminders, the next one first."""

@@ -41,3 +41,11 @@ def months_after(day: date, months: int) -> date:
     if not 1 <= year <= 9999:
         raise OverflowError("the year is out of range")
     return day.replace(year=year, month=month, day=min(day.day, monthrange(year, month)[1]))
+
+
+def existing_day(year: int, month: int, day: int) -> date | None:
+    """A day, or None if there is no such one."""
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
