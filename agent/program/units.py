@@ -7,6 +7,9 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from agent.words.english.number_words import plural_of
+from agent.words.english.written_forms import UNITS
+
 _NAMES = {
     "fahrenheit": "degF", "celsius": "degC", "centigrade": "degC", "f": "degF", "c": "degC", "°f": "degF",
     "°c": "degC", "kelvin": "kelvin", "pounds": "pound", "lbs": "pound", "lb": "pound", "ounces": "ounce",
@@ -29,20 +32,12 @@ _DEFINITIONS = (
 
 _POWERS = {"square": 2, "cubic": 3}
 
-
-_PLURALS = {
-    "inch": "inches", "foot": "feet", "century": "centuries", "stone": "stone", "horsepower": "horsepower",
-    "celsius": "degrees Celsius", "centigrade": "degrees Celsius", "c": "degrees Celsius", "kelvin": "kelvin",
-    "fahrenheit": "degrees Fahrenheit", "f": "degrees Fahrenheit", "mph": "miles per hour",
-    "kph": "kilometers per hour", "km/h": "kilometers per hour", "kg": "kilograms", "km": "kilometers",
-    "cm": "centimeters", "mm": "millimeters", "m": "meters", "g": "grams", "ml": "milliliters", "l": "liters",
-    "lb": "pounds", "lbs": "pounds", "oz": "ounces", "ft": "feet",
+_DEGREES = {
+    "celsius": "degree Celsius", "centigrade": "degree Celsius", "c": "degree Celsius", "°c": "degree Celsius",
+    "fahrenheit": "degree Fahrenheit", "f": "degree Fahrenheit", "°f": "degree Fahrenheit",
 }  # fmt: skip
 
-_SINGULARS = {
-    "inches": "inch", "feet": "foot", "centuries": "century", "stone": "stone", "horsepower": "horsepower",
-    "kelvin": "kelvin", "miles per hour": "mile per hour", "kilometers per hour": "kilometer per hour",
-}  # fmt: skip
+_SINGULARS = {"inches": "inch", "feet": "foot", "centuries": "century"}
 """Of plurals that are not made by adding an s."""
 
 _KNOWN = frozenset(
@@ -98,7 +93,7 @@ def _pint_name(name: str) -> str:
     return plain.replace(" ", "_")
 
 
-def unit_name(unit: str, amount: Fraction | float = 2) -> str:
+def unit_name(unit: str, amount: Fraction | float) -> str:
     """A unit as people say it after an amount."""
     plain = re.sub(r"^degrees? ", "", " ".join(unit.lower().replace("_", " ").split()))
     if " per " in plain:
@@ -107,8 +102,8 @@ def unit_name(unit: str, amount: Fraction | float = 2) -> str:
     kind, _, length = plain.partition(" ")
     if kind in _POWERS and length:
         return f"{kind} {unit_name(length, amount)}"
-    plural = _PLURALS.get(plain) or (plain if plain in _SINGULARS or plain.endswith("s") else f"{plain}s")
-    return plural if abs(amount) != 1 or plural.startswith("degrees") else _singular(plural)
+    one = _DEGREES.get(plain) or UNITS.get(plain) or _singular(plain)
+    return one if abs(amount) == 1 else plural_of(one)
 
 
 def is_known_unit(name: str) -> bool:

@@ -16,7 +16,7 @@ _IRREGULAR = {
 _PLURALS = {
     "foot": "feet", "inch": "inches", "penny": "pence", "paisa": "paise", "yen": "yen", "won": "won", "hertz": "hertz",
     "kilohertz": "kilohertz", "megahertz": "megahertz", "gigahertz": "gigahertz", "horsepower": "horsepower",
-    "stone": "stone", "P S I": "P S I", "R P M": "R P M", "century": "centuries",
+    "stone": "stone", "kelvin": "kelvin", "P S I": "P S I", "R P M": "R P M", "century": "centuries",
 }  # fmt: skip
 
 
