@@ -113,14 +113,12 @@ def _parts(block: Block) -> Iterator[Block]:
 
 
 def _decode(data: bytes) -> str:
-    for encoding in ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
-        try:
-            return data.decode(encoding)
-        except UnicodeDecodeError:
-            break
-    if b"\0" in data:
-        raise UnreadableDocument("it is no text")
-    return data.decode("cp1252", "replace")
+    try:
+        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        if b"\0" in data:
+            raise UnreadableDocument("it is no text") from None
+        return data.decode("cp1252", "replace")
 
 
 class _Outline:

@@ -27,6 +27,9 @@ _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks":
 _MONTHS = {"months": 1, "years": 12}
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?([ap]m)?", re.IGNORECASE)
 _NAMED_CLOCKS = {"noon": 12 * 60, "midday": 12 * 60, "midnight": 0}
+_OPERATIONS: dict[type[ast.operator], Callable[[Value, Value], Value]] = {
+    ast.Add: values.add, ast.Sub: values.subtract, ast.Mult: values.multiply, ast.Div: values.divide,
+}  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
 }  # fmt: skip
@@ -283,15 +286,9 @@ def _converted(amount: Fraction | Quantity, unit: str, target: str) -> Quantity:
 
 
 def _operation(op: ast.operator, left: Value, right: Value) -> Value:
+    if (compute := _OPERATIONS.get(type(op))) is not None:
+        return compute(left, right)
     match op, left, right:
-        case (ast.Add(), _, _):
-            return values.add(left, right)
-        case (ast.Sub(), _, _):
-            return values.subtract(left, right)
-        case (ast.Mult(), _, _):
-            return values.multiply(left, right)
-        case (ast.Div(), _, _):
-            return values.divide(left, right)
         case (ast.FloorDiv(), Fraction(), Fraction()):
             return Fraction(left // right)
         case (ast.Mod(), Fraction(), Fraction()):
@@ -334,14 +331,6 @@ def _fraction(value: float) -> Fraction:
     return Fraction(value).limit_denominator(10**12)
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[[list[Value]], Value]:
-    def chosen(given: list[Value]) -> Value:
-        best: Value = choose(given, key=_comparable)
-        return best
-
-    return chosen
-
-
 def _number(given: list[Value]) -> Fraction:
     if len(given) == 1 and isinstance(given[0], Fraction):
         return given[0]
@@ -356,8 +345,8 @@ def _rounded(given: list[Value]) -> Value:
 
 
 _FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
-    "min": _extreme(min),
-    "max": _extreme(max),
+    "min": lambda given: min(given, key=_comparable),
+    "max": lambda given: max(given, key=_comparable),
     "round": _rounded,
     "abs": lambda given: abs(_number(given)),
     "floor": lambda given: Fraction(math.floor(_number(given))),
