@@ -31,12 +31,9 @@ class Date(Field[DateParts, date]):
     day_first: bool = False
 
     kind: ClassVar[str] = "date"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "format": "date"}
     empty: ClassVar[DateParts] = DateParts()
     hint: ClassVar[str] = "Please say the day and the month, for example: the fifteenth of March."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "format": "date"}
 
     def hear(self, text: str, entry: DateParts) -> DateParts | None:
         heard = english.date_parts(text, self.today(), day_first=self.day_first)
