@@ -32,6 +32,7 @@ class _Call:
     Attributes:
         own: whether it calls one of the conversation's tools.
         confirmed: whether the user has agreed to it.
+        ms: how long it ran, once it has returned.
         answered: whether its output is part of the conversation.
     """
 
@@ -44,8 +45,7 @@ class _Call:
     item: FunctionCall | None = None
     running: asyncio.Event = field(default_factory=asyncio.Event)
     output: asyncio.Task[ToolOutput] | None = None
-    started_at: float = 0.0
-    ended_at: float = 0.0
+    ms: float | None = None
     answered: bool = False
 
     @property
@@ -58,8 +58,7 @@ class _Call:
         """For the turn's metrics."""
         if self.output is None or not self.output.done():
             return ToolStep(self.name, None, "running")
-        ms = round((self.ended_at - self.started_at) * 1000, 1)
-        return ToolStep(self.name, ms, "failed" if self.output.result().failed else "returned")
+        return ToolStep(self.name, self.ms, "failed" if self.output.result().failed else "returned")
 
 
 class FunctionCalls:
@@ -154,13 +153,13 @@ class FunctionCalls:
 
     def _run(self, call: _Call) -> None:
         if call.output is None and self._runs is not None:
-            call.started_at = self._clock()
+            started = self._clock()
             call.output = self._runs.start(call.as_tool_call, self._prompt, self._tools, confirmed=call.confirmed)
-            call.output.add_done_callback(lambda _: self._on_output(call))
+            call.output.add_done_callback(lambda _: self._on_output(call, started))
             call.running.set()
 
-    def _on_output(self, call: _Call) -> None:
-        call.ended_at = self._clock()
+    def _on_output(self, call: _Call, started: float) -> None:
+        call.ms = round((self._clock() - started) * 1000, 1)
         self._answer(call)
 
     def send(self, response_id: str, history: History | None) -> None:

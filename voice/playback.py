@@ -128,18 +128,17 @@ class Playback:
             not_before = self._response.played_until
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
-        sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
+        sending = response.release(self._report_start(settings, tag), self._history, not_before)
         self._context.spawn(self._run(response, settings, sending, prompt))
 
     def _is_playing(self, response: Response) -> bool:
         return response.done and response.played_until > self._context.clock()
 
-    def _release(
-        self, speak: bool, tag: object, release: Callable[[str, History], asyncio.Task[None]]
-    ) -> asyncio.Task[None]:
+    def _report_start(self, settings: SessionSettings, tag: object = None) -> str:
+        """Report that a response starts. Returns its id."""
         response_id = new_id("resp")
-        self._context.emit(events.ResponseStarted(response_id, speak, tag=tag))
-        return release(response_id, self._history)
+        self._context.emit(events.ResponseStarted(response_id, settings.speak, tag=tag))
+        return response_id
 
     def pause(self) -> None:
         """Fall silent; the response may resume."""
@@ -152,7 +151,7 @@ class Playback:
         """Resume the paused response."""
         response = self._response
         assert response is not None
-        sending = self._release(settings.speak, None, partial(response.resume, metrics=TurnMetrics(new_id("turn"))))
+        sending = response.resume(self._report_start(settings), self._history, TurnMetrics(new_id("turn")))
         self._context.spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:
