@@ -230,20 +230,17 @@ class Planner:
     async def _ask_local(self, turn: Turn, decision: Decision) -> AsyncIterator[Progress]:
         """What the language model of this machine answers: with the certain opening said at once, without numbers that
         no passage has, and not too much of it."""
-        assert isinstance(decision.do, Ask)
-        grounding, replying = decision.grounding, self.language_model.reply(decision.do)
+        ask, grounding = decision.do, decision.grounding
+        assert isinstance(ask, Ask)
+        replying = self.language_model.reply(ask)
         if grounding is not None and grounding.is_certain:
             replying = _begun_at_once(replying, grounding.openings[0])
         if grounding is not None and grounding.passages:
             from agent.documents.support import Support, only_supported
 
-            texts = [message.content for message in decision.do.messages]
+            texts = [message.content for message in ask.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
-        if (
-            decision.do.spoken
-            and decision.do.grammar is None
-            and not english.wants_length(_asked_last(turn.ask.messages))
-        ):
+        if ask.spoken and ask.grammar is None and not english.wants_length(_asked_last(turn.ask.messages)):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:

@@ -83,14 +83,15 @@ class ToolRuns:
         traits = self.tools.traits(call.name)
         assert traits is not None
         if _was_made(prompt, call):
-            return self._spawn(_refuse(REPEATED))
+            return self._spawn(_returned(ToolOutput(REPEATED)))
         schema = next((tool.parameters for tool in declared if tool.name == call.name), {})
         heard = "\n".join(message.content for message in prompt)
         if (invented := invented_argument(call.arguments, schema, heard)) is not None:
             _log.warning("%s was not called: the language model made up an argument", call.name)
-            return self._spawn(_refuse(INVENTED.format(name=call.name, value=invented)))
+            return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
         if traits.consequential and not confirmed:
-            return self._spawn(self._ask(call))
+            question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments))
+            return self._spawn(_returned(self._remember(call, question)))
         key = _key(call)
         self._newest[key] = call.id
         running = self._running.get(key)
@@ -116,9 +117,6 @@ class ToolRuns:
         call was made again: then that one's response has the output."""
         if self._newest.get(_key(call)) == call.id:
             self._on_late_output()
-
-    async def _ask(self, call: ToolCall) -> ToolOutput:
-        return self._remember(call, ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments)))
 
     async def _output(self, call: ToolCall, running: asyncio.Task[ToolOutput]) -> ToolOutput:
         return self._remember(call, await asyncio.shield(running))
@@ -220,5 +218,5 @@ def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
     return any(_key(each) == _key(call) for each in made)
 
 
-async def _refuse(reason: str) -> ToolOutput:
-    return ToolOutput(reason)
+async def _returned(output: ToolOutput) -> ToolOutput:
+    return output

@@ -209,7 +209,8 @@ class _Run:
             case ("date", [date() as day]):
                 return day.date() if isinstance(day, datetime) else day
             case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):
-                return _converted(amount, unit, target)
+                number = amount.amount if isinstance(amount, Quantity) else amount
+                return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
             case ("time_in", [str() as place]):
                 if _is_here(place):
                     return self._now
@@ -278,11 +279,6 @@ def plain(value: Value) -> Any:
 
 def _is_here(place: str) -> bool:
     return place.strip().lower() in ("here", "local", "home", "now", "")
-
-
-def _converted(amount: Fraction | Quantity, unit: str, target: str) -> Quantity:
-    number = amount.amount if isinstance(amount, Quantity) else amount
-    return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
 
 
 def _operation(op: ast.operator, left: Value, right: Value) -> Value:
