@@ -33,7 +33,6 @@ from voice.function_calls import FunctionCalls
 from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
-from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
@@ -254,7 +253,7 @@ class Response:
             text = await self._step(planner, ask, on_text, first=number == 1)
             self._calls.read_ahead(planner, self.options, text.strip())
             say = (lambda text: self._take_text(text, on_text)) if self.options.speak else None
-            outputs = await wait_for_outputs(self._calls, self._released, say)
+            outputs = await self._calls.wait(self._released, say)
             if outputs is None:
                 return
             prompt = [*prompt, *outputs]
