@@ -48,11 +48,6 @@ class Match:
     cosine: float
     words: float
 
-    @property
-    def score(self) -> float:
-        """What passages are ranked by."""
-        return self.cosine + _WORDS_WEIGHT * self.words
-
 
 def content_words(text: str) -> list[str]:
     """The words that say what a text is about, in order, each once."""

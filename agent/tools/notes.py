@@ -29,19 +29,17 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
         """Read out the notes and lists."""
         words = [word for word in about.split() if not re.fullmatch(r"(my|the|notes?|lists?)", word.lower())]
         notes = data.notes(caller.owner)
-        found = [note for note in notes if all(word.lower() in note.text.lower() for word in words)]
+        found = [note for note in notes if all(word.lower() in note.lower() for word in words)]
         if not found:
             return Spoken(f"You have no notes about {' '.join(words)}." if notes else "You have no notes.")
         shown = found[-_MAX_READ:]
         head = "Your note says: " if len(found) == 1 else f"You have {len(found)} notes. "
-        return Spoken(head + " ".join(f"{note.text.rstrip('.!?')}." for note in shown))
+        return Spoken(head + " ".join(f"{note.rstrip('.!?')}." for note in shown))
 
     @tool(consequential=True, question="Shall I delete your notes?", in_programs="called")
     def delete_notes(caller: Caller) -> Spoken:
         """Delete all notes."""
-        notes = data.notes(caller.owner)
-        for note in notes:
-            data.remove_note(note.id)
-        return Spoken("Your notes are deleted." if notes else "You have no notes.")
+        removed = data.remove_notes(caller.owner)
+        return Spoken("Your notes are deleted." if removed else "You have no notes.")
 
     return [function_tool(each) for each in (write_note, read_notes, delete_notes)]

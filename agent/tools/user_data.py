@@ -41,15 +41,6 @@ class Alarm:
     repeat: str = ""
 
 
-@dataclass(frozen=True)
-class Note:
-    """A note. `written_at` is a Unix time in seconds."""
-
-    id: int
-    text: str
-    written_at: float
-
-
 def owner_id(kind: str, secret: str) -> str:
     """Names the owner of data without keeping the secret that identifies them."""
     return f"{kind}:{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
@@ -108,16 +99,16 @@ class UserData:
             query = "insert into notes (owner, text, written_at) values (?, ?, ?)"
             self._file.execute(query, (owner, text[:MAX_CHARACTERS], written_at))
 
-    def notes(self, owner: str) -> list[Note]:
+    def notes(self, owner: str) -> list[str]:
         """An owner's notes, the oldest first."""
-        query = "select id, text, written_at from notes where owner = ? order by id"
+        query = "select text from notes where owner = ? order by id"
         with self._lock:
-            return [Note(*row) for row in self._file.execute(query, (owner,))]
+            return [text for (text,) in self._file.execute(query, (owner,))]
 
-    def remove_note(self, number: int) -> None:
-        """Forget a note."""
+    def remove_notes(self, owner: str) -> int:
+        """Forget an owner's notes. Returns how many there were."""
         with self._lock:
-            self._file.execute("delete from notes where id = ?", (number,))
+            return self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner."""

@@ -56,7 +56,6 @@ class _Place(BaseModel):
     name: str
     latitude: float
     longitude: float
-    country: str = ""
 
 
 class _Places(BaseModel):
