@@ -14,6 +14,7 @@ from html import escape
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from agent.matched_text import MAX_BLOCK
@@ -73,7 +74,9 @@ def read_document(path: Path) -> Document:
     except Exception as error:  # whatever a parser raises for a damaged file
         reason = str(error) or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
-    blocks = tuple(part for block in read for part in _parts(block) if re.search(r"\w", part.text))
+    # Patterns read blocks up to a length.
+    parts = ((block, part) for block in read for part in wrap(block.text, MAX_BLOCK, break_on_hyphens=False))
+    blocks = tuple(replace(block, text=part) for block, part in parts if re.search(r"\w", part))
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
@@ -99,17 +102,6 @@ def _paragraphs(text: str) -> Iterator[str]:
     for is_blank, lines in groupby(text.split("\n"), lambda line: not line.strip()):
         if not is_blank:
             yield _one_line("\n".join(lines))
-
-
-def _parts(block: Block) -> Iterator[Block]:
-    """A block, divided where it is longer than patterns may read."""
-    text, start = block.text, 0
-    while start < len(text):
-        end = start + MAX_BLOCK
-        if end < len(text) and (space := text.rfind(" ", start + 1, end)) > 0:
-            end = space
-        yield replace(block, text=text[start:end].strip())
-        start = end
 
 
 def _decode(data: bytes) -> str:
