@@ -24,7 +24,7 @@ from agent.tool_runs import ToolRuns
 from chat.progress import Progress
 from chat.types import Ask, Message
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
+from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
@@ -41,8 +41,8 @@ _MAX_AHEAD_S = 30.0
 """Audio sent ahead of its playback, and audio synthesized while the response is buffered. More would only be discarded
 when the user interrupts, and clients' buffers are bounded: our page's holds two minutes."""
 
-_BLOCK_MS = 100
-"""Audio in one event: the first can be played at once, and a client that stops discards little."""
+_BLOCK = OUTPUT_RATE // 10
+"""Samples in one event, 100 ms: the first can be played at once, and a client that stops discards little."""
 
 _NEARLY_CERTAIN = 0.95
 """The first clause is synthesized from the draft when all its drafted tokens are right with this probability."""
@@ -473,7 +473,7 @@ class Response:
                 self._stamp("first_sent")
             return
         self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
-        for block in split_blocks(chunk.audio, _BLOCK_MS * OUTPUT_RATE // 1000):
+        for block in np.split(chunk.audio, range(_BLOCK, len(chunk.audio), _BLOCK)):
             self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
         if not self._audio_sent:
             self._audio_sent = True
