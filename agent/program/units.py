@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from agent.words.english.number_words import plural_of
+from agent.words.english.number_words import plural_of, singular_of
 from agent.words.english.written_forms import UNITS
 
 _NAMES = {
@@ -36,9 +36,6 @@ _DEGREES = {
     "celsius": "degree Celsius", "centigrade": "degree Celsius", "c": "degree Celsius", "°c": "degree Celsius",
     "fahrenheit": "degree Fahrenheit", "f": "degree Fahrenheit", "°f": "degree Fahrenheit",
 }  # fmt: skip
-
-_SINGULARS = {"inches": "inch", "feet": "foot", "centuries": "century"}
-"""Of plurals that are not made by adding an s."""
 
 _KNOWN = frozenset(
     """
@@ -102,7 +99,8 @@ def unit_name(unit: str, amount: Fraction | float) -> str:
     kind, _, length = plain.partition(" ")
     if kind in _POWERS and length:
         return f"{kind} {unit_name(length, amount)}"
-    one = _DEGREES.get(plain) or UNITS.get(plain) or _singular(plain)
+    before, space, last = plain.rpartition(" ")
+    one = _DEGREES.get(plain) or UNITS.get(plain) or f"{before}{space}{singular_of(last)}"
     return one if abs(amount) == 1 else plural_of(one)
 
 
@@ -110,9 +108,4 @@ def is_known_unit(name: str) -> bool:
     """Whether a name is certainly one of a unit: pint takes many a word for one."""
     words = re.sub(r"\b(?:degrees?|an|a|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
     parts = " ".join(words).split(" per ")
-    return all(" ".join(part.split()) in _KNOWN or _singular(part) in _KNOWN for part in parts)
-
-
-def _singular(name: str) -> str:
-    plain = name.strip()
-    return _SINGULARS.get(plain, plain.removesuffix("s"))
+    return all(" ".join(part.split()) in _KNOWN or singular_of(part.strip()) in _KNOWN for part in parts)

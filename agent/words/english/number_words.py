@@ -18,6 +18,13 @@ _PLURALS = {
     "kilohertz": "kilohertz", "megahertz": "megahertz", "gigahertz": "gigahertz", "horsepower": "horsepower",
     "stone": "stone", "kelvin": "kelvin", "P S I": "P S I", "R P M": "R P M", "century": "centuries",
 }  # fmt: skip
+_SINGULARS = {
+    "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
+    "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
+    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "buses": "bus", "lunches": "lunch",
+    "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench", "species": "species",
+    "series": "series", "lens": "lens",
+}  # fmt: skip
 
 
 def cardinal(number: int) -> str:
@@ -76,3 +83,15 @@ def plural_of(thing: str) -> str:
     if thing in _PLURALS:
         return _PLURALS[thing]
     return f"{before}{space}{_PLURALS.get(last, f'{last}s')}{joint}{rest}"
+
+
+def singular_of(things: str) -> str:
+    """What one of a number of things is called: "child" for "children", "mile per hour" for "miles per hour"."""
+    thing, space, rest = things.partition(" ")
+    if thing.endswith("ies") and len(thing) > 4:
+        one = f"{thing[:-3]}y"
+    elif thing.endswith(("sses", "xes", "tches", "shes", "atoes")):
+        one = thing[:-2]
+    else:
+        one = thing if thing.endswith(("ss", "us", "is")) else thing.removesuffix("s")
+    return f"{_SINGULARS.get(thing, one)}{space}{rest}"
