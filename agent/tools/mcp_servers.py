@@ -101,8 +101,9 @@ def read_mcp_config(path: Path) -> dict[str, McpServerConfig]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
     except ValidationError as error:
-        where, reason = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-        raise ValueError(f"{path}: {where}: {reason.removeprefix('Value error, ')}") from None
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ValueError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
     return {name: server for name, server in config.servers.items() if not server.disabled}
 
 
