@@ -21,9 +21,9 @@ _PLURALS = {
 _SINGULARS = {
     "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
     "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
-    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "buses": "bus", "lunches": "lunch",
-    "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench", "species": "species",
-    "series": "series", "lens": "lens",
+    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "kilocalories": "kilocalorie",
+    "buses": "bus", "lunches": "lunch", "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench",
+    "species": "species", "series": "series", "lens": "lens",
 }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
         (Quantity(Fraction(3), "mph"), "", "That's 3 miles per hour."),
         (Quantity(Fraction(1), "celsius"), "", "That's 1 degree Celsius."),
         (Quantity(Fraction(300), "kelvin"), "", "That's 300 kelvin."),
+        (Quantity(Fraction(2), "kilocalories"), "", "That's 2 kilocalories."),
         (Fraction(5, 2), "dollars", "That's 2.50 dollars."),
         (Fraction(40), "dollars", "That's 40 dollars."),
         (Fraction(7), "eggs", "That's 7 eggs."),
