@@ -11,16 +11,10 @@ from agent.words.english.number_words import plural_of, singular_of
 from agent.words.english.written_forms import UNITS
 
 _NAMES = {
-    "fahrenheit": "degF", "celsius": "degC", "centigrade": "degC", "f": "degF", "c": "degC", "°f": "degF",
-    "°c": "degC", "kelvin": "kelvin", "pounds": "pound", "lbs": "pound", "lb": "pound", "ounces": "ounce",
-    "oz": "ounce", "stones": "stone", "kilos": "kilogram", "kilo": "kilogram", "mph": "mile / hour",
-    "kph": "kilometer / hour", "km/h": "kilometer / hour", "feet": "foot", "inches": "inch", "cups": "cup",
-    "fluid ounces": "fluid_ounce", "tablespoons": "tablespoon", "teaspoons": "teaspoon",
-    "nautical miles": "nautical_mile", "horsepower": "horsepower", "calories": "calorie",
-    "kilocalories": "kilocalorie", "centuries": "century", "knots": "knot", "tons": "ton", "tonnes": "metric_ton",
-    "metric tons": "metric_ton", "megabytes": "megabyte", "gigabytes": "gigabyte", "terabytes": "terabyte",
-    "dollar": "us_dollar", "cent": "us_cent", "dime": "us_dime", "nickel": "us_nickel", "penny": "us_cent",
-    "coin quarter": "us_quarter", "decade": "ten_years", "decades": "ten_years",
+    "centigrade": "degC", "c": "degC", "°c": "degC", "f": "degF", "°f": "degF", "kilo": "kilogram", "kilos": "kilogram",
+    "mph": "mile / hour", "kph": "kilometer / hour", "dollar": "us_dollar", "cent": "us_cent", "penny": "us_cent",
+    "nickel": "us_nickel", "dime": "us_dime", "coin quarter": "us_quarter",
+    "decade": "ten_years", "decades": "ten_years",
 }  # fmt: skip
 """Names that pint reads differently, or not at all: `C` is a coulomb to it."""
 
