@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from html import escape
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -152,63 +151,82 @@ def _read_text(data: bytes) -> tuple[str, list[Block]]:
 def _read_markdown(data: bytes) -> tuple[str, list[Block]]:
     from markdown_it import MarkdownIt
 
-    text, named = _decode(data), ""
+    text = _decode(data)
+    named = ""
     if text.startswith("---\n") and (end := text.find("\n---", 3)) >= 0:
         front, (rule, _, rest) = text[4:end].split("\n"), text[end + 1 :].partition("\n")
         if rule.rstrip() == "---":
             titles = (line.removeprefix("title:") for line in front if line.startswith("title:"))
             text, named = rest, next(titles, "").strip().strip("\"'")
-    markdown = MarkdownIt("commonmark").enable("table")
-    # An image is read as its description.
-    markdown.add_render_rule("image", lambda self, tokens, n, options, env: escape(tokens[n].content))
-    title, blocks = _read_html(markdown.render(text))
-    return named or title, blocks
+    outline, heading_level = _Outline(), 0
+    cells: list[list[str]] | None = None  # of the table that is open
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        match token.type:
+            case "heading_open":
+                heading_level = int(token.tag[1:])
+            case "heading_close":
+                heading_level = 0
+            case "table_open":
+                cells = []
+            case "table_close" if cells is not None:
+                outline.add_table(cells)
+                cells = None
+            case "tr_open" if cells is not None:
+                cells.append([])
+            case "inline" if heading_level:
+                outline.add_heading(heading_level, _inline_text(token))
+            case "inline" if cells is not None:
+                cells[-1].append(_one_line(_inline_text(token)))
+            case "inline" | "fence" | "code_block":
+                outline.add(_inline_text(token))
+    return named or outline.title, outline.blocks
+
+
+def _inline_text(token: Any) -> str:
+    """The text of a Markdown token, without markup."""
+    if not token.children:
+        return str(token.content)
+    breaks = ("softbreak", "hardbreak")
+    return "".join(" " if child.type in breaks else _inline_text(child) for child in token.children)
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
 _HTML_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_HTML_BLOCKS = (
-    *_HTML_HEADINGS, "table", "p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div",
-    "section", "article", "main", "body", "address", "summary", "details",
-)  # fmt: skip
+_HTML_BLOCKS = ("p", "li", "dt", "dd", "blockquote", "pre", "td", "th", "figcaption", "caption", "div", "section",
+                "article", "main", "body", "address", "summary", "details")  # fmt: skip
 
 
-def _read_html(data: bytes | str) -> tuple[str, list[Block]]:
+def _read_html(data: bytes) -> tuple[str, list[Block]]:
     from bs4 import BeautifulSoup
 
     soup: Any = BeautifulSoup(data, "html.parser")
     for element in soup.find_all(_SKIPPED):
         element.decompose()
-    for line_break in soup.find_all("br"):
-        line_break.replace_with("\n")
     outline = _Outline()
     title = _one_line(soup.title.get_text(" ")) if soup.title is not None else ""
     if soup.head is not None:
         soup.head.decompose()
-    for element in soup.find_all(_HTML_BLOCKS):
-        if element.find_parent("table") is not None:
+    for element in soup.find_all([*_HTML_HEADINGS, "table", *_HTML_BLOCKS]):
+        if element.name != "table" and element.find_parent("table") is not None:
             continue  # its table has it
         if element.name == "table":
-            rows = [row.find_all(["td", "th"]) for row in element.find_all("tr")]
-            outline.add_table([[_text(cell) for cell in row] for row in rows])
+            if element.find_parent("table") is None:
+                rows = [row.find_all(["td", "th"]) for row in element.find_all("tr")]
+                outline.add_table([[_one_line(cell.get_text(" ")) for cell in row] for row in rows])
         elif element.name in _HTML_HEADINGS:
-            outline.add_heading(int(element.name[1]), _text(element))
+            outline.add_heading(int(element.name[1]), element.get_text(" "))
         elif text := _own_text(element):
             outline.add(text)
     return outline.title or title, outline.blocks
 
 
-def _text(element: Any) -> str:
-    """All text of an HTML element, in which blocks are apart from each other."""
-    return _one_line(element.get_text(" " if element.find(_HTML_BLOCKS) else ""))
-
-
 def _own_text(element: Any) -> str:
     """The text of an HTML element that is in no block inside it."""
+    inner = (*_HTML_HEADINGS, "table", *_HTML_BLOCKS)
     parts = [
         str(text)
         for text in element.find_all(string=True)
-        if type(text).__name__ == "NavigableString" and text.find_parent(_HTML_BLOCKS) is element
+        if type(text).__name__ == "NavigableString" and text.find_parent(inner) is element
     ]
     return _one_line("".join(parts))
 
