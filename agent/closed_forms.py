@@ -10,7 +10,9 @@ from collections.abc import Callable
 from agent.matched_text import is_cut
 from agent.program.places import is_known_place
 from agent.program.units import is_known_unit
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _OPENING = re.compile(
     r"^(?:(?:hey|hi|hello|ok|okay|so|well|um|uh|and|please|now|then|rejoinder|quickly|sorry|right|alright)\b[, ]*)*"
@@ -90,7 +92,7 @@ def closed_form(said: str) -> str | None:
     Args:
         said: what the user said.
     """
-    text = " ".join(english.in_digits(said).lower().rstrip(".?! ").split())
+    text = " ".join(_ENGLISH.in_digits(said).lower().rstrip(".?! ").split())
     if is_cut(text):
         return None
     text = _OPENING.sub("", text, count=1)
@@ -151,7 +153,7 @@ def _time_after(text: str) -> str | None:
 def _day_after(text: str) -> str | None:
     if match := _UNTIL.fullmatch(text):
         day = match["day"].removeprefix("the ")
-        return f'date("{day}") - today' if english.is_named_date(day) else None
+        return f'date("{day}") - today' if _ENGLISH.is_named_date(day) else None
     match = _DAY_AND.fullmatch(text)
     if (
         match is None
@@ -165,7 +167,7 @@ def _day_after(text: str) -> str | None:
             return None
         return f"today {'-' if side == 'ago' else '+'} {_length(match)}"
     day = day.removeprefix("the ")
-    if side in ("ago", "from now", "from today") or not english.is_named_date(day):
+    if side in ("ago", "from now", "from today") or not _ENGLISH.is_named_date(day):
         return None
     return f'date("{day}") {"-" if side == "before" else "+"} {_length(match)}'
 

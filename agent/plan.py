@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.program.evaluator import Outcome
 from agent.program.grammar import program_grammar
 from agent.program.prompt import program_messages, with_missing
-from agent.words.meanings import Manner
+from agent.words.language import Manner
 from chat.types import Ask, Lark, Opening, Tool, lark_string
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from agent.program.values import BadProgram, local_time
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
-from agent.words import english
+from agent.words.language import language
 from chat.progress import Progress
 from chat.types import HANDED_OVER, Ask, Message, Truncation
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.voice")
+
+_ENGLISH = language("en")
 
 _MAX_PROGRAMS = 16
 """Programs that are remembered, for what the user says next."""
@@ -192,15 +194,15 @@ class Planner:
         evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
         if runs is not None:
             output = runs.words_of_outputs(messages, verbatim=not remote_leads)
-            manner = english.wanted_manner(turn.said) if first and turn.ask.spoken else None
-            repeats = manner in ("slower", "louder") or (first and english.asks_to_repeat(turn.said))
+            manner = _ENGLISH.wanted_manner(turn.said) if first and turn.ask.spoken else None
+            repeats = manner in ("slower", "louder") or (first and _ENGLISH.asks_to_repeat(turn.said))
             evidence = replace(
                 evidence,
                 form=runs.forms.reply(messages),
                 opening=runs.opening(messages),
                 output=output,
                 confirmation=runs.confirmation(messages),
-                dismissed=first and english.is_dismissal(turn.said),
+                dismissed=first and _ENGLISH.is_dismissal(turn.said),
                 manner=manner,
                 repeated=_said_last(messages) if repeats else "",
                 closed=() if remote_leads else self._closed_form(turn),
@@ -240,7 +242,7 @@ class Planner:
 
             texts = [message.content for message in ask.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
-        if ask.spoken and ask.grammar is None and not english.wants_length(_asked_last(turn.ask.messages)):
+        if ask.spoken and ask.grammar is None and not _ENGLISH.wants_length(_asked_last(turn.ask.messages)):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agent.words.meanings import Manner
+from agent.words.language import Manner
 from voice.audio.codec import Samples
 
 _STEP = 1.25

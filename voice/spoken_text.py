@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from agent.words.english import read_aloud, say_ordinal
+from agent.words.language import language
 
 FENCE = re.compile(r"```|^[ \t]*~~~", re.MULTILINE)
 """Begins and ends code, which is not spoken."""
@@ -52,10 +52,10 @@ def speakable(text: str, *, english: bool = True, may_begin_item: bool = True) -
     """
     text = _INDENTED.sub("", text).strip()
     if _PLAIN.fullmatch(text):
-        return read_aloud(text) if english and text else text
+        return language("en").read_aloud(text) if english and text else text
     text = _without_markup(text if may_begin_item else f"\u2060{text}")
     if english:
-        text = read_aloud(text)
+        text = language("en").read_aloud(text)
     text = "".join(character for character in _MARKUP.sub(" ", text) if character.isascii() or _has_sound(character))
     text = re.sub(r"\s+([,.;:!?])", r"\1", " ".join(text.split()))
     text = re.sub(r"[,;:]+([.!?])", r"\1", text).lstrip(",;:.!? ")
@@ -75,7 +75,7 @@ def _without_markup(text: str) -> str:
 
 def _ordinal(match: re.Match[str]) -> str:
     number = int(match.group(1))
-    return f"{say_ordinal(number).capitalize() if number <= _MAX_ORDINAL else f'Number {number}'}, "
+    return f"{language('en').say_ordinal(number).capitalize() if number <= _MAX_ORDINAL else f'Number {number}'}, "
 
 
 def _has_sound(character: str) -> bool:

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import without_denial
 from agent.capture.field import Field, Progress
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _UNITS = frozenset("dollar dollars euro euros pound pounds".split())
 _MINOR = frozenset("cent cents penny pennies pence p".split())
@@ -44,9 +46,9 @@ class Amount(Field[Decimal | None, Decimal]):
         if match := re.search(r"(\d+)\.(\d)\b(?: (million|thousand))?", plain):
             scale = {"million": 1_000_000, "thousand": 1000}.get(match[3] or "", 1)
             return (Decimal(f"{match[1]}.{match[2]}") * scale).quantize(Decimal("0.01"))
-        found = english.tokens(plain.replace("-", " "))
+        found = _ENGLISH.tokens(plain.replace("-", " "))
         for i in range(len(found)):
-            number = english.cardinal(found, i)
+            number = _ENGLISH.cardinal(found, i)
             if number is not None and not (found[i] in ("a", "an") and number[1] == i + 1):
                 return self._from(found, *number)
         return None
@@ -60,9 +62,9 @@ class Amount(Field[Decimal | None, Decimal]):
         if half:
             return _amount(number, 50)
         start = end
-        while start < len(found) and english.cardinal(found, start) is None:
+        while start < len(found) and _ENGLISH.cardinal(found, start) is None:
             start += 1
-        cents = english.cardinal(found, start) if start < len(found) else None
+        cents = _ENGLISH.cardinal(found, start) if start < len(found) else None
         if found[end:start] and "point" in found[end:start] and cents is not None:
             return Decimal(f"{number}.{''.join(_decimals(found[start:]))}").quantize(Decimal("0.01"))
         joined = not set(found[end:start]) - {*_UNITS, "and", *self.unit.split()}
@@ -114,7 +116,7 @@ def _decimals(found: list[str]) -> list[str]:
     """The digits after "point"."""
     digits = []
     for i in range(len(found)):
-        number = english.cardinal(found, i)
+        number = _ENGLISH.cardinal(found, i)
         if number is None:
             break
         digits.append(str(number[0]) if number[1] == i + 1 else str(number[0])[:1])

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from agent.capture.field import Field, Progress
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,11 @@ class Choice(Field[str, str]):
         return {"type": "string", "enum": list(self.options)}
 
     def hear(self, text: str, entry: str) -> str | None:
-        plain = f" {' '.join(english.tokens(text))} "
+        plain = f" {' '.join(_ENGLISH.tokens(text))} "
         named = {
             name
             for name, others in self.options.items()
-            if any(f" {' '.join(english.tokens(phrase))} " in plain for phrase in (name, *others))
+            if any(f" {' '.join(_ENGLISH.tokens(phrase))} " in plain for phrase in (name, *others))
         }
         longest = [name for name in named if not any(name in other and name != other for other in named)]
         if len(longest) == 1:
@@ -50,9 +52,9 @@ class Choice(Field[str, str]):
     def _by_place(self, plain: str) -> str | None:
         """ "the second one", "number two", "the last one"; a bare number only if no option has one in its name."""
         found = plain.split()
-        number = next((place for i in range(len(found)) if (place := english.ordinal(found, i)) is not None), None)
+        number = next((place for i in range(len(found)) if (place := _ENGLISH.ordinal(found, i)) is not None), None)
         if number is None and (match := re.search(r"\b(?:number|option) (\w+)", plain)):
-            number = english.cardinal([match[1]])
+            number = _ENGLISH.cardinal([match[1]])
         if number is None and " last " in plain:
             return list(self.options)[-1]
         return self._at(number[0]) if number is not None else None

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 Parse = Callable[[str], str]
 """The characters that a text spells or dictates; empty if it does neither."""
@@ -93,7 +95,7 @@ def corrected(entry: str, text: str, parse: Parse) -> str | None:
 def _corrected_once(entry: str, text: str, parse: Parse) -> str | None:
     if (match := _GROUP.match(text) or _EDGE.match(text)) is not None:
         value = parse(match["value"])
-        named = english.cardinal(english.tokens(match.groupdict().get("count") or "")) or (len(value), 0)
+        named = _ENGLISH.cardinal(_ENGLISH.tokens(match.groupdict().get("count") or "")) or (len(value), 0)
         if value and len(value) == named[0] <= len(entry):
             at_end = match["end"] in ("last", "ends")
             return entry[: len(entry) - len(value)] + value if at_end else value + entry[len(value) :]
@@ -123,11 +125,11 @@ def _position(named: str, length: int) -> int | None:
     elif named in ("next to last", "last but one", "second last"):
         at = length - 2
     elif match := re.match(r"(second|third|fourth) (?:to|from)", named):
-        number = english.ordinal([match[1]])
+        number = _ENGLISH.ordinal([match[1]])
         at = length - (number[0] if number else 1)
     else:
-        found = english.ordinal(english.tokens(named))
-        if found is None or found[1] != len(english.tokens(named)):
+        found = _ENGLISH.ordinal(_ENGLISH.tokens(named))
+        if found is None or found[1] != len(_ENGLISH.tokens(named)):
             return None
         at = found[0] - 1
     return at if 0 <= at < length else None

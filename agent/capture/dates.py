@@ -8,8 +8,9 @@ from datetime import date, timedelta
 from typing import Any, ClassVar, Literal
 
 from agent.capture.field import Field, Progress
-from agent.words import english
-from agent.words.meanings import DateParts, existing_day
+from agent.words.language import DateParts, existing_day, language
+
+_ENGLISH = language("en")
 
 _MAX_MONTHS_AHEAD = 48
 """How far a day such as "the 31st", or "Friday the 13th", is searched."""
@@ -36,7 +37,7 @@ class Date(Field[DateParts, date]):
     hint: ClassVar[str] = "Please say the day and the month, for example: the fifteenth of March."
 
     def hear(self, text: str, entry: DateParts) -> DateParts | None:
-        heard = english.date_parts(text, self.today(), day_first=self.day_first)
+        heard = _ENGLISH.date_parts(text, self.today(), day_first=self.day_first)
         if heard is None:
             return None
         if heard.month is not None and heard.day is not None and entry.day is not None:
@@ -70,7 +71,7 @@ class Date(Field[DateParts, date]):
 
     def ask_rest(self, entry: DateParts) -> str:
         if entry.day is not None and entry.month is None:
-            return f"The {english.say_ordinal(entry.day)} of which month?"
+            return f"The {_ENGLISH.say_ordinal(entry.day)} of which month?"
         if entry.day is None:
             return f"Which day in {_month(entry.month)}?" if entry.month is not None else "Which day and month?"
         return "Of which year?"
@@ -96,22 +97,22 @@ class Date(Field[DateParts, date]):
         years = [entry.year] if entry.year is not None else [today.year + step * n for n in range(9)]
         existing = [found for year in years if (found := existing_day(year, month, day)) is not None]
         if not existing:
-            raise ValueError(f"There is no {_month(month)} {english.say_ordinal(day)}.")
+            raise ValueError(f"There is no {_month(month)} {_ENGLISH.say_ordinal(day)}.")
         ahead = [found for found in existing if (found >= today if step > 0 else found <= today)]
         if not ahead:
-            raise ValueError(f"{english.say_date(existing[0])} {'has passed' if step > 0 else 'is still to come'}.")
+            raise ValueError(f"{_ENGLISH.say_date(existing[0])} {'has passed' if step > 0 else 'is still to come'}.")
         if entry.weekday is not None and ahead[0].weekday() != entry.weekday:
-            weekday = english.WEEKDAYS[ahead[0].weekday()].title()
-            raise ValueError(f"{_month(month)} {english.say_ordinal(day)} is a {weekday}.")
+            weekday = _ENGLISH.WEEKDAYS[ahead[0].weekday()].title()
+            raise ValueError(f"{_month(month)} {_ENGLISH.say_ordinal(day)} is a {weekday}.")
         return ahead[0]
 
     def read_back(self, entry: DateParts, *, careful: bool) -> str:
         found = self.value(entry)
-        return english.say_date(found, with_year=careful or found.year != self.today().year)
+        return _ENGLISH.say_date(found, with_year=careful or found.year != self.today().year)
 
     def to_json(self, value: date) -> str:
         return value.isoformat()
 
 
 def _month(number: int) -> str:
-    return english.MONTHS[number - 1].title()
+    return _ENGLISH.MONTHS[number - 1].title()

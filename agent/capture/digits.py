@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _LONG_NUMBER = 8
 """A number of so many digits that lacks one or two has probably lost them on the way."""
@@ -44,7 +46,7 @@ class Digits(Field[str, str]):
         return {"type": "string", "pattern": f"^[0-9]{{{self.length},{self.longest}}}$"}
 
     def hear(self, text: str, entry: str) -> str | None:
-        digits = english.spoken_digits(text).lstrip("+")
+        digits = _ENGLISH.spoken_digits(text).lstrip("+")
         return self._join(entry, digits) if digits else None
 
     def _join(self, entry: str, digits: str) -> str:
@@ -91,7 +93,7 @@ class Digits(Field[str, str]):
         return self._in_groups(entry)
 
     def _in_groups(self, entry: str) -> str:
-        return ", ".join(english.say_digits(group) for group in self._groups(entry))
+        return ", ".join(_ENGLISH.say_digits(group) for group in self._groups(entry))
 
     def _groups(self, digits: str) -> list[str]:
         """Groups of three, the last of up to four: the most that people keep in mind at once."""
@@ -123,7 +125,7 @@ class PhoneNumber(Digits):
         return {"type": "string", "pattern": f"^([0-9]{{{self.length},{self.longest}}}|\\+[0-9]{{8,15}})$"}
 
     def hear(self, text: str, entry: str) -> str | None:
-        digits = english.spoken_digits(text)
+        digits = _ENGLISH.spoken_digits(text)
         if digits.startswith("+") and not entry:
             return digits
         digits = digits.lstrip("+")
@@ -139,7 +141,7 @@ class PhoneNumber(Digits):
 
     def _group(self, text: str, entry: str) -> str | None:
         match = re.match(r"(?:the |my )?area code (?:is|should be|was) (.+)$", without_denial(text))
-        area = english.spoken_digits(match[1]) if match else ""
+        area = _ENGLISH.spoken_digits(match[1]) if match else ""
         return area + entry[3:] if len(area) == 3 <= len(entry) and not entry.startswith("+") else None
 
     def progress(self, entry: str) -> Progress:
@@ -166,4 +168,4 @@ class PhoneNumber(Digits):
 
 def _digits_alone(text: str) -> str:
     """The digits of a text that names nothing else."""
-    return english.spoken_digits(text).lstrip("+")
+    return _ENGLISH.spoken_digits(text).lstrip("+")

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 from agent.capture.corrections import corrected, without_denial
 from agent.capture.field import Field, Progress
 from agent.capture.letters import say_letters, spelled_letters
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _CARRIER = re.compile(
     r"^(?:(?:yes|sure|okay|ok|well|um|uh|so)\b[,. ]*+)*(?:(?:my |the )?e-?mail(?: address)?(?: is|'s|:)|"
@@ -107,7 +109,7 @@ def _fragment(text: str) -> str:
     """The part of an address that a text says."""
     plain = re.sub(r"\.+$", "", " ".join(text.lower().replace("’", "'").split()).strip(" ,;:!?"))
     carrier = _CARRIER.match(plain)
-    plain = english.with_numerals(_ASIDES.sub(" ", plain[carrier.end() if carrier else 0 :]))
+    plain = _ENGLISH.with_numerals(_ASIDES.sub(" ", plain[carrier.end() if carrier else 0 :]))
     plain = _with_at(_without_written_hyphens(plain.replace("under score", "underscore")))
     parts = re.split(r"([@._+-])|\b(" + "|".join(_SYMBOLS) + r")\b", plain)
     joined = "".join(_SYMBOLS.get(part, part if part in "@._+-" else _segment(part)) for part in parts if part)
@@ -144,4 +146,4 @@ def _segment(text: str) -> str:
 
 def _word(word: str) -> str:
     is_digit = word.isalpha() and word not in ("o", "oh", "to", "too", "for", "won", "ate", "tree", "nil")
-    return (english.spoken_digits(word) or word) if is_digit else word
+    return (_ENGLISH.spoken_digits(word) or word) if is_digit else word

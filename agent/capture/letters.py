@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 RADIO_ALPHABET = dict(
     zip(
@@ -78,7 +80,7 @@ def _is_misheard(match: re.Match[str]) -> bool:
 def _may_be_spelled(token: str) -> bool:
     """Whether a token may be part of a spelling."""
     known = token in _SILENT or token in _REPEATS or token in _SYMBOLS or _is_spelled(token)
-    return known or bool(english.spoken_digits(token))
+    return known or bool(_ENGLISH.spoken_digits(token))
 
 
 def _is_spelled(token: str) -> bool:
@@ -99,7 +101,7 @@ def _character(token: str, *, with_names: bool, inside: bool) -> str:
     if with_names and token in _LETTER_NAMES:
         return _LETTER_NAMES[token]
     if inside:
-        return _SYMBOLS.get(token, "") or english.spoken_digits(token)
+        return _SYMBOLS.get(token, "") or _ENGLISH.spoken_digits(token)
     return ""
 
 

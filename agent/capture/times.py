@@ -7,8 +7,9 @@ from datetime import time
 from typing import Any, ClassVar
 
 from agent.capture.field import Field, Progress
-from agent.words import english
-from agent.words.meanings import TimeParts
+from agent.words.language import TimeParts, language
+
+_ENGLISH = language("en")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Time(Field[TimeParts, time]):
     hint: ClassVar[str] = "Please say the time, for example: half past two."
 
     def hear(self, text: str, entry: TimeParts) -> TimeParts | None:
-        heard = english.time_parts(text)
+        heard = _ENGLISH.time_parts(text)
         if heard is None:
             return None
         if heard.hour is None:
@@ -52,7 +53,7 @@ class Time(Field[TimeParts, time]):
         candidates = self._candidates(entry)
         if not candidates:
             raise ValueError(
-                f"It has to be between {english.say_time(self.earliest)} and {english.say_time(self.latest)}."
+                f"It has to be between {_ENGLISH.say_time(self.earliest)} and {_ENGLISH.say_time(self.latest)}."
             )
         return candidates[0]
 
@@ -67,7 +68,7 @@ class Time(Field[TimeParts, time]):
         return [at for hour in hours if self.earliest <= (at := time(hour, entry.minute)) <= self.latest]
 
     def read_back(self, entry: TimeParts, *, careful: bool) -> str:
-        return english.say_time(self.value(entry))
+        return _ENGLISH.say_time(self.value(entry))
 
     def to_json(self, value: time) -> str:
         return f"{value:%H:%M}"

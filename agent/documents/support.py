@@ -8,9 +8,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent.words import english
+from agent.words.language import language
 from chat.progress import Progress
 from chat.types import HANDED_OVER
+
+_ENGLISH = language("en")
 
 NOT_STATED = "that is not stated."
 """What follows the name of the source in place of a clause with such a number."""
@@ -85,9 +87,9 @@ def _may_open(text: str, openings: Sequence[str]) -> bool:
 
 def _numbers(text: str) -> set[int]:
     """The quantities and ordinals in a text. A year or a time in four digits is two numbers as well."""
-    found, numbers, i = english.tokens(text), set[int](), 0
+    found, numbers, i = _ENGLISH.tokens(text), set[int](), 0
     while i < len(found):
-        if (hit := english.cardinal(found, i) or english.ordinal(found, i)) is None:
+        if (hit := _ENGLISH.cardinal(found, i) or _ENGLISH.ordinal(found, i)) is None:
             i += 1
             continue
         numbers.add(hit[0])

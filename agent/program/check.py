@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 
 from agent.program.evaluator import Outcome
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _QUESTIONS = {
     "time": "For what time?",
@@ -69,11 +71,11 @@ def _known(said: Sequence[str]) -> set[float]:
     found: set[float] = set()
     named = {float(number) for number in _ALWAYS_KNOWN}
     for text in said:
-        plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", english.in_digits(text).lower())
+        plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", _ENGLISH.in_digits(text).lower())
         found |= _numbers(plain)
         for word in re.findall(r"[a-z]+", plain):
             named |= {float(number) for number in _NAMED.get(word, "").split()}
-            if share := english.ORDINALS.get(word.removesuffix("s")):
+            if share := _ENGLISH.ORDINALS.get(word.removesuffix("s")):
                 named |= {float(share), 1 / share}
         named |= {century + float(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
         named.add(float(len(_NUMBER.findall(plain))))  # their average needs it

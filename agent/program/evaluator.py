@@ -17,7 +17,9 @@ from agent.program import values
 from agent.program.places import zone_of
 from agent.program.units import convert
 from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _MAX_CHARACTERS, _MAX_STATEMENTS, _MAX_EXPONENT = 2000, 24, 256
 _MAX_BITS, _MAX_DIGITS = 1000, 9
@@ -205,7 +207,7 @@ class _Run:
             case ("time", [Clock() | datetime() as value]):
                 return value
             case ("date", [str() as text]):
-                return english.named_date(text, self._now, nearest=True)
+                return _ENGLISH.named_date(text, self._now, nearest=True)
             case ("date", [date() as day]):
                 return day.date() if isinstance(day, datetime) else day
             case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agent.words import english
+from agent.words.language import language
 from chat.types import Message, Tool
+
+_ENGLISH = language("en")
 
 _BUILT_IN = {
     "set_timer": ("hours, minutes, seconds, name", "set timers"),
@@ -60,8 +62,8 @@ def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]]
     more = ", ".join(_signature(tool) for tool in functions if tool.name not in _BUILT_IN)
     messages = [Message("system", f"{INSTRUCTIONS}, {more}" if more else INSTRUCTIONS)]
     for before, program in turns:
-        messages += [Message("user", english.in_digits(before)), Message("assistant", program)]
-    return [*messages, Message("user", english.in_digits(said))]
+        messages += [Message("user", _ENGLISH.in_digits(before)), Message("assistant", program)]
+    return [*messages, Message("user", _ENGLISH.in_digits(said))]
 
 
 def _signature(tool: Tool) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 
-from agent.words.meanings import YearlessDay, months_after
+from agent.words.language import YearlessDay, months_after
 
 _MINUTES_OF_DAY = 24 * 60
 

@@ -18,7 +18,9 @@ from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool,
 from agent.tools.protocol import Announcement
 from agent.tools.recurrence import REPEAT_PATTERN, first_due, next_due, spoken_repeat, stored_repeat
 from agent.tools.user_data import Alarm, UserData
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _LATE_S = 60.0
 """An announcement that comes later than this says how late it is."""
@@ -229,7 +231,7 @@ def _chosen(alarms: list[Alarm], name: str, now: datetime) -> list[Alarm]:
         return candidates and [max(candidates, key=lambda alarm: alarm.id)]
     if not rest:
         return candidates
-    text = english.digits_for_words(name.lower())
+    text = _ENGLISH.digits_for_words(name.lower())
     return [alarm for alarm in candidates if rest in _plain_name(alarm.text.lower()) or _is_at(alarm, text, now)]
 
 
@@ -242,7 +244,7 @@ def _is_at(alarm: Alarm, text: str, now: datetime) -> bool:
     due = datetime.fromtimestamp(alarm.due_at, now.tzinfo)
     days = {0: ["tonight" if due.hour >= 17 else "today"], 1: ["tomorrow"]}.get((due.date() - now.date()).days, [])
     on_day = any(day in text for day in (f"{due:%A}".lower(), *alarm.repeat.split(", "), *days) if day)
-    names_day = re.search(rf"\b(today|tonight|tomorrow|{'|'.join(english.WEEKDAYS)})", text) is not None
+    names_day = re.search(rf"\b(today|tonight|tomorrow|{'|'.join(_ENGLISH.WEEKDAYS)})", text) is not None
     found = re.search(CLOCK_PATTERN, text)
     if found is None or (names_day and not on_day):
         return on_day

@@ -15,7 +15,9 @@ from agent.program.speech import answer, spoken_date, spoken_time
 from agent.program.units import convert as converted
 from agent.program.values import BadProgram, Clock, Duration, Quantity, add, subtract
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 CALCULATE = "calculate"
 """The tool that runs programs."""
@@ -52,7 +54,7 @@ def calculator_tools(now: Callable[[], datetime]) -> list[ServerTool]:
     @tool(read_only=True, in_programs="computed")
     def days_between(start: str, end: str) -> Spoken:
         """Count the days from one day to another, such as "today", "june 1" or "2026-12-24"."""
-        return _said(subtract(english.named_date(end, now()), english.named_date(start, now())), now())
+        return _said(subtract(_ENGLISH.named_date(end, now()), _ENGLISH.named_date(start, now())), now())
 
     @tool(read_only=True, in_programs="computed")
     def get_time(place: str = "") -> Spoken:
@@ -77,4 +79,4 @@ def _moment(text: str, now: datetime) -> datetime | date | Clock:
     try:
         return read_clock(plain)
     except BadProgram:
-        return english.named_date(plain, now)
+        return _ENGLISH.named_date(plain, now)

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.matched_text import MAX_COUNTED, MAX_HEARD, MAX_VALUE, for_patterns
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _FORMATS = frozenset(("email", "idn-email", "phone", "tel", "telephone"))
 _NAMES = re.compile(r"(?i)(?:^|_)(?:e?mail|phone|telephone|mobile|tel|fax|id|identifier)(?:_(?:number|address))?$")
@@ -27,8 +29,8 @@ def invented_argument(arguments: str, schema: Mapping[str, Any], known: str) -> 
         known: all that was said, and what tools have returned.
     """
     plain = for_patterns(known, MAX_HEARD, end=True).lower()
-    digits = "".join(filter(str.isdecimal, plain)) + " " + english.spoken_digits(plain[-MAX_COUNTED:])
-    words = "".join(filter(str.isalnum, f"{plain} {english.digits_for_words(plain[-MAX_COUNTED:])}"))
+    digits = "".join(filter(str.isdecimal, plain)) + " " + _ENGLISH.spoken_digits(plain[-MAX_COUNTED:])
+    words = "".join(filter(str.isalnum, f"{plain} {_ENGLISH.digits_for_words(plain[-MAX_COUNTED:])}"))
     for text in _marked(json.loads(arguments), schema):
         value = for_patterns(text, MAX_VALUE + 1)
         if len(value) > MAX_VALUE or not value:

@@ -8,9 +8,11 @@ from datetime import date, datetime, time, timedelta
 
 from agent.program.evaluator import read_clock
 from agent.program.values import Clock
-from agent.words import english
+from agent.words.language import language
 
-_DAYS = "|".join(english.WEEKDAYS)
+_ENGLISH = language("en")
+
+_DAYS = "|".join(_ENGLISH.WEEKDAYS)
 REPEAT_PATTERN = rf"daily|weekdays|weekends|weekly|monthly|yearly|({_DAYS})(, ({_DAYS}))*"
 """What may be said of how often."""
 
@@ -47,7 +49,7 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
             clock = Clock(clock.minutes % 720)
         elif not clock.certain and clock.minutes < 720:
             clock = Clock(clock.minutes + 720)
-    day = english.named_date(day_text, now) if day_text else None
+    day = _ENGLISH.named_date(day_text, now) if day_text else None
     moment = datetime.combine(day or now.date(), time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
     gets_up = morning and clock.minutes >= _EARLIEST
     if not clock.certain and not gets_up and not _is_morning(clock, day, now):
@@ -78,7 +80,7 @@ def falls_on(day: date, repeat: str) -> bool:
     if repeat == "weekends":
         return day.weekday() >= 5
     named = re.findall(_DAYS, repeat)
-    return not named or english.WEEKDAYS[day.weekday()] in named
+    return not named or _ENGLISH.WEEKDAYS[day.weekday()] in named
 
 
 def stored_repeat(repeat: str, first: datetime) -> str:

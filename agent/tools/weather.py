@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from agent.tools.function_tool import ServerTool, Spoken, function_tool, tool
 from agent.tools.web_service import ServiceFailed, WebService, saying_failures
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _OPEN_METEO, _OPEN_METEO_PLACES = "https://api.open-meteo.com", "https://geocoding-api.open-meteo.com"
 
@@ -138,7 +140,7 @@ def _day(text: str, days: list[date]) -> int | None:
     if plain in ("", "now", "today", "tonight", "morning", "afternoon", "evening", "night", "week"):
         return 0
     try:
-        found = english.named_date(plain, datetime.combine(days[0], time()))
+        found = _ENGLISH.named_date(plain, datetime.combine(days[0], time()))
     except ValueError:
         return None
     return days.index(found) if found in days else 0 if days[0].weekday() == found.weekday() else None

@@ -1,1 +1,1 @@
-"""How numbers, days and times of day are said: one package of functions for each language."""
+"""How numbers, days and times of day are said: one module of functions for each language, behind one interface."""

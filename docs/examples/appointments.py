@@ -15,7 +15,9 @@ from datetime import date, datetime, time, timedelta
 
 from agent.capture import Date, Form, PhoneNumber, SpelledName, Time
 from agent.tools import Dialogue, NotCaptured, Spoken, tool
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 _OPENS, _CLOSES, _LENGTH = time(9), time(17), timedelta(minutes=30)
 
@@ -43,11 +45,11 @@ async def book_appointment(dialogue: Dialogue) -> Spoken:
             )
             day, at = wish["day"], wish["at"]
             if await asyncio.to_thread(_book, day, at, person["name"], person["phone"]):
-                booked = f"Your appointment is on {english.say_date(day)}, at {english.say_time(at)}."
+                booked = f"Your appointment is on {_ENGLISH.say_date(day)}, at {_ENGLISH.say_time(at)}."
                 return Spoken(f"{booked} Thank you for calling.")
             free = await asyncio.to_thread(_free, day)
-            others = f"On that day, {' and '.join(map(english.say_time, free[:3]))} are free. " if free else ""
-            prompt = f"Sorry, {english.say_time(at)} is taken. {others}For which day shall I look?"
+            others = f"On that day, {' and '.join(map(_ENGLISH.say_time, free[:3]))} are free. " if free else ""
+            prompt = f"Sorry, {_ENGLISH.say_time(at)} is taken. {others}For which day shall I look?"
     except NotCaptured:
         return Spoken("I have booked nothing. You can also write to the practice. Goodbye.")
 

@@ -23,7 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 from agent.capture.form import Form, FormState, Heard, Phase
-from agent.words import english
+from agent.words.language import language
 from lab.benchmarks.capture_cases import REPORTED, TUNING, Case
 from lab.benchmarks.telephone import telephone
 from lab.report.corpus_voices import default_voices
@@ -33,6 +33,8 @@ from voice.asr import Recognizer, Utterance
 from voice.audio.codec import RECOGNITION_RATE
 from voice.clauses import Clause
 from voice.tts import Voices, load_voices
+
+_ENGLISH = language("en")
 
 _MAX_TURNS = 10
 _line = partial(telephone, snr_db=30.0, loss=0.02)
@@ -87,7 +89,7 @@ def next_words(case: Case, form: Form, state: FormState) -> str:
     if isinstance(state.entry, str) and state.entry:
         digits = case.value.isdigit() and case.value.startswith(state.entry)
         if digits:
-            return english.say_digits(case.value[len(state.entry) :])
+            return _ENGLISH.say_digits(case.value[len(state.entry) :])
         return case.again if "again" in state.say else "Start over."
     return case.again
 
@@ -96,8 +98,8 @@ def _correction(case: Case, value: str) -> str:
     """Names the digit if only one is wrong; otherwise says the value again."""
     wrong = [n for n, (a, b) in enumerate(zip(value, case.value, strict=False)) if a != b]
     if case.value.isdigit() and len(value) == len(case.value) and len(wrong) == 1:
-        place = "last" if wrong[0] == len(value) - 1 else english.say_ordinal(wrong[0] + 1)
-        return f"No, the {place} digit is {english.say_digits(case.value[wrong[0]])}."
+        place = "last" if wrong[0] == len(value) - 1 else _ENGLISH.say_ordinal(wrong[0] + 1)
+        return f"No, the {place} digit is {_ENGLISH.say_digits(case.value[wrong[0]])}."
     return f"No. {case.again}"
 
 

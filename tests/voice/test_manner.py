@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.words.meanings import Manner
+from agent.words.language import Manner
 from tests.voice.fake_tools import FakeTools
 from tests.voice.session_harness import SessionHarness, response_texts, run_session
 from voice import events

@@ -1,4 +1,4 @@
-"""English, American and British: how numbers, days and times of day are said, and what users wish."""
+"""English, American and British: see `agent.words.language.Language` for what each function does."""
 
 from agent.words.english.dates import MONTHS, WEEKDAYS, date_parts, is_named_date, named_date, say_date
 from agent.words.english.number_words import digits as say_digits

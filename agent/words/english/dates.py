@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 from agent.words.english.number_words import ordinal as say_ordinal
 from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
-from agent.words.meanings import DateParts, YearlessDay, existing_day, months_after
+from agent.words.language import DateParts, YearlessDay, existing_day, months_after
 
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 MONTHS = "january february march april may june july august september october november december".split()
@@ -47,14 +47,7 @@ _COUNTED_FROM = re.compile(r"\b(?P<in>in )?(?:after )?(an?|[a-z]+|\d+) (day|week
 
 
 def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
-    """The day that a text names.
-
-    Args:
-        nearest: a day without a year is the nearest one, a `YearlessDay`; otherwise the next one.
-
-    Raises:
-        ValueError: it names none.
-    """
+    """See `Language`."""
     plain = _ORDINAL.sub(lambda match: str(ORDINALS[match[1]]), text.lower().replace("’", "'"))
     plain = " ".join(digits_for_words(plain).replace(",", " ").split())
     today = now.date()
@@ -84,7 +77,7 @@ def named_date(text: str, now: datetime, *, nearest: bool = False) -> date:
 
 
 def is_named_date(text: str) -> bool:
-    """Whether a text names a day."""
+    """See `Language`."""
     try:
         named_date(text, datetime(2024, 1, 1))
     except ValueError:
@@ -135,11 +128,7 @@ def _day_of(year: str | None, month: int, day: int, today: date, nearest: bool) 
 
 
 def date_parts(text: str, today: date, *, day_first: bool) -> DateParts | None:
-    """The parts of a date that a text names, among other words; None if it names none.
-
-    Args:
-        day_first: whether "3/4" is the third of April.
-    """
+    """See `Language`."""
     plain = " ".join(text.lower().replace(",", " ").split())
     if (relative := _from_today(plain, today)) is not None:
         return DateParts(relative.year, relative.month, relative.day)
@@ -226,6 +215,6 @@ def _full_year(text: str | None) -> int | None:
 
 
 def say_date(day: date, *, with_year: bool = False) -> str:
-    """A date in words, with its weekday: "Tuesday, March twenty-fourth"."""
+    """See `Language`: "Tuesday, March twenty-fourth"."""
     year = f", {day.year}" if with_year else ""
     return f"{WEEKDAYS[day.weekday()].title()}, {MONTHS[day.month - 1].title()} {say_ordinal(day.day)}{year}"

@@ -7,7 +7,7 @@ from datetime import time
 
 from agent.matched_text import for_patterns
 from agent.words.english.numbers import cardinal, digits_for_words, tokens
-from agent.words.meanings import TimeParts
+from agent.words.language import TimeParts
 
 _PARTS = {"half": 0.5, "quarter": 0.25, "three quarters": 0.75, "3 quarters": 0.75}
 
@@ -31,8 +31,7 @@ _PART_OF = re.compile(r"\b(?:(half|a quarter of|three quarters of|3 quarters of)
 
 
 def in_digits(said: str) -> str:
-    """What the user said, with quantities, durations and times of day in digits ("quarter past six" is 6:15), cut to
-    `matched_text.MAX_SAID`."""
+    """See `Language`: "quarter past six" is 6:15."""
     text = digits_for_words(for_patterns(said.replace("’", "'")))
     text = _LENGTH.sub(_length, text)
     text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
@@ -68,7 +67,7 @@ def _minutes(name: str) -> int:
 
 
 def time_parts(text: str) -> TimeParts | None:
-    """The time of day, or the half of the day, that a text names; None if it names none."""
+    """See `Language`."""
     plain = " ".join(text.lower().replace("’", "'").split())
     half = False if _MORNING.search(plain) else True if _AFTERNOON.search(plain) else None
     found = _time_in(plain)
@@ -123,7 +122,7 @@ def _checked(hour: int, minute: int) -> TimeParts | None:
 
 
 def say_time(at: time) -> str:
-    """A time of day in words: "2:30 in the afternoon"."""
+    """See `Language`: "2:30 in the afternoon"."""
     if (at.hour, at.minute) in ((12, 0), (0, 0)):
         return "noon" if at.hour else "midnight"
     part = "in the morning" if at.hour < 12 else "in the afternoon" if at.hour < 18 else "in the evening"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.words.meanings import Manner
+from agent.words.language import Manner
 
 _DISMISSALS = frozenset(
     {
@@ -101,12 +101,12 @@ _AT_LENGTH = (
 
 
 def is_dismissal(text: str) -> bool:
-    """Whether a text only asks the assistant to stop what it is doing ("Stop.", "Oh, never mind")."""
+    """See `agent.words.language.Language`."""
     return _is_one_of(_DISMISSALS, text, _COURTESY)
 
 
 def asks_to_repeat(text: str) -> bool:
-    """Whether a text only asks the assistant to say again what it said last ("Pardon?")."""
+    """See `agent.words.language.Language`."""
     if wanted_manner(text) is not None:
         return not _REPEATING.isdisjoint(_words(text))
     if _is_one_of(_REPETITIONS_ALONE, text, _EXCLAMATIONS):
@@ -135,8 +135,7 @@ def _is_one_of(
 
 
 def wanted_manner(text: str) -> Manner | None:
-    """How the user wants to be spoken to, if that is what a text asks for ("Speak up, please.", "Not so fast, I'm
-    writing!", "Say that again slowly")."""
+    """See `agent.words.language.Language`."""
     if manner := _manner(text):
         return manner
     parts = _parts(text)
@@ -153,7 +152,7 @@ def _manner(text: str) -> Manner | None:
 
 
 def wants_length(text: str) -> bool:
-    """Whether a text asks for what takes long to say ("Tell me a story.", "in detail")."""
+    """See `agent.words.language.Language`."""
     words = _words(text)
     return not _LONG.isdisjoint(words) or any(f" {phrase} " in f" {' '.join(words)} " for phrase in _AT_LENGTH)
 

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.words import english
+from agent.words.language import language
+
+_ENGLISH = language("en")
 
 CANNOT = "__cannot__"
 """In place of right values: facts are missing, or it cannot be done, and no value may be presented."""
@@ -16,7 +18,7 @@ _TOLERANCE = 0.005
 """Of numbers that are not exact."""
 
 _CLOCK = re.compile(r"\b(\d{1,2})(?::(\d\d))? ?([ap])\.?m\b|\b(\d{1,2}):(\d\d)\b|\b(noon|midnight)\b")
-_DATE = re.compile(rf"\b({'|'.join(english.MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
+_DATE = re.compile(rf"\b({'|'.join(_ENGLISH.MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NUMBER = re.compile(r"(?:minus |-)?\d+(?:\.\d+)?")
 _REFUSES = re.compile(
     r"\b(?:can't|cannot|can not|unable|don't know|do not know|not enough|don't have|not possible|impossible|"
@@ -27,14 +29,14 @@ _REFUSES = re.compile(
 def values(text: str) -> list[str]:
     """The values in a text: numbers in digits, times as 15:30 (both, if the half of the day is open), dates without
     their year, and weekdays."""
-    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", english.digits_for_words(text.lower().replace("’", "'")))
+    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", _ENGLISH.digits_for_words(text.lower().replace("’", "'")))
     found: list[str] = []
     for match in _CLOCK.finditer(plain):
         found += _clock(match)
     for match in _DATE.finditer(plain):
-        found.append(f"{english.MONTHS.index(match[1]) + 1:02}-{int(match[2]):02}")
+        found.append(f"{_ENGLISH.MONTHS.index(match[1]) + 1:02}-{int(match[2]):02}")
         found += [match[1], match[2], *([match[3]] if match[3] else [])]
-    found += [day for day in english.WEEKDAYS if day in plain]
+    found += [day for day in _ENGLISH.WEEKDAYS if day in plain]
     rest = _CLOCK.sub(" ", plain)
     return found + [number.replace("minus ", "-") for number in _NUMBER.findall(rest)]
 

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agent.tools.recurrence import falls_on, first_due
-from agent.words import english
+from agent.words.language import language
 from lab.benchmarks.planner.grading import says
+
+_ENGLISH = language("en")
 
 HOME = "Berlin"
 """Where the user lives."""
@@ -110,7 +112,7 @@ def _is_day(wanted: str, given: str, now: datetime) -> bool:
     for ending in (" morning", " afternoon", " evening", " night"):
         plain = plain.removesuffix(ending)
     try:
-        return english.named_date(plain, now).isoformat() == wanted
+        return _ENGLISH.named_date(plain, now).isoformat() == wanted
     except ValueError:
         return False
 
@@ -123,5 +125,5 @@ def _recurs(wanted: str, repeat: str, given: Mapping[str, Any], now: datetime) -
         return False
     week = [now.date() + timedelta(days=number) for number in range(7)]
     days = {day.weekday() for day in week if falls_on(day, wanted)}
-    named = {english.WEEKDAYS.index(day) for day in re.findall("|".join(english.WEEKDAYS), wanted)}
+    named = {_ENGLISH.WEEKDAYS.index(day) for day in re.findall("|".join(_ENGLISH.WEEKDAYS), wanted)}
     return {day.weekday() for day in week if falls_on(day, repeat)} == (named or days)

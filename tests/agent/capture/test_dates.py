@@ -8,7 +8,7 @@ import pytest
 
 from agent.capture.dates import Date
 from agent.capture.field import Progress
-from agent.words.meanings import DateParts
+from agent.words.language import DateParts
 
 TODAY = date(2026, 11, 22)
 DATE = Date(today=lambda: TODAY)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.capture.field import Progress
 from agent.capture.times import Time
-from agent.words.meanings import TimeParts
+from agent.words.language import TimeParts
 
 TIME = Time(earliest=time(8), latest=time(18))
 

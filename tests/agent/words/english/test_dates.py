@@ -7,7 +7,7 @@ from datetime import date, datetime
 import pytest
 
 from agent.words.english import is_named_date, named_date
-from agent.words.meanings import YearlessDay
+from agent.words.language import YearlessDay
 
 SUNDAY, WEDNESDAY = datetime(2026, 11, 22, 15, 0), datetime(2026, 11, 25, 15, 0)
 
