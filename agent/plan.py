@@ -3,7 +3,6 @@ of policies, so that an answer can be predicted from this page. `planner.py` gat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -164,60 +163,47 @@ _VERDICTS: frozenset[Literal["danger", "dismissal"]] = frozenset({"danger", "dis
 
 def plan(turn: Turn, evidence: Evidence) -> Decision:
     """The decision of the first policy that has one."""
-    return next(decision for policy in _POLICIES if (decision := policy(turn, evidence)) is not None)
-
-
-def _form(turn: Turn, evidence: Evidence) -> Decision | None:
-    return None if evidence.form is None else Decision(Say(evidence.form), "form", "a form is open")
-
-
-def _opening(turn: Turn, evidence: Evidence) -> Decision | None:
-    if not evidence.opening:
-        return None
-    return Decision(Call((MakeCall(evidence.opening, "{}", confirmed=True),)), "opening", "the tool opens calls")
-
-
-def _output(turn: Turn, evidence: Evidence) -> Decision | None:
-    return Decision(Say(evidence.output), "output", "the tools say it themselves") if evidence.output else None
-
-
-def _confirmation(turn: Turn, evidence: Evidence) -> Decision | None:
+    if evidence.form is not None:
+        return Decision(Say(evidence.form), "form", "a form is open")
+    if evidence.opening:
+        call = MakeCall(evidence.opening, "{}", confirmed=True)
+        return Decision(Call((call,)), "opening", "the tool opens calls")
+    if evidence.output:
+        return Decision(Say(evidence.output), "output", "the tools say it themselves")
     match evidence.confirmation:
-        case Say() as say:
-            return Decision(say, "confirmation", "the user refused")
-        case MakeCall() as call:
-            return Decision(Call((call,)), "confirmation", "the user agreed")
-    return None
-
-
-def _dismissal(turn: Turn, evidence: Evidence) -> Decision | None:
-    return Decision(Say("Okay."), "dismissal", "the user wants nothing more") if evidence.dismissed else None
-
-
-def _manner(turn: Turn, evidence: Evidence) -> Decision | None:
-    if evidence.manner is None:
-        return None
-    return Decision(Say(evidence.repeated or "Is this better?", evidence.manner), "manner", "the user wants it so")
-
-
-def _pronunciation(turn: Turn, evidence: Evidence) -> Decision | None:
-    """The voice has learned it from the conversation already, so the user hears it."""
-    name = evidence.pronounced
-    return Decision(Say(f"Thank you, I'll say {name}."), "pronunciation", "the user teaches it") if name else None
-
-
-def _repetition(turn: Turn, evidence: Evidence) -> Decision | None:
-    return Decision(Say(evidence.repeated), "repetition", "the user did not hear it") if evidence.repeated else None
-
-
-def _closed_form(turn: Turn, evidence: Evidence) -> Decision | None:
-    return Decision(Call(evidence.closed), "closed form", "all words are understood") if evidence.closed else None
+        case Say() as declined:
+            return Decision(declined, "confirmation", "the user refused")
+        case MakeCall() as agreed:
+            return Decision(Call((agreed,)), "confirmation", "the user agreed")
+    if evidence.dismissed:
+        return Decision(Say("Okay."), "dismissal", "the user wants nothing more")
+    if evidence.manner is not None:
+        said = evidence.repeated or "Is this better?"
+        return Decision(Say(said, evidence.manner), "manner", "the user wants it so")
+    if evidence.pronounced:  # the voice has learned it from the conversation already, so the user hears it
+        return Decision(Say(f"Thank you, I'll say {evidence.pronounced}."), "pronunciation", "the user teaches it")
+    if evidence.repeated:
+        return Decision(Say(evidence.repeated), "repetition", "the user did not hear it")
+    if evidence.closed:
+        return Decision(Call(evidence.closed), "closed form", "all words are understood")
+    is_local = evidence.remote_reason is None
+    if is_local and evidence.is_task and turn.replaced and (decision := _program(turn, evidence)) is not None:
+        return decision
+    if is_local and evidence.is_danger:  # a small model would say that it is safe: it only chooses whom to ask
+        ask = replace(turn.ask, tools=(), tool_choice="none", grammar=CAUTION, task="", verdicts=frozenset())
+        return Decision(ask, "danger", "a wrong answer could hurt somebody")
+    grounding = evidence.grounding
+    if grounding is not None and grounding.openings and not evidence.is_task and turn.ask.grammar is None:
+        return _documents(turn, evidence, grounding)
+    if evidence.remote_reason is not None:
+        return Decision(turn.ask, "bigger model", evidence.remote_reason)
+    ask = _local_ask(turn, evidence)
+    unknown = "may be a task" if ask.task == "maybe" else "nothing else suits"
+    return Decision(ask, "local model", "no task" if evidence.is_task is False else unknown)
 
 
 def _program(turn: Turn, evidence: Evidence) -> Decision | None:
     """A task is written as a program, and what comes of that is said or called."""
-    if not evidence.is_task or not turn.replaced or evidence.remote_reason is not None:
-        return None
     outcome = evidence.program
     if outcome is None:
         messages = program_messages(turn.functions, turn.programs, turn.said)
@@ -240,41 +226,17 @@ def refusal(outcome: Outcome) -> str:
     return f"Sorry, I can't {outcome.refusal.rstrip('.')}." if outcome.refusal else ""
 
 
-def _danger(turn: Turn, evidence: Evidence) -> Decision | None:
-    """A small model would say that it is safe: it only chooses whom to ask."""
-    if not evidence.is_danger or evidence.remote_reason is not None:
-        return None
-    ask = replace(turn.ask, tools=(), tool_choice="none", grammar=CAUTION, task="", verdicts=frozenset())
-    return Decision(ask, "danger", "a wrong answer could hurt somebody")
-
-
-def _documents(turn: Turn, evidence: Evidence) -> Decision | None:
-    grounding = evidence.grounding
-    if grounding is None or not grounding.openings or evidence.is_task or turn.ask.grammar is not None:
-        return None
+def _documents(turn: Turn, evidence: Evidence, grounding: Grounding) -> Decision:
+    """A response that has read passages calls nothing: anyone may have written them."""
     ask = replace(_local_ask(turn, evidence), messages=grounding.prompt(turn.ask.messages))
     reason = "the best passage almost certainly answers" if grounding.is_certain else "passages may answer"
     if not grounding.passages:
         reason = "no passage fits"
-    # A response that has read passages calls nothing: anyone may have written them.
     grammar = Opening(grounding.openings)
     ask = replace(ask, grammar=grammar, tools=(), tool_choice="none", verdicts=frozenset())
     if grounding.is_certain:
         ask = replace(ask, task="")  # its beginning is said before anything is computed
     return Decision(ask, "documents", reason, grounding)
-
-
-def _bigger_model(turn: Turn, evidence: Evidence) -> Decision | None:
-    if evidence.remote_reason is None:
-        return None
-    return Decision(turn.ask, "bigger model", evidence.remote_reason)
-
-
-def _local_model(turn: Turn, evidence: Evidence) -> Decision:
-    ask = _local_ask(turn, evidence)
-    unknown = "may be a task" if ask.task == "maybe" else "nothing else suits"
-    reason = "no task" if evidence.is_task is False else unknown
-    return Decision(ask, "local model", reason)
 
 
 def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
@@ -290,9 +252,3 @@ def _local_ask(turn: Turn, evidence: Evidence) -> Ask:
         return replace(ask, tools=tools, task="maybe" if turn.said else "")
     is_talk = evidence.program is not None and evidence.program.is_talk
     return replace(ask, tools=tools, task="no" if is_talk else "")
-
-
-_POLICIES: tuple[Callable[[Turn, Evidence], Decision | None], ...] = (
-    _form, _opening, _output, _confirmation, _dismissal, _manner, _pronunciation, _repetition, _closed_form,
-    _program, _danger, _documents, _bigger_model, _local_model,
-)  # fmt: skip

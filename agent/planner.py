@@ -34,7 +34,7 @@ from chat.types import HANDED_OVER, Ask, Message, Truncation
 if TYPE_CHECKING:
     from agent.documents.evidence import DocumentEvidence
     from agent.documents.grounding import Grounding
-    from agent.remote.remote_llm import RemoteAnswers, RemoteLLM
+    from agent.remote.remote_llm import RemoteLLM
 
 _log = logging.getLogger("rejoinder.voice")
 
@@ -73,8 +73,8 @@ class Planner:
     ) -> None:
         self.language_model = language_model
         self.runs = runs
-        self._documents, self._now = documents, now
-        self._remote = None if remote is None else _answers_of(remote)
+        self._documents, self._remote, self._now = documents, remote, now
+        self._remote_request: RemoteRequest | None = None  # the newest; others are cancelled
         self._programmer: LanguageModel | None = None  # reads the prompts of programs, which begin otherwise
         self._selection = ToolSelection()
         self._programs: OrderedDict[str, str] = OrderedDict()
@@ -137,10 +137,13 @@ class Planner:
                 return
             if decision.policy == "bigger model":
                 assert self._remote is not None
-                request, begun = self._remote.remote.new_request(decision.reason), False
+                request, begun = self._remote.new_request(decision.reason), False
+                self._remote_request = request
                 yield request
                 async with aclosing(self._remote.answer(request, decision.do)) as answering:  # type: ignore[type-var]
                     async for progress in answering:
+                        if self._remote_request is not request:
+                            return
                         begun = True
                         yield progress
                 if begun or request.status not in ("slow", "failed"):
@@ -208,11 +211,10 @@ class Planner:
                 repeated=_said_last(messages) if repeats else "",
                 closed=() if remote_leads else self._closed_form(turn),
             )
-        if self._remote is not None and self._remote.remote.breaker.allows and turn.ask.grammar is None:
+        if self._remote is not None and self._remote.breaker.allows and turn.ask.grammar is None:
             from agent.remote.routing import reason_for_remote
 
-            scope = self._remote.remote.settings.scope
-            reason = reason_for_remote(scope, messages, turn.ask.tools, turn.ask.effort)
+            reason = reason_for_remote(self._remote.settings.scope, turn.ask)
             evidence = replace(evidence, remote_reason=reason)
         may_search = turn.ask.grammar is None and turn.ask.tool_choice in ("auto", "none")
         if self._documents is not None and may_search and self._documents.is_asked(messages) and not evidence.closed:
@@ -234,20 +236,17 @@ class Planner:
     async def _ask_local(self, turn: Turn, decision: Decision) -> AsyncIterator[Progress]:
         """What the language model of this machine answers: with the certain opening said at once, without numbers that
         no passage has, and not too much of it."""
-        assert isinstance(decision.do, Ask)
-        grounding, replying = decision.grounding, self.language_model.reply(decision.do)
+        ask, grounding = decision.do, decision.grounding
+        assert isinstance(ask, Ask)
+        replying = self.language_model.reply(ask)
         if grounding is not None and grounding.is_certain:
             replying = _begun_at_once(replying, grounding.openings[0])
         if grounding is not None and grounding.passages:
             from agent.documents.support import Support, only_supported
 
-            texts = [message.content for message in decision.do.messages]
+            texts = [message.content for message in ask.messages]
             replying = only_supported(replying, Support(grounding.source_openings, texts))
-        if (
-            decision.do.spoken
-            and decision.do.grammar is None
-            and not _ENGLISH.wants_length(_asked_last(turn.ask.messages))
-        ):
+        if ask.spoken and ask.grammar is None and not _ENGLISH.wants_length(_asked_last(turn.ask.messages)):
             replying = brief(replying)
         async with aclosing(replying):  # type: ignore[type-var]
             async for progress in replying:
@@ -310,8 +309,7 @@ class Planner:
         self.language_model.cancel()
         if self._programmer is not None:
             self._programmer.cancel()
-        if self._remote is not None:
-            self._remote.cancel()
+        self._remote_request = None
 
     def limit_context(self, truncation: Truncation) -> None:
         """Choose what happens when the conversation outgrows the context of the local language model."""
@@ -319,8 +317,7 @@ class Planner:
 
     def fork(self) -> Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
-        remote = None if self._remote is None else self._remote.remote
-        return Planner(self.language_model.fork(), None, None, remote, self._now)
+        return Planner(self.language_model.fork(), None, None, self._remote, self._now)
 
 
 def _said_last(messages: Sequence[Message]) -> str:
@@ -341,12 +338,6 @@ def _pronounced(turn: Turn) -> str:
 def _asked_last(messages: Sequence[Message]) -> str:
     """What the user said last."""
     return next((message.content for message in reversed(messages) if message.role == "user"), "")
-
-
-def _answers_of(remote: RemoteLLM) -> RemoteAnswers:
-    from agent.remote.remote_llm import RemoteAnswers  # not needed where there is no bigger model
-
-    return RemoteAnswers(remote)
 
 
 async def _begun_at_once(replying: AsyncIterator[Progress], opening: str) -> AsyncIterator[Progress]:

@@ -4,18 +4,19 @@ an interruption loses no result and starts nothing twice."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import takewhile
 from typing import Any
 
-from agent.capture.form import Form
-from agent.capture.form_runner import FormRunner
+from agent.capture.form_runner import Dialogue, FormRunner
 from agent.confirmation import reply_to_question
 from agent.matched_text import for_patterns
 from agent.plan import MakeCall, Say
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.invented_arguments import invented_argument
-from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits, canonical
+from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits
 from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
@@ -82,14 +83,15 @@ class ToolRuns:
         traits = self.tools.traits(call.name)
         assert traits is not None
         if _was_made(prompt, call):
-            return self._spawn(_refuse(REPEATED))
+            return self._spawn(_returned(ToolOutput(REPEATED)))
         schema = next((tool.parameters for tool in declared if tool.name == call.name), {})
         heard = "\n".join(message.content for message in prompt)
         if (invented := invented_argument(call.arguments, schema, heard)) is not None:
             _log.warning("%s was not called: the language model made up an argument", call.name)
-            return self._spawn(_refuse(INVENTED.format(name=call.name, value=invented)))
+            return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
         if traits.consequential and not confirmed:
-            return self._spawn(self._ask(call))
+            question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments))
+            return self._spawn(_returned(self._remember(call, question)))
         key = _key(call)
         self._newest[key] = call.id
         running = self._running.get(key)
@@ -116,9 +118,6 @@ class ToolRuns:
         if self._newest.get(_key(call)) == call.id:
             self._on_late_output()
 
-    async def _ask(self, call: ToolCall) -> ToolOutput:
-        return self._remember(call, ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments)))
-
     async def _output(self, call: ToolCall, running: asyncio.Task[ToolOutput]) -> ToolOutput:
         return self._remember(call, await asyncio.shield(running))
 
@@ -133,7 +132,7 @@ class ToolRuns:
         _log.info("calling %s", call.name)
         try:
             async with asyncio.timeout(traits.timeout_s) as limit:
-                dialogue = _CallDialogue(self.forms, limit, traits.timeout_s)
+                dialogue = Dialogue(self.forms, limit, traits.timeout_s)
                 return await self.tools.call(call.name, call.arguments, dialogue)
         except TimeoutError:
             _log.warning("%s was stopped after %.0f s", call.name, traits.timeout_s)
@@ -197,47 +196,27 @@ class ToolRuns:
         return None
 
 
-class _CallDialogue:
-    """The conversation, for one call. While a form runs, the call's time limit does not."""
-
-    def __init__(self, forms: FormRunner, limit: asyncio.Timeout, timeout_s: float) -> None:
-        self._forms, self._limit, self._timeout_s = forms, limit, timeout_s
-
-    async def fill_in(self, form: Form) -> dict[str, Any]:
-        """See `Dialogue`."""
-        loop = asyncio.get_running_loop()
-        self._limit.reschedule(None)
-        try:
-            return await self._forms.fill_in(form)
-        finally:
-            self._limit.reschedule(loop.time() + self._timeout_s)
-
-
 def _key(call: ToolCall) -> tuple[str, str]:
-    return call.name, canonical(call.arguments)
+    """What equal calls have in common."""
+    try:
+        return call.name, json.dumps(json.loads(call.arguments), sort_keys=True)
+    except ValueError:
+        return call.name, call.arguments
 
 
 def _trailing_outputs(messages: Sequence[Message]) -> list[Message]:
     """The outputs at the end of a conversation, if all of the calls have returned."""
-    outputs: list[Message] = []
-    for message in reversed(messages):
-        if message.role != "tool":
-            break
-        outputs.insert(0, message)
+    outputs = list(takewhile(lambda message: message.role == "tool", reversed(messages)))[::-1]
     return [] if any(output.content == PENDING_OUTPUT for output in outputs) else outputs
 
 
 def _was_made(prompt: Sequence[Message], call: ToolCall) -> bool:
     """Whether this call was made, and has returned, since the user last spoke."""
     pending = {message.tool_call_id for message in prompt if message.content == PENDING_OUTPUT}
-    for message in reversed(prompt):
-        if message.role == "user":
-            return False
-        for made in message.tool_calls:
-            if _key(made) == _key(call) and made.id not in pending:
-                return True
-    return False
+    since = takewhile(lambda message: message.role != "user", reversed(prompt))
+    made = [each for message in since for each in message.tool_calls if each.id not in pending]
+    return any(_key(each) == _key(call) for each in made)
 
 
-async def _refuse(reason: str) -> ToolOutput:
-    return ToolOutput(reason)
+async def _returned(output: ToolOutput) -> ToolOutput:
+    return output

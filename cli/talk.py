@@ -19,7 +19,7 @@ from server.serving.options import AssistantOptions
 from server.serving.runtime import load_engine, open_documents, open_remote_llm
 from server.serving.speech import load_speech_models
 from voice.events import SessionEvent
-from voice.local import AudioDevices, LocalConversation
+from voice.local import LocalConversation, find_device
 from voice.playback import SessionSettings
 from voice.session import VoiceSession
 
@@ -40,7 +40,7 @@ def talk(
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker."""
     with user_errors():
-        devices = AudioDevices.find(microphone, loudspeaker)
+        devices = find_device("input", microphone), find_device("output", loudspeaker)
         confirm_downloads(options, yes=yes)
         server_tools = ServerTools(options.tool_settings)
         documents = open_documents(options.docs, options.data, stderr)
@@ -65,7 +65,7 @@ def talk(
                     tools.connect(session.announce)
                     return session
 
-                await LocalConversation(new_session, devices, full_duplex=headphones, show_line=say).run()
+                await LocalConversation(new_session, *devices, full_duplex=headphones, show_line=say).run()
 
         stdout.print(
             "Start speaking; press Ctrl-C to quit."

@@ -26,7 +26,7 @@ LENGTHS = {
     "agent.documents.": matched_text.MAX_BLOCK,
     "server.observability.": matched_text.MAX_LOG_MESSAGE,
     "agent.tools.web_search:": matched_text.MAX_BLOCK,
-    "agent.tools.words:": matched_text.MAX_DESCRIPTION,
+    "agent.tools.tool_selection:": matched_text.MAX_DESCRIPTION,
     "agent.program.": 2000,
     "agent.words.english.numbers": matched_text.MAX_COUNTED,
 }

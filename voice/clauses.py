@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from agent.words.english.number_words import SMALL, TENS
 from voice.clause_pace import ClausePace
 from voice.spoken_text import FENCE, speakable
 
@@ -41,10 +42,7 @@ _FUNCTION_WORDS = frozenset(
 )
 """Words that belong to the next one: no clause ends after them without punctuation."""
 
-_NUMERALS = frozenset(
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million".split()
-)
+_NUMERALS = frozenset((*SMALL[1:], *TENS, "hundred", "thousand", "million"))
 """Number words: the noun that they count follows."""
 
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st|vs|etc|prof|e\.g|i\.e|a\.m|p\.m)|\b[A-Za-z])\.\Z", re.IGNORECASE)

@@ -24,6 +24,15 @@ from voice.turn_metrics import ToolStep
 CANCELLED_OUTPUT = "Cancelled: the response was stopped before the call was complete, so the function did not run."
 """The output of a call that was cancelled while its arguments were generated."""
 
+_HOLD_AFTER_S = 0.4
+"""A call that takes longer is bridged by its tool's holding phrase."""
+
+_MAX_WAIT_S = 8.0
+"""A call that takes longer than this after its holding phrase is no longer waited for: the response ends, and the
+result is reported later."""
+
+_STILL_RUNNING = "This is taking a while. I'll tell you when it's done. "
+
 
 @dataclass
 class _Call:
@@ -32,6 +41,7 @@ class _Call:
     Attributes:
         own: whether it calls one of the conversation's tools.
         confirmed: whether the user has agreed to it.
+        ms: how long it ran, once it has returned.
         answered: whether its output is part of the conversation.
     """
 
@@ -44,8 +54,7 @@ class _Call:
     item: FunctionCall | None = None
     running: asyncio.Event = field(default_factory=asyncio.Event)
     output: asyncio.Task[ToolOutput] | None = None
-    started_at: float = 0.0
-    ended_at: float = 0.0
+    ms: float | None = None
     answered: bool = False
 
     @property
@@ -58,8 +67,7 @@ class _Call:
         """For the turn's metrics."""
         if self.output is None or not self.output.done():
             return ToolStep(self.name, None, "running")
-        ms = round((self.ended_at - self.started_at) * 1000, 1)
-        return ToolStep(self.name, ms, "failed" if self.output.result().failed else "returned")
+        return ToolStep(self.name, self.ms, "failed" if self.output.result().failed else "returned")
 
 
 class FunctionCalls:
@@ -85,11 +93,6 @@ class FunctionCalls:
         return bool(self._calls)
 
     @property
-    def in_step(self) -> bool:
-        """Whether this step has made a call."""
-        return bool(self._step)
-
-    @property
     def has_unsent(self) -> bool:
         """Whether a call is not on the wire yet."""
         return any(call.item is None for call in self._calls)
@@ -100,7 +103,7 @@ class FunctionCalls:
         return any(not call.own or (call.done and call.output is None) for call in self._calls)
 
     @property
-    def holding_phrase(self) -> str:
+    def _holding_phrase(self) -> str:
         """What to say while the calls of this step run."""
         running = [call for call in self._step.values() if call.output is None or not call.output.done()]
         traits = self._runs.tools.traits(running[0].name) if self._runs is not None and running else None
@@ -154,13 +157,13 @@ class FunctionCalls:
 
     def _run(self, call: _Call) -> None:
         if call.output is None and self._runs is not None:
-            call.started_at = self._clock()
+            started = self._clock()
             call.output = self._runs.start(call.as_tool_call, self._prompt, self._tools, confirmed=call.confirmed)
-            call.output.add_done_callback(lambda _: self._on_output(call))
+            call.output.add_done_callback(lambda _: self._on_output(call, started))
             call.running.set()
 
-    def _on_output(self, call: _Call) -> None:
-        call.ended_at = self._clock()
+    def _on_output(self, call: _Call, started: float) -> None:
+        call.ms = round((self._clock() - started) * 1000, 1)
         self._answer(call)
 
     def send(self, response_id: str, history: History | None) -> None:
@@ -201,11 +204,38 @@ class FunctionCalls:
         if self._late and self._runs is not None:
             self._runs.returned_late(call.as_tool_call)
 
-    async def outputs(self) -> list[Message] | None:
-        """The calls of this step and their outputs, for the language model; None if there is no call, or one that is
-        not of the conversation's tools, or a form has taken the conversation over."""
+    async def wait(self, released: asyncio.Event, say: Callable[[str], None] | None) -> list[Message] | None:
+        """Wait for the calls of this step. Returns them with their outputs, as messages; None if the response ends with
+        this step: it has made no call, or one of the client's functions, or one that takes too long, or a form has
+        taken the conversation over.
+
+        Args:
+            released: set while the response may be heard. No time counts before that.
+            say: says something; None if the response is written, which waits for as long as its calls may run.
+        """
+        if not self._step:
+            return None
+        outputs = asyncio.ensure_future(self._outputs())
+        try:
+            if say is not None:
+                release = asyncio.ensure_future(released.wait())
+                await asyncio.wait((outputs, release), return_when=asyncio.FIRST_COMPLETED)
+                release.cancel()
+                await asyncio.wait((outputs,), timeout=_HOLD_AFTER_S)
+                if not outputs.done():
+                    say(f"{self._holding_phrase} ")
+                    await asyncio.wait((outputs,), timeout=_MAX_WAIT_S)
+                if not outputs.done():
+                    self.leave()
+                    say(_STILL_RUNNING)
+                    return None
+            return await outputs
+        finally:
+            outputs.cancel()
+
+    async def _outputs(self) -> list[Message] | None:
         calls = list(self._step.values())
-        if not calls or not all(call.own and call.done for call in calls):
+        if not all(call.own and call.done for call in calls):
             return None
         messages = [self._message()]
         for call in calls:

@@ -25,7 +25,7 @@ Transcription = Literal["partial", "early"]
 
 @dataclass
 class InterimTranscripts:
-    """Schedules the transcriptions of one turn at a time.
+    """Schedules the transcriptions of one turn.
 
     Attributes:
         last_duration_ms: how long the last interim transcription took.
@@ -34,10 +34,6 @@ class InterimTranscripts:
     last_duration_ms: float = 0.0
     _transcribed_ms: int = 0
     _early_at_voiced_ms: int = -1
-
-    def begin_turn(self) -> None:
-        """A new turn begins."""
-        self._transcribed_ms, self._early_at_voiced_ms = 0, -1
 
     def next_transcription(
         self, turn_audio_ms: int, state: TurnState, timing: Timing, *, busy: bool
@@ -80,7 +76,7 @@ class InterimTranscriber:
 
     def begin_turn(self) -> None:
         """A new turn begins."""
-        self._schedule.begin_turn()
+        self._schedule = InterimTranscripts(self._schedule.last_duration_ms)
 
     def update(self, item_id: str, state: TurnState, timing: Timing) -> None:
         """Start a transcription if one is due. Call this whenever there is more audio."""

@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,27 +42,25 @@ def _sounddevice() -> Any:
 
 
 @dataclass(frozen=True)
-class AudioDevices:
-    """A microphone and a loudspeaker, with their sample rates in Hz."""
+class AudioDevice:
+    """A microphone or a loudspeaker, by its number, with its sample rate in Hz."""
 
-    microphone: int
-    microphone_rate: int
-    loudspeaker: int
-    loudspeaker_rate: int
+    number: int
+    rate: int
 
-    @staticmethod
-    def find(microphone: str | None = None, loudspeaker: str | None = None) -> AudioDevices:
-        """Find the devices by name or number. The default is the system's own.
-
-        Raises:
-            AudioDeviceError: a device or PortAudio is missing.
-        """
-        mic, mic_rate = _find("input", microphone)
-        out, out_rate = _find("output", loudspeaker)
-        return AudioDevices(mic, mic_rate, out, out_rate)
+    @property
+    def stream_options(self) -> dict[str, Any]:
+        """Arguments of a stream of it."""
+        size = self.rate * _BLOCK_MS // 1000
+        return {"device": self.number, "samplerate": self.rate, "blocksize": size, "channels": 1, "dtype": "float32"}
 
 
-def _find(kind: str, name_or_number: str | None) -> tuple[int, int]:
+def find_device(kind: Literal["input", "output"], name_or_number: str | None = None) -> AudioDevice:
+    """Find a microphone (`input`) or a loudspeaker. The default is the system's own.
+
+    Raises:
+        AudioDeviceError: it or PortAudio is missing.
+    """
     sounddevice = _sounddevice()
     what = "microphone" if kind == "input" else "loudspeaker"
     try:
@@ -80,7 +78,7 @@ def _find(kind: str, name_or_number: str | None) -> tuple[int, int]:
             check(device=device["index"], channels=1, samplerate=rate)
         except sounddevice.PortAudioError:
             continue
-        return int(device["index"]), rate
+        return AudioDevice(int(device["index"]), rate)
     raise AudioDeviceError(f"the {what} {device['name']} supports none of the rates {_RATES} Hz: choose another")
 
 
@@ -125,7 +123,6 @@ class LocalConversation:
 
     Args:
         new_session: makes its session, which calls a function with every event.
-        devices: the microphone and the loudspeaker.
         full_duplex: keep listening while the assistant speaks.
         show_line: called with each line of text to show.
     """
@@ -133,14 +130,15 @@ class LocalConversation:
     def __init__(
         self,
         new_session: Callable[[Callable[[events.SessionEvent], None]], VoiceSession],
-        devices: AudioDevices,
+        microphone: AudioDevice,
+        loudspeaker: AudioDevice,
         *,
         full_duplex: bool,
         show_line: Callable[[str], None],
     ) -> None:
-        self._new_session, self._devices = new_session, devices
+        self._new_session, self._microphone, self._loudspeaker = new_session, microphone, loudspeaker
         self._full_duplex, self._show_line = full_duplex, show_line
-        self._playback = PlaybackBuffer(devices.loudspeaker_rate)
+        self._playback = PlaybackBuffer(loudspeaker.rate)
         self._response_item_id = ""
 
     async def run(self) -> None:
@@ -155,19 +153,11 @@ class LocalConversation:
         def on_output(data: Any, frames: int, time: Any, status: Any) -> None:
             data[:, 0] = self._playback.take(frames)
 
-        d = self._devices
-        common = {"channels": 1, "dtype": "float32"}
         try:
             with (
-                sounddevice.InputStream(
-                    device=d.microphone, samplerate=d.microphone_rate, callback=on_input,
-                    blocksize=d.microphone_rate * _BLOCK_MS // 1000, **common,
-                ),
-                sounddevice.OutputStream(
-                    device=d.loudspeaker, samplerate=d.loudspeaker_rate, callback=on_output,
-                    blocksize=d.loudspeaker_rate * _BLOCK_MS // 1000, **common,
-                ),
-            ):  # fmt: skip
+                sounddevice.InputStream(callback=on_input, **self._microphone.stream_options),
+                sounddevice.OutputStream(callback=on_output, **self._loudspeaker.stream_options),
+            ):
                 await asyncio.Event().wait()
         except sounddevice.PortAudioError as error:
             raise AudioDeviceError(
@@ -181,7 +171,7 @@ class LocalConversation:
     def _append_input(self, samples: Samples) -> None:
         if self._playback.playing and not self._full_duplex:
             samples = np.zeros_like(samples)  # the audio clock continues, but our own voice is muted
-        self._session.append(samples, self._devices.microphone_rate)
+        self._session.append(samples, self._microphone.rate)
 
     def _on_event(self, event: events.SessionEvent) -> None:
         match event:

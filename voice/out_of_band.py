@@ -3,14 +3,12 @@ run in parallel with the conversation's own response."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from agent.planner import Planner
-from chat.types import Message
 from voice import events
 from voice.clause_pace import ClausePace
 from voice.context import SessionContext
 from voice.history import new_id
+from voice.playback import Prompt, generate_when_known
 from voice.response import Response
 from voice.response_request import RequestError, ResponseRequest
 from voice.turn_metrics import TurnMetrics
@@ -31,8 +29,8 @@ class OutOfBandResponses:
         self._active: dict[str, tuple[Response, Planner]] = {}
         self._pace = ClausePace()
 
-    def start(self, request: ResponseRequest, messages: Callable[[Response], Awaitable[list[Message]]]) -> None:
-        """Start a response to what `messages` returns.
+    def start(self, request: ResponseRequest, prompt: Prompt) -> None:
+        """Start a response to what `prompt` returns.
 
         Raises:
             RequestError: too many are in progress.
@@ -50,22 +48,7 @@ class OutOfBandResponses:
         )
         sending = response.release(response_id, None, self._context.clock())
         sending.add_done_callback(lambda _: self._forget(response_id))
-        self._context.spawn(self._generate(response, planner, request, messages))
-
-    async def _generate(
-        self,
-        response: Response,
-        planner: Planner,
-        request: ResponseRequest,
-        messages: Callable[[Response], Awaitable[list[Message]]],
-    ) -> None:
-        try:
-            prompt = await messages(response)
-        except RuntimeError as error:
-            response.fail(str(error))
-            return
-        if not response.done:
-            response.generate(planner, prompt, request.settings.deadline)
+        self._context.spawn(generate_when_known(response, planner, prompt, request.settings))
 
     def _forget(self, response_id: str) -> None:
         """A response has ended, and with it what its language model read ahead."""

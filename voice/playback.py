@@ -48,6 +48,21 @@ class SessionSettings(ResponseOptions):
         return time.monotonic() + self.rules.timing.first_clause_ms / 1000 if self.speak else None
 
 
+Prompt = Callable[[Response], Awaitable[Sequence[Message]]]
+"""Returns the conversation that a response answers, once it is known. Raises RuntimeError if it never will be."""
+
+
+async def generate_when_known(response: Response, planner: Planner, prompt: Prompt, settings: SessionSettings) -> None:
+    """Start to generate a response as soon as its prompt is known, unless it was stopped meanwhile."""
+    try:
+        messages = await prompt(response)
+    except RuntimeError as error:
+        response.fail(str(error))
+        return
+    if not response.done:
+        response.generate(planner, messages, settings.deadline)
+
+
 class Playback:
     """Starts, pauses, resumes and stops responses, one at a time.
 
@@ -101,15 +116,8 @@ class Playback:
             SpeakingManner() if self._response is None else self._response.manner,
         )
 
-    def start(
-        self,
-        response: Response,
-        settings: SessionSettings,
-        messages: Callable[[Response], Awaitable[Sequence[Message]]],
-        tag: object = None,
-    ) -> None:
-        """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does with
-        what `messages` returns.
+    def start(self, response: Response, settings: SessionSettings, prompt: Prompt, tag: object = None) -> None:
+        """Release a response, whose audio follows that of earlier ones. If its generation has not started, it does.
 
         Args:
             tag: for `ResponseStarted`.
@@ -120,18 +128,17 @@ class Playback:
             not_before = self._response.played_until
             self._playing = [earlier for earlier in (*self._playing, self._response) if self._is_playing(earlier)]
         self._response = response
-        sending = self._release(settings.speak, tag, partial(response.release, not_before=not_before))
-        self._context.spawn(self._run(response, settings, sending, messages))
+        sending = response.release(self._report_start(settings, tag), self._history, not_before)
+        self._context.spawn(self._run(response, settings, sending, prompt))
 
     def _is_playing(self, response: Response) -> bool:
         return response.done and response.played_until > self._context.clock()
 
-    def _release(
-        self, speak: bool, tag: object, release: Callable[[str, History], asyncio.Task[None]]
-    ) -> asyncio.Task[None]:
+    def _report_start(self, settings: SessionSettings, tag: object = None) -> str:
+        """Report that a response starts. Returns its id."""
         response_id = new_id("resp")
-        self._context.emit(events.ResponseStarted(response_id, speak, tag=tag))
-        return release(response_id, self._history)
+        self._context.emit(events.ResponseStarted(response_id, settings.speak, tag=tag))
+        return response_id
 
     def pause(self) -> None:
         """Fall silent; the response may resume."""
@@ -144,7 +151,7 @@ class Playback:
         """Resume the paused response."""
         response = self._response
         assert response is not None
-        sending = self._release(settings.speak, None, partial(response.resume, metrics=TurnMetrics(new_id("turn"))))
+        sending = response.resume(self._report_start(settings), self._history, TurnMetrics(new_id("turn")))
         self._context.spawn(self._run(response, settings, sending))
 
     def stop(self, reason: str) -> None:
@@ -171,17 +178,10 @@ class Playback:
         response: Response,
         settings: SessionSettings,
         sending: asyncio.Task[None],
-        messages: Callable[[Response], Awaitable[Sequence[Message]]] | None = None,
+        prompt: Prompt | None = None,
     ) -> None:
-        if not response.started and messages is not None:
-            try:
-                prompt = await messages(response)
-            except RuntimeError as error:
-                response.fail(str(error))
-            else:
-                if response.done:
-                    return
-                response.generate(self._planner, prompt, settings.deadline)
+        if not response.started and prompt is not None:
+            await generate_when_known(response, self._planner, prompt, settings)
         await asyncio.wait([sending])
         if sending.cancelled() or not response.done or response is not self._response:
             return

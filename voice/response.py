@@ -24,7 +24,7 @@ from agent.tool_runs import ToolRuns
 from chat.progress import Progress
 from chat.types import Ask, Message
 from voice import events
-from voice.audio.codec import OUTPUT_RATE, Samples, split_blocks
+from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.chunks import Chunk, unheard_chunks
 from voice.clause_pace import ClausePace
 from voice.clauses import Clause, ClauseSplitter
@@ -34,7 +34,6 @@ from voice.history import FunctionCall, History, Item, Span, new_id
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.manner import SpeakingManner
 from voice.response_options import ResponseOptions
-from voice.tool_waits import wait_for_outputs
 from voice.turn_metrics import Stamp, TurnMetrics
 
 _log = logging.getLogger("rejoinder.voice")
@@ -43,8 +42,8 @@ _MAX_AHEAD_S = 30.0
 """Audio sent ahead of its playback, and audio synthesized while the response is buffered. More would only be discarded
 when the user interrupts, and clients' buffers are bounded: our page's holds two minutes."""
 
-_BLOCK_MS = 100
-"""Audio in one event: the first can be played at once, and a client that stops discards little."""
+_BLOCK = OUTPUT_RATE // 10
+"""Samples in one event, 100 ms: the first can be played at once, and a client that stops discards little."""
 
 _NEARLY_CERTAIN = 0.95
 """The first clause is synthesized from the draft when all its drafted tokens are right with this probability."""
@@ -257,7 +256,7 @@ class Response:
             text = await self._step(planner, ask, on_text, first=number == 1)
             self._calls.read_ahead(planner, self.options, text.strip())
             say = (lambda text: self._take_text(text, on_text)) if self.options.speak else None
-            outputs = await wait_for_outputs(self._calls, self._released, say)
+            outputs = await self._calls.wait(self._released, say)
             if outputs is None:
                 return
             prompt = [*prompt, *outputs]
@@ -480,7 +479,7 @@ class Response:
                 self._stamp("first_sent")
             return
         self.played_until = max(self.played_until, self._clock()) + chunk.ms / 1000
-        for block in split_blocks(chunk.audio, _BLOCK_MS * OUTPUT_RATE // 1000):
+        for block in np.split(chunk.audio, range(_BLOCK, len(chunk.audio), _BLOCK)):
             self._emit(events.ResponseAudio(self.response_id, self.item.id, np.ascontiguousarray(block)))
         if not self._audio_sent:
             self._audio_sent = True

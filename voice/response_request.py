@@ -38,10 +38,6 @@ class ResponseRequest:
     text: str = ""
     final_settings: Callable[[], Awaitable[SessionSettings]] | None = None
 
-    async def complete_settings(self) -> SessionSettings:
-        """The settings to generate the response with."""
-        return self.settings if self.final_settings is None else await self.final_settings()
-
     @property
     def to_conversation(self) -> bool:
         """Whether it is answered from the conversation as it stands."""

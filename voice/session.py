@@ -475,7 +475,8 @@ class VoiceSession:
     async def _complete_messages(self, request: ResponseRequest, response: Response) -> list[Message]:
         """The prompt of a response, once every turn that has ended is transcribed and its tools are known."""
         await self._transcripts.wait()
-        response.options = await request.complete_settings()
+        if request.final_settings is not None:
+            response.options = await request.final_settings()
         messages = request.messages(self.history)
         if request.to_conversation and not response.done:
             self._forms.commit(messages)

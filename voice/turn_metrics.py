@@ -1,9 +1,7 @@
-"""Timestamps and counts of one turn, from the user's last spoken sample to the first audio sent; percentiles over many
-turns."""
+"""Timestamps and counts of one turn, from the user's last spoken sample to the first audio sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -131,18 +129,3 @@ class TurnMetrics:
         if "speech_end" not in self.stamps or "first_sent" not in self.stamps:
             return None
         return round((self.stamps["first_sent"] - self.stamps["speech_end"]) * 1000, 1)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of the values lie, interpolated.
-
-    Raises:
-        ValueError: `values` is empty.
-    """
-    if not values:
-        raise ValueError("cannot compute a percentile of no values")
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -32,15 +32,12 @@ class Amount(Field[Decimal | None, Decimal]):
     most: Decimal = Decimal("1000000")
 
     kind: ClassVar[str] = "amount"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "pattern": r"^[0-9]+\.[0-9]{2}$"}
     empty: ClassVar[None] = None
 
     @property
     def hint(self) -> str:
         return f"Please say the amount in {self.unit}, for example: twenty five fifty. Or type it in cents."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": r"^[0-9]+\.[0-9]{2}$"}
 
     def hear(self, text: str, entry: Decimal | None) -> Decimal | None:
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())

@@ -84,14 +84,12 @@ def corrected(entry: str, text: str, parse: Parse) -> str | None:
     Args:
         parse: reads the characters that are named.
     """
-    parts = re.split(r"[,.;]? and (?=the |change |replace )", without_denial(text))
-    result, changed = entry, False
-    for part in parts:
-        after = _corrected_once(result, part.strip(" .,;"), parse)
+    for part in re.split(r"[,.;]? and (?=the |change |replace )", without_denial(text)):
+        after = _corrected_once(entry, part.strip(" .,;"), parse)
         if after is None:
             return None
-        result, changed = after, True
-    return result if changed else None
+        entry = after
+    return entry
 
 
 def _corrected_once(entry: str, text: str, parse: Parse) -> str | None:

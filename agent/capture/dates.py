@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import Any, ClassVar, Literal
 
 from agent.capture.field import Field, Progress
-from agent.words.language import DateParts, language
+from agent.words.language import DateParts, existing_day, language
 
 _ENGLISH = language("en")
 
@@ -32,12 +32,9 @@ class Date(Field[DateParts, date]):
     day_first: bool = False
 
     kind: ClassVar[str] = "date"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "format": "date"}
     empty: ClassVar[DateParts] = DateParts()
     hint: ClassVar[str] = "Please say the day and the month, for example: the fifteenth of March."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "format": "date"}
 
     def hear(self, text: str, entry: DateParts) -> DateParts | None:
         heard = _ENGLISH.date_parts(text, self.today(), day_first=self.day_first)
@@ -89,7 +86,7 @@ class Date(Field[DateParts, date]):
             return self._of_month(entry, today, step)
         for months in range(_MAX_MONTHS_AHEAD):
             number = today.year * 12 + today.month - 1 + step * months
-            found = _date(number // 12, number % 12 + 1, entry.day)
+            found = existing_day(number // 12, number % 12 + 1, entry.day)
             passed = found is None or (found < today if step > 0 else found > today)
             if found is not None and not passed and entry.weekday in (None, found.weekday()):
                 return found
@@ -98,7 +95,7 @@ class Date(Field[DateParts, date]):
     def _of_month(self, entry: DateParts, today: date, step: int) -> date:
         month, day = entry.month or today.month, entry.day or 1
         years = [entry.year] if entry.year is not None else [today.year + step * n for n in range(9)]
-        existing = [found for year in years if (found := _date(year, month, day)) is not None]
+        existing = [found for year in years if (found := existing_day(year, month, day)) is not None]
         if not existing:
             raise ValueError(f"There is no {_month(month)} {_ENGLISH.say_ordinal(day)}.")
         ahead = [found for found in existing if (found >= today if step > 0 else found <= today)]
@@ -115,13 +112,6 @@ class Date(Field[DateParts, date]):
 
     def to_json(self, value: date) -> str:
         return value.isoformat()
-
-
-def _date(year: int, month: int, day: int) -> date | None:
-    try:
-        return date(year, month, day)
-    except ValueError:
-        return None
 
 
 def _month(number: int) -> str:

@@ -85,12 +85,9 @@ class Digits(Field[str, str]):
 
     def value(self, entry: str) -> str:
         if len(entry) > self.longest:
-            raise ValueError(f"I heard {len(entry)} digits, but the {self.name} has {self._lengths}.")
+            lengths = str(self.length) if self.longest == self.length else f"{self.length} to {self.longest}"
+            raise ValueError(f"I heard {len(entry)} digits, but the {self.name} has {lengths}.")
         return entry
-
-    @property
-    def _lengths(self) -> str:
-        return str(self.length) if self.longest == self.length else f"{self.length} to {self.longest}"
 
     def read_back(self, entry: str, *, careful: bool) -> str:
         return self._in_groups(entry)

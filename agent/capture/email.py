@@ -44,11 +44,8 @@ class Email(Field[str, str]):
     prompt: str = "What is your e-mail address?"
 
     kind: ClassVar[str] = "e-mail address"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "format": "email"}
     hint: ClassVar[str] = "Please say it slowly, with at and dot, and spell what is hard to understand."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "format": "email"}
 
     def hear(self, text: str, entry: str) -> str | None:
         said = _fragment(text)

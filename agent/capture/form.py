@@ -286,15 +286,7 @@ class Form:
             say = field.ask_rest(entry) if progress is Progress.PARTIAL else field.prompt
             return replace(state, phase=Phase.ASKING, entry=entry, say=say, pause=Pause.PATIENT)
         if problem := field.problem(entry):
-            say = f"{problem} {field.prompt}"
-            return replace(
-                state,
-                phase=Phase.ASKING,
-                entry=field.empty,
-                failures=state.failures + 1,
-                say=say,
-                pause=Pause.DICTATION,
-            )
+            return replace(self._again(state, problem), failures=state.failures + 1, pause=Pause.DICTATION)
         pause = Pause.SHORT if progress is Progress.COMPLETE else Pause.DICTATION
         taken = replace(state, phase=Phase.CONFIRMING, entry=entry, pause=pause)
         if not field.confirm:

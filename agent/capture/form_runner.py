@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from agent.capture.commands import is_filler
 from agent.capture.form import Form, FormState, Heard, Outcome, Pause, Pressed
@@ -31,18 +31,6 @@ class NotCaptured(ValueError):
         reason = "the user cancelled it" if outcome == "cancelled" else "it was not understood"
         super().__init__(f"The {kind} is not known: {reason}.")
         self.field, self.outcome, self.values = field, outcome, values
-
-
-class Dialogue(Protocol):
-    """The conversation with the user, for a tool that asks for data."""
-
-    async def fill_in(self, form: Form) -> dict[str, Any]:
-        """Ask the user for the fields of a form, in the language model's place. Returns their values by name.
-
-        Raises:
-            NotCaptured: a field was not understood too often, or the user does not want to go on.
-        """
-        ...
 
 
 @dataclass
@@ -80,7 +68,7 @@ class FormRunner:
         self.active = asyncio.Event()
 
     async def fill_in(self, form: Form) -> dict[str, Any]:
-        """Run a form, after those that run already. See `Dialogue`."""
+        """Run a form, after those that run already. Returns the values by name; raises NotCaptured."""
         async with self._lock:
             filled: asyncio.Future[FormState] = asyncio.get_running_loop().create_future()
             self._run = _Run(form, form.start(), len(_inputs(self._conversation())), filled)
@@ -125,6 +113,26 @@ class FormRunner:
         if run is None or run.state.outcome is not None or len(inputs) == run.inputs:
             return None  # "um" is no input
         return run.after(inputs).pause
+
+
+class Dialogue:
+    """The conversation with the user, for one call of a tool that asks for data. While a form runs, the call's time
+    limit does not."""
+
+    def __init__(self, forms: FormRunner, limit: asyncio.Timeout, timeout_s: float) -> None:
+        self._forms, self._limit, self._timeout_s = forms, limit, timeout_s
+
+    async def fill_in(self, form: Form) -> dict[str, Any]:
+        """Ask the user for the fields of a form, in the language model's place. Returns their values by name.
+
+        Raises:
+            NotCaptured: a field was not understood too often, or the user does not want to go on.
+        """
+        self._limit.reschedule(None)
+        try:
+            return await self._forms.fill_in(form)
+        finally:
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
 
 
 def _inputs(messages: Sequence[Message]) -> list[Heard | Pressed]:

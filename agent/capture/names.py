@@ -41,12 +41,9 @@ class SpelledName(Field[SpelledEntry, str]):
     prompt: str = "What is your last name? Please spell it."
 
     kind: ClassVar[str] = "name"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "minLength": 1}
     empty: ClassVar[SpelledEntry] = SpelledEntry()
     hint: ClassVar[str] = "Please spell it letter by letter, for example: S as in Sierra, M as in Mike."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1}
 
     def hear(self, text: str, entry: SpelledEntry) -> SpelledEntry | None:
         carrier = _CARRIER.match(text)

@@ -25,12 +25,9 @@ class Time(Field[TimeParts, time]):
     latest: time = time(23, 59)
 
     kind: ClassVar[str] = "time"
+    schema: ClassVar[dict[str, Any]] = {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}
     empty: ClassVar[TimeParts] = TimeParts()
     hint: ClassVar[str] = "Please say the time, for example: half past two."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}
 
     def hear(self, text: str, entry: TimeParts) -> TimeParts | None:
         heard = _ENGLISH.time_parts(text)

@@ -14,9 +14,6 @@ from agent.documents.library import FoundPassage, Library, Vectors
 NUM_FOUND = 8
 """Passages that a search returns."""
 
-_NUM_CANDIDATES = 60
-"""Passages of each kind, nearest by meaning and with most of the words, that are ranked together."""
-
 _MAX_WORDS = 24
 """Words of a question that are looked up."""
 
@@ -47,11 +44,6 @@ class Match:
     found: FoundPassage
     cosine: float
     words: float
-
-    @property
-    def score(self) -> float:
-        """What passages are ranked by."""
-        return self.cosine + _WORDS_WEIGHT * self.words
 
 
 def content_words(text: str) -> list[str]:
@@ -87,11 +79,11 @@ class DocumentIndex:
             return []
         cosines = np.maximum.reduceat(self._vectors @ self._embed([question])[0], self._starts)
         shares = self._shares(words)
-        count = min(_NUM_CANDIDATES, len(self._ids))
-        nearest = {*np.argpartition(-cosines, count - 1)[:count], *np.argpartition(-shares, count - 1)[:count]}
-        ranked = sorted(nearest, key=lambda n: -(cosines[n] + _WORDS_WEIGHT * shares[n]))[:NUM_FOUND]
-        scores = {int(self._ids[n]): (float(cosines[n]), float(shares[n])) for n in ranked}
-        return [Match(found, *scores[found.id]) for found in self._library.passages(list(scores))]
+        scores = cosines + _WORDS_WEIGHT * shares
+        best = np.argpartition(-scores, min(NUM_FOUND, len(scores)) - 1)[:NUM_FOUND]
+        ranked = best[np.argsort(-scores[best], kind="stable")]
+        found = {int(self._ids[n]): (float(cosines[n]), float(shares[n])) for n in ranked}
+        return [Match(each, *found[each.id]) for each in self._library.passages(list(found))]
 
     def _shares(self, words: Sequence[str]) -> Vectors:
         """How many of the words each passage has, weighted by how rare they are: [N], 0 to 1."""

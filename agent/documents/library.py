@@ -9,8 +9,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -260,10 +259,16 @@ class Library:
             ends = np.cumsum([len(several) for several in texts])[:-1]
         except (UnreadableDocument, OSError) as problem:
             reason = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem)
-            self._keep_error(folder, path, number, reason)
+            query = (
+                "insert into files (folder, path, error) values (?, ?, ?) "
+                "on conflict (folder, path) do update set error = excluded.error"
+            )
+            with self._lock:
+                self._file.execute(query, (folder, path, reason))
             update.errors.append((path, reason))
             return
-        with self._transaction():
+        with self._lock, self._file:  # commits, or rolls back
+            self._file.execute("begin immediate")
             if number is None:
                 row = self._file.execute("insert into files (folder, path) values (?, ?)", (folder, path))
                 number = row.lastrowid or 0
@@ -283,14 +288,6 @@ class Library:
         query = "update files set size = ?, modified_ns = ?, sha256 = ?, version = ?, error = ? where id = ?"
         with self._lock:
             self._file.execute(query, (*state, file))
-
-    def _keep_error(self, folder: int, path: str, number: int | None, reason: str) -> None:
-        with self._lock:
-            if number is None:
-                query = "insert into files (folder, path, error) values (?, ?, ?)"
-                self._file.execute(query, (folder, path, reason))
-            else:
-                self._file.execute("update files set error = ? where id = ?", (reason, number))
 
     def _check_room(self, more: int) -> None:
         with self._lock:
@@ -350,17 +347,6 @@ class Library:
             (number,),
         ).fetchone()
         return Folder(name, Path(path), files, passages, tuple(errors), updated_at)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            self._file.execute("begin immediate")
-            try:
-                yield
-            except BaseException:
-                self._file.execute("rollback")
-                raise
-            self._file.execute("commit")
 
 
 def _walk(root: Path) -> tuple[dict[str, Path], int]:

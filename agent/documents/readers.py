@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from agent.matched_text import MAX_BLOCK
@@ -72,7 +73,9 @@ def read_document(path: Path) -> Document:
     except Exception as error:  # whatever a parser raises for a damaged file
         reason = str(error) or type(error).__name__
         raise UnreadableDocument(f"it is damaged, or is no {path.suffix[1:].upper()} file ({reason})") from None
-    blocks = tuple(part for block in read for part in _parts(block) if re.search(r"\w", part.text))
+    # Patterns read blocks up to a length.
+    parts = ((block, part) for block in read for part in wrap(block.text, MAX_BLOCK, break_on_hyphens=False))
+    blocks = tuple(replace(block, text=part) for block, part in parts if re.search(r"\w", part))
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
@@ -100,26 +103,13 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield _one_line("\n".join(lines))
 
 
-def _parts(block: Block) -> Iterator[Block]:
-    """A block, divided where it is longer than patterns may read."""
-    text, start = block.text, 0
-    while start < len(text):
-        end = start + MAX_BLOCK
-        if end < len(text) and (space := text.rfind(" ", start + 1, end)) > 0:
-            end = space
-        yield replace(block, text=text[start:end].strip())
-        start = end
-
-
 def _decode(data: bytes) -> str:
-    for encoding in ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
-        try:
-            return data.decode(encoding)
-        except UnicodeDecodeError:
-            break
-    if b"\0" in data:
-        raise UnreadableDocument("it is no text")
-    return data.decode("cp1252", "replace")
+    try:
+        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        if b"\0" in data:
+            raise UnreadableDocument("it is no text") from None
+        return data.decode("cp1252", "replace")
 
 
 class _Outline:

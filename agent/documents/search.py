@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from agent.documents.embedding import Embedder
-from agent.documents.index import DocumentIndex, Match
+from agent.documents.index import DocumentIndex
 from agent.documents.library import DOCUMENTS_FILE, Library
 from agent.storage import data_folder
 
@@ -15,8 +15,8 @@ ALL = "all"
 """Stands for every folder of the library."""
 
 
-class SharedDocuments:
-    """Folders of the library, with the model that searches them.
+class SharedDocuments(DocumentIndex):
+    """Folders of the library, with the model that searches them. Searches run on `executor`.
 
     Args:
         names: of folders, or their paths; `all` for all of them.
@@ -29,24 +29,15 @@ class SharedDocuments:
     """
 
     def __init__(self, names: Sequence[str], data: Path | None, model: Path) -> None:
-        self._library = Library((data or data_folder()) / DOCUMENTS_FILE)
+        library = Library((data or data_folder()) / DOCUMENTS_FILE)
         try:
-            folders = self._library.folders() if ALL in names else [self._library.find(name) for name in names]
+            folders = library.folders() if ALL in names else [library.find(name) for name in names]
             self.names = tuple(dict.fromkeys(folder.name for folder in folders))
-            self._index = DocumentIndex(self._library, self.names, Embedder(model))
+            super().__init__(library, self.names, Embedder(model))
         except BaseException:
-            self._library.close()
+            library.close()
             raise
         self.executor: Executor = ThreadPoolExecutor(1, thread_name_prefix="documents")
-
-    @property
-    def num_passages(self) -> int:
-        """How many passages are searched."""
-        return self._index.num_passages
-
-    def search(self, question: str) -> list[Match]:
-        """The best matches, the best first. Takes some milliseconds; runs on `executor`."""
-        return self._index.search(question)
 
     def close(self) -> None:
         """Stop searching."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks":
 _MONTHS = {"months": 1, "years": 12}
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?([ap]m)?", re.IGNORECASE)
 _NAMED_CLOCKS = {"noon": 12 * 60, "midday": 12 * 60, "midnight": 0}
+_OPERATIONS: dict[type[ast.operator], Callable[[Value, Value], Value]] = {
+    ast.Add: values.add, ast.Sub: values.subtract, ast.Mult: values.multiply, ast.Div: values.divide,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
+}  # fmt: skip
 
 QUESTION, REFUSAL, TALK = "ask", "cannot", "talk"
 """Functions that say something about the request: what is missing, what cannot be done, that it is no task."""
@@ -204,7 +211,8 @@ class _Run:
             case ("date", [date() as day]):
                 return day.date() if isinstance(day, datetime) else day
             case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):
-                return _converted(amount, unit, target)
+                number = amount.amount if isinstance(amount, Quantity) else amount
+                return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
             case ("time_in", [str() as place]):
                 if _is_here(place):
                     return self._now
@@ -275,21 +283,10 @@ def _is_here(place: str) -> bool:
     return place.strip().lower() in ("here", "local", "home", "now", "")
 
 
-def _converted(amount: Fraction | Quantity, unit: str, target: str) -> Quantity:
-    number = amount.amount if isinstance(amount, Quantity) else amount
-    return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
-
-
 def _operation(op: ast.operator, left: Value, right: Value) -> Value:
+    if (compute := _OPERATIONS.get(type(op))) is not None:
+        return compute(left, right)
     match op, left, right:
-        case (ast.Add(), _, _):
-            return values.add(left, right)
-        case (ast.Sub(), _, _):
-            return values.subtract(left, right)
-        case (ast.Mult(), _, _):
-            return values.multiply(left, right)
-        case (ast.Div(), _, _):
-            return values.divide(left, right)
         case (ast.FloorDiv(), Fraction(), Fraction()):
             return Fraction(left // right)
         case (ast.Mod(), Fraction(), Fraction()):
@@ -303,21 +300,10 @@ def _operation(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
-    one, other = _comparable(left), _comparable(right)
-    if type(one) is not type(other):
+    one, other, compare = _comparable(left), _comparable(right), _COMPARISONS.get(type(op))
+    if compare is None or type(one) is not type(other):
         raise BadProgram("these cannot be compared")
-    match op:
-        case ast.Gt():
-            return bool(one > other)
-        case ast.GtE():
-            return bool(one >= other)
-        case ast.Lt():
-            return bool(one < other)
-        case ast.LtE():
-            return bool(one <= other)
-        case ast.Eq():
-            return bool(one == other)
-    raise BadProgram("these cannot be compared")
+    return bool(compare(one, other))
 
 
 def _comparable(value: Value) -> Any:
@@ -343,14 +329,6 @@ def _fraction(value: float) -> Fraction:
     return Fraction(value).limit_denominator(10**12)
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[[list[Value]], Value]:
-    def chosen(given: list[Value]) -> Value:
-        best: Value = choose(given, key=_comparable)
-        return best
-
-    return chosen
-
-
 def _number(given: list[Value]) -> Fraction:
     if len(given) == 1 and isinstance(given[0], Fraction):
         return given[0]
@@ -365,8 +343,8 @@ def _rounded(given: list[Value]) -> Value:
 
 
 _FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
-    "min": _extreme(min),
-    "max": _extreme(max),
+    "min": lambda given: min(given, key=_comparable),
+    "max": lambda given: max(given, key=_comparable),
     "round": _rounded,
     "abs": lambda given: abs(_number(given)),
     "floor": lambda given: Fraction(math.floor(_number(given))),

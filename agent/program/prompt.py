@@ -59,15 +59,11 @@ def program_messages(functions: Sequence[Tool], turns: Sequence[tuple[str, str]]
         turns: what the user said before, and the programs for it, the oldest first.
         said: what the user said last.
     """
-    messages = [Message("system", _instructions(functions))]
+    more = ", ".join(_signature(tool) for tool in functions if tool.name not in _BUILT_IN)
+    messages = [Message("system", f"{INSTRUCTIONS}, {more}" if more else INSTRUCTIONS)]
     for before, program in turns:
         messages += [Message("user", _ENGLISH.in_digits(before)), Message("assistant", program)]
     return [*messages, Message("user", _ENGLISH.in_digits(said))]
-
-
-def _instructions(functions: Sequence[Tool]) -> str:
-    more = ", ".join(_signature(tool) for tool in functions if tool.name not in _BUILT_IN)
-    return INSTRUCTIONS + (f", {more}" if more else "")
 
 
 def _signature(tool: Tool) -> str:

@@ -8,20 +8,12 @@ from fractions import Fraction
 
 from agent.program.units import unit_name
 from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+from agent.words.english.number_words import singular_of
 
 _MAX_DIGITS = 15
 """Longer numbers are said as powers of ten."""
 
 _MONEY = frozenset("dollar dollars euro euros pound pounds".split())
-
-_ONE_OF = {
-    "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
-    "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
-    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "buses": "bus", "lunches": "lunch",
-    "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench", "species": "species",
-    "series": "series", "lens": "lens",
-}  # fmt: skip
-"""Irregular singulars."""
 
 _MAX_SECONDS = 10**12
 
@@ -53,22 +45,10 @@ def answer(value: Value, unit: str, now: datetime) -> str:
         case Quantity():
             return f"That's {spoken_number(value.amount)} {unit_name(value.unit, value.amount)}."
     if value == 1:
-        unit = _one_of(unit)
+        unit = singular_of(unit)
     if unit.lower() in _MONEY and value.denominator != 1:
         return f"That's {float(value):,.2f} {unit}."
     return f"That's {spoken_number(value)}{f' {unit}' if unit else ''}."
-
-
-def _one_of(unit: str) -> str:
-    """What one of a number of things is called: "child" for "children", "mile per hour" for "miles per hour"."""
-    thing, space, rest = unit.partition(" ")
-    if thing.endswith("ies") and len(thing) > 4:
-        one = f"{thing[:-3]}y"
-    elif thing.endswith(("sses", "xes", "tches", "shes", "atoes")):
-        one = thing[:-2]
-    else:
-        one = thing if thing.endswith(("ss", "us", "is")) else thing.removesuffix("s")
-    return f"{_ONE_OF.get(thing, one)}{space}{rest}"
 
 
 def spoken_number(value: float | Fraction) -> str:

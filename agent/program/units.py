@@ -7,17 +7,14 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from agent.words.english.number_words import plural_of, singular_of
+from agent.words.english.written_forms import UNITS
+
 _NAMES = {
-    "fahrenheit": "degF", "celsius": "degC", "centigrade": "degC", "f": "degF", "c": "degC", "°f": "degF",
-    "°c": "degC", "kelvin": "kelvin", "pounds": "pound", "lbs": "pound", "lb": "pound", "ounces": "ounce",
-    "oz": "ounce", "stones": "stone", "kilos": "kilogram", "kilo": "kilogram", "mph": "mile / hour",
-    "kph": "kilometer / hour", "km/h": "kilometer / hour", "feet": "foot", "inches": "inch", "cups": "cup",
-    "fluid ounces": "fluid_ounce", "tablespoons": "tablespoon", "teaspoons": "teaspoon",
-    "nautical miles": "nautical_mile", "horsepower": "horsepower", "calories": "calorie",
-    "kilocalories": "kilocalorie", "centuries": "century", "knots": "knot", "tons": "ton", "tonnes": "metric_ton",
-    "metric tons": "metric_ton", "megabytes": "megabyte", "gigabytes": "gigabyte", "terabytes": "terabyte",
-    "dollar": "us_dollar", "cent": "us_cent", "dime": "us_dime", "nickel": "us_nickel", "penny": "us_cent",
-    "coin quarter": "us_quarter", "decade": "ten_years", "decades": "ten_years",
+    "centigrade": "degC", "c": "degC", "°c": "degC", "f": "degF", "°f": "degF", "kilo": "kilogram", "kilos": "kilogram",
+    "mph": "mile / hour", "kph": "kilometer / hour", "dollar": "us_dollar", "cent": "us_cent", "penny": "us_cent",
+    "nickel": "us_nickel", "dime": "us_dime", "coin quarter": "us_quarter",
+    "decade": "ten_years", "decades": "ten_years",
 }  # fmt: skip
 """Names that pint reads differently, or not at all: `C` is a coulomb to it."""
 
@@ -29,21 +26,10 @@ _DEFINITIONS = (
 
 _POWERS = {"square": 2, "cubic": 3}
 
-
-_PLURALS = {
-    "inch": "inches", "foot": "feet", "century": "centuries", "stone": "stone", "horsepower": "horsepower",
-    "celsius": "degrees Celsius", "centigrade": "degrees Celsius", "c": "degrees Celsius", "kelvin": "kelvin",
-    "fahrenheit": "degrees Fahrenheit", "f": "degrees Fahrenheit", "mph": "miles per hour",
-    "kph": "kilometers per hour", "km/h": "kilometers per hour", "kg": "kilograms", "km": "kilometers",
-    "cm": "centimeters", "mm": "millimeters", "m": "meters", "g": "grams", "ml": "milliliters", "l": "liters",
-    "lb": "pounds", "lbs": "pounds", "oz": "ounces", "ft": "feet",
+_DEGREES = {
+    "celsius": "degree Celsius", "centigrade": "degree Celsius", "c": "degree Celsius", "°c": "degree Celsius",
+    "fahrenheit": "degree Fahrenheit", "f": "degree Fahrenheit", "°f": "degree Fahrenheit",
 }  # fmt: skip
-
-_SINGULARS = {
-    "inches": "inch", "feet": "foot", "centuries": "century", "stone": "stone", "horsepower": "horsepower",
-    "kelvin": "kelvin", "miles per hour": "mile per hour", "kilometers per hour": "kilometer per hour",
-}  # fmt: skip
-"""Of plurals that are not made by adding an s."""
 
 _KNOWN = frozenset(
     """
@@ -98,7 +84,7 @@ def _pint_name(name: str) -> str:
     return plain.replace(" ", "_")
 
 
-def unit_name(unit: str, amount: Fraction | float = 2) -> str:
+def unit_name(unit: str, amount: Fraction | float) -> str:
     """A unit as people say it after an amount."""
     plain = re.sub(r"^degrees? ", "", " ".join(unit.lower().replace("_", " ").split()))
     if " per " in plain:
@@ -107,17 +93,13 @@ def unit_name(unit: str, amount: Fraction | float = 2) -> str:
     kind, _, length = plain.partition(" ")
     if kind in _POWERS and length:
         return f"{kind} {unit_name(length, amount)}"
-    plural = _PLURALS.get(plain) or (plain if plain in _SINGULARS or plain.endswith("s") else f"{plain}s")
-    return plural if abs(amount) != 1 or plural.startswith("degrees") else _singular(plural)
+    before, space, last = plain.rpartition(" ")
+    one = _DEGREES.get(plain) or UNITS.get(plain) or f"{before}{space}{singular_of(last)}"
+    return one if abs(amount) == 1 else plural_of(one)
 
 
 def is_known_unit(name: str) -> bool:
     """Whether a name is certainly one of a unit: pint takes many a word for one."""
     words = re.sub(r"\b(?:degrees?|an|a|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
     parts = " ".join(words).split(" per ")
-    return all(" ".join(part.split()) in _KNOWN or _singular(part) in _KNOWN for part in parts)
-
-
-def _singular(name: str) -> str:
-    plain = name.strip()
-    return _SINGULARS.get(plain, plain.removesuffix("s"))
+    return all(" ".join(part.split()) in _KNOWN or singular_of(part.strip()) in _KNOWN for part in parts)

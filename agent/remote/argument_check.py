@@ -37,7 +37,7 @@ def _without_re(validator: Any) -> Any:
     """The validator of a draft of JSON Schema, with llguidance for the keywords that it would give to `re`."""
     keywords = {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": _additional}
     # A schema with unevaluatedProperties is refused when the tool is declared, unless the value allows everything.
-    return extend(validator, {**keywords, "unevaluatedProperties": _nothing})
+    return extend(validator, {**keywords, "unevaluatedProperties": lambda *_: None})
 
 
 def _pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -64,10 +64,6 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
             yield ValidationError("there is a property that the schema does not name")
         elif isinstance(additional, dict):
             yield from validator.descend(value, additional, path=name)
-
-
-def _nothing(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    yield from ()
 
 
 def _text_matches(pattern: str, text: str) -> bool:

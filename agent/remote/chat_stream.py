@@ -6,13 +6,12 @@ Source: the openai-python SDK's `types/chat`. Servers differ in details, so what
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from chat.types import Effort, Message, Tool, ToolChoice
+from chat.types import Ask, Message
 
 MAX_CHARACTERS = 32_000
 """Text and arguments of one response: half an hour of speech."""
@@ -37,34 +36,27 @@ class RemoteFailed(Exception):
         self.retry_after_s, self.server_failed = retry_after_s, server_failed
 
 
-def request_body(
-    model: str,
-    messages: Sequence[Message],
-    tools: Sequence[Tool],
-    tool_choice: ToolChoice,
-    *,
-    parallel_tool_calls: bool = False,
-    max_tokens: int | None = None,
-    effort: Effort | None = None,
-) -> dict[str, Any]:
+def request_body(model: str, ask: Ask) -> dict[str, Any]:
     """The JSON of a request. Fields that not every server knows are only there if they are needed."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": [_message(message) for message in messages],
+        "messages": [_message(message) for message in ask.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if max_tokens is not None:
-        body["max_tokens"] = max_tokens
-    if effort is not None:
-        body["reasoning_effort"] = effort
-    if tools and tool_choice != "none":
-        functions = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
+    if ask.max_tokens is not None:
+        body["max_tokens"] = ask.max_tokens
+    if ask.effort is not None:
+        body["reasoning_effort"] = ask.effort
+    if ask.tools and ask.tool_choice != "none":
+        functions = [
+            {"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in ask.tools
+        ]
         body["tools"] = [{"type": "function", "function": function} for function in functions]
-        body["tool_choice"] = tool_choice
-        if not isinstance(tool_choice, str):
-            body["tool_choice"] = {"type": "function", "function": {"name": tool_choice.name}}
-        body["parallel_tool_calls"] = parallel_tool_calls
+        body["tool_choice"] = ask.tool_choice
+        if not isinstance(ask.tool_choice, str):
+            body["tool_choice"] = {"type": "function", "function": {"name": ask.tool_choice.name}}
+        body["parallel_tool_calls"] = ask.parallel_tool_calls
     return body
 
 

@@ -81,43 +81,15 @@ class RemoteLLM:
             return f"{settings.model} at {settings.host} answers {what}; words stay on this machine."
         return f"Words leave this machine: {settings.model} at {settings.host} answers {what}."
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.endpoint.close()
-
-
-class RemoteAnswers:
-    """The answers of the bigger model in one conversation. A new one, or `cancel`, ends the one before."""
-
-    def __init__(self, remote: RemoteLLM) -> None:
-        self.remote = remote
-        self._newest = 0  # number of the newest request; others are cancelled
-
-    def cancel(self) -> None:
-        """Take no more of the newest answer."""
-        self._newest += 1
-
     async def answer(self, request: RemoteRequest, ask: Ask) -> AsyncIterator[Progress]:
         """The answer of the bigger model; nothing if it is slow or fails before it has begun: the request says so."""
         tools = () if ask.tool_choice == "none" else ask.tools
-        body = request_body(
-            self.remote.settings.model,
-            ask.messages,
-            tools,
-            ask.tool_choice,
-            parallel_tool_calls=ask.parallel_tool_calls,
-            max_tokens=ask.max_tokens,
-            effort=ask.effort,
-        )
-        self._newest += 1
-        number, stream, said = self._newest, ChatStream(), ""
+        body, stream, said = request_body(self.settings.model, ask), ChatStream(), ""
         request.input_tokens = len(json.dumps(body["messages"])) // _CHARACTERS_PER_TOKEN
         try:
             reading = self._read(request, body, stream)
             async with aclosing(reading):  # type: ignore[type-var]
                 async for text in reading:
-                    if number != self._newest:  # cancelled
-                        return
                     if new := text if said else text.lstrip():
                         said += new
                         request.output_tokens = len(said) // _CHARACTERS_PER_TOKEN + 1
@@ -131,7 +103,7 @@ class RemoteAnswers:
             if said:
                 yield Progress(f"{'' if said.rstrip()[-1] in '.!?' else '.'} {BROKEN_OFF}", finished="stop")
             return
-        self.remote.breaker.succeeded()
+        self.breaker.succeeded()
         request.status = "answered"
         if stream.usage is not None:
             request.input_tokens, request.output_tokens = stream.usage
@@ -140,9 +112,9 @@ class RemoteAnswers:
 
     async def _read(self, request: RemoteRequest, body: dict[str, Any], stream: ChatStream) -> AsyncIterator[str]:
         """The text as it arrives, within the time limits. Raises RemoteFailed."""
-        settings, clock = self.remote.settings, asyncio.get_running_loop().time
+        settings, clock = self.settings, asyncio.get_running_loop().time
         start = clock()
-        lines = self.remote.endpoint.stream(body, stream)
+        lines = self.endpoint.stream(body, stream)
         async with aclosing(lines):  # type: ignore[type-var]
             while True:
                 if stream.finish_reason is not None:
@@ -171,10 +143,13 @@ class RemoteAnswers:
         request.error = str(error)
         if request.status != "slow":
             request.status = "failed"
-        breaker = self.remote.breaker
-        wait_s = breaker.failed(error.retry_after_s) if error.server_failed else 0.0
+        wait_s = self.breaker.failed(error.retry_after_s) if error.server_failed else 0.0
         rest = f"; it is not asked again for {wait_s:.0f} s" if wait_s else ""
         _log.warning("%s at %s %s%s", request.model, request.host, error, rest)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.endpoint.close()
 
 
 def _checked_calls(calls: Sequence[RemoteCall], tools: Sequence[Tool]) -> tuple[ToolCallDelta, ...]:

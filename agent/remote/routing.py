@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from agent.matched_text import for_patterns
 from agent.remote.settings import Scope
-from chat.types import Effort, Message, Tool
+from chat.types import Ask, Message
 
 LONG_WORDS = 40
 """A question of this many words explains a problem; everyday questions have 5 to 20."""
@@ -31,35 +32,25 @@ _SEVERAL_STEPS = re.compile(
 """Requests whose later part needs the result of an earlier one, or is another request."""
 
 
-def reason_for_remote(
-    scope: Scope, messages: Sequence[Message], tools: Sequence[Tool], effort: Effort | None
-) -> str | None:
-    """Why the response to `messages` comes from the bigger model, in a few words; None for the local one. Where the
-    first step of a response goes, the later ones go as well.
-
-    Args:
-        tools: the functions that the response may call.
-    """
+def reason_for_remote(scope: Scope, ask: Ask) -> str | None:
+    """Why a response comes from the bigger model, in a few words; None for the local one. Where its first step goes,
+    the later ones go as well."""
     if scope == "all":
         return "all questions"
-    said = next((message.content for message in reversed(messages) if message.role == "user"), "")
+    said = next((message.content for message in reversed(ask.messages) if message.role == "user"), "")
     plain = for_patterns(said)
     if _ASKED_FOR.search(plain):
         return "asked for"
-    if effort == "high":
+    if ask.effort == "high":
         return "high effort"
     if len(said.split()) >= LONG_WORDS:
         return "a long question"
-    if tools and (_SEVERAL_STEPS.search(plain) or _num_outputs(messages) >= MANY_OUTPUTS):
+    if ask.tools and (_SEVERAL_STEPS.search(plain) or _num_outputs(ask.messages) >= MANY_OUTPUTS):
         return "several steps"
     return None
 
 
 def _num_outputs(messages: Sequence[Message]) -> int:
     """Results of tools since the user last spoke."""
-    count = 0
-    for message in reversed(messages):
-        if message.role == "user":
-            break
-        count += message.role == "tool"
-    return count
+    since = takewhile(lambda message: message.role != "user", reversed(messages))
+    return sum(message.role == "tool" for message in since)

@@ -72,9 +72,6 @@ class Alarms:
         """Forget all that is kept for an owner."""
         self._data.forget(owner)
 
-    def _timestamp(self) -> float:
-        return self._now().timestamp()
-
     def _changed(self, owner: str) -> None:
         for announcer in self._connected.get(owner, ()):
             announcer.reschedule()
@@ -90,7 +87,7 @@ class Alarms:
             length = timedelta(hours=hours, minutes=minutes, seconds=seconds)
             if not length:
                 return Spoken("For how long?")
-            start = self._timestamp()
+            start = self._now().timestamp()
             self._add(caller, "timer", _plain_name(name), start + length.total_seconds())
             what = _named("timer", _plain_name(name))
             return Spoken(f"Your {what} for {spoken_duration(length)} is running.")
@@ -143,7 +140,7 @@ class Alarms:
         return [function_tool(each) for each in (set_timer, set_alarm, set_reminder, list_alarms, cancel_alarm)]
 
     def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> None:
-        self._data.add_alarm(caller.owner, kind, text, self._timestamp(), due_at, repeat)
+        self._data.add_alarm(caller.owner, kind, text, self._now().timestamp(), due_at, repeat)
         self._changed(caller.owner)
 
     def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:

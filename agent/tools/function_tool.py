@@ -88,17 +88,7 @@ def tool(
     opens_calls: bool = False,
     in_programs: InPrograms = "",
 ) -> Callable[[F], F]:
-    """Say how calls of a function are made.
-
-    Args:
-        read_only: it changes nothing, so it may run while the user might still be speaking.
-        consequential: the user is asked first.
-        question: what is asked then, for example "Shall I send {text} to {recipient}?".
-        holding_phrase: spoken when a call takes longer than 400 ms.
-        timeout_s: how long a call may take.
-        opens_calls: phone calls begin with it. It takes no arguments.
-        in_programs: see `ToolTraits`.
-    """
+    """Say how calls of a function are made: see `ToolTraits`."""
     traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, question, opens_calls, in_programs)
 
     def mark(function: F) -> F:
@@ -129,7 +119,8 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         try:
             checked = arguments.model_validate(given)
         except ValidationError as error:
-            raise ValueError(_first_error(error)) from None
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         values = {field: getattr(checked, field) for field in arguments.model_fields}
         if Dialogue in provided.values() and who.dialogue is None:
             raise ValueError("The user cannot be asked here: the tool needs a spoken conversation.")
@@ -219,8 +210,3 @@ def _brief(schema: Any) -> Any:
     brief = {key: {name: _brief(part) for name, part in schema[key].items()} for key in named if key in schema}
     rest = {key: _brief(value) for key, value in schema.items() if key not in (*named, *_SUPERFLUOUS)}
     return {**({"type": rest.pop("type")} if "type" in rest else {}), **brief, **rest}
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcp import StdioServerParameters
-from pydantic import AliasChoices, BaseModel, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
@@ -68,38 +68,6 @@ class McpServerConfig(BaseModel):
         return self
 
 
-def read_mcp_config(path: Path) -> dict[str, McpServerConfig]:
-    """The servers in a configuration file, by name. `${NAME}` and `${NAME:-default}` stand for environment variables.
-
-    Raises:
-        ValueError: the file cannot be read. The message names the file and the field.
-    """
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read the MCP configuration {path} ({error.strerror})") from None
-    try:
-        servers = json.loads(text)["mcpServers"]
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except (KeyError, TypeError):
-        raise ValueError(f'{path} has no object "mcpServers"') from None
-    if not isinstance(servers, dict):
-        raise ValueError(f'{path}: "mcpServers" is an object with a server for each name')
-    configs = {}
-    for name, fields in servers.items():
-        try:
-            configs[name] = McpServerConfig.model_validate(_expanded(fields))
-        except (ValidationError, ValueError) as error:
-            field: tuple[int | str, ...] = ()
-            reason = str(error)
-            if isinstance(error, ValidationError):
-                field, reason = error.errors()[0]["loc"], error.errors()[0]["msg"].removeprefix("Value error, ")
-            where = ".".join(map(str, ("mcpServers", name, *field)))
-            raise ValueError(f"{path}: {where}: {reason}") from None
-    return {name: config for name, config in configs.items() if not config.disabled}
-
-
 def _expanded(value: Any) -> Any:
     """The value with the environment's variables in its texts."""
     if isinstance(value, dict):
@@ -114,6 +82,29 @@ def _variable(match: re.Match[str]) -> str:
     if value is None:
         raise ValueError(f"the environment variable {match[1]} is not set")
     return value
+
+
+class _McpConfig(BaseModel):
+    servers: Annotated[dict[str, Annotated[McpServerConfig, BeforeValidator(_expanded)]], Field(alias="mcpServers")]
+
+
+def read_mcp_config(path: Path) -> dict[str, McpServerConfig]:
+    """The servers in a configuration file, by name. `${NAME}` and `${NAME:-default}` stand for environment variables.
+
+    Raises:
+        ValueError: the file cannot be read. The message names the file and the field.
+    """
+    try:
+        config = _McpConfig.model_validate(json.loads(path.expanduser().read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ValueError(f"cannot read the MCP configuration {path} ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ValueError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+    return {name: server for name, server in config.servers.items() if not server.disabled}
 
 
 class McpServerConnection:

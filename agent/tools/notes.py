@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from agent.tools.function_tool import Caller, ServerTool, Spoken, function_tool, tool
-from agent.tools.user_data import Note, UserData
+from agent.tools.user_data import UserData
 
 _MAX_READ = 10
 """Notes that are read out at once: the newest."""
@@ -27,36 +27,19 @@ def note_tools(data: UserData, now: Callable[[], datetime]) -> list[ServerTool]:
     @tool(read_only=True, in_programs="called")
     def read_notes(caller: Caller, about: str = "") -> Spoken:
         """Read out the notes and lists."""
-        notes, about = data.notes(caller.owner), _topic(about)
-        found = _about(notes, about)
+        words = [word for word in about.split() if not re.fullmatch(r"(my|the|notes?|lists?)", word.lower())]
+        notes = data.notes(caller.owner)
+        found = [note for note in notes if all(word.lower() in note.lower() for word in words)]
         if not found:
-            return Spoken(f"You have no notes about {about.strip()}." if notes else "You have no notes.")
+            return Spoken(f"You have no notes about {' '.join(words)}." if notes else "You have no notes.")
         shown = found[-_MAX_READ:]
         head = "Your note says: " if len(found) == 1 else f"You have {len(found)} notes. "
-        return Spoken(head + " ".join(f"{note.text.rstrip('.!?')}." for note in shown))
+        return Spoken(head + " ".join(f"{note.rstrip('.!?')}." for note in shown))
 
-    @tool(
-        consequential=True,
-        question="Shall I delete your notes?",
-        in_programs="called",
-    )
+    @tool(consequential=True, question="Shall I delete your notes?", in_programs="called")
     def delete_notes(caller: Caller) -> Spoken:
         """Delete all notes."""
-        notes = data.notes(caller.owner)
-        for note in notes:
-            data.remove_note(note.id)
-        return Spoken("Your notes are deleted." if notes else "You have no notes.")
+        removed = data.remove_notes(caller.owner)
+        return Spoken("Your notes are deleted." if removed else "You have no notes.")
 
     return [function_tool(each) for each in (write_note, read_notes, delete_notes)]
-
-
-def _topic(about: str) -> str:
-    """What notes are asked for."""
-    words = [word for word in about.split() if not re.fullmatch(r"(my|the|notes?|lists?)", word.lower())]
-    return " ".join(words)
-
-
-def _about(notes: list[Note], about: str) -> list[Note]:
-    """The notes that have every word of `about`."""
-    words = about.lower().split()
-    return [note for note in notes if all(word in note.text.lower() for word in words)]

@@ -3,7 +3,6 @@ are not part of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -33,10 +32,10 @@ class ToolTraits:
     Attributes:
         read_only: it changes nothing, so it may run before it is certain that the turn is over.
         consequential: it is only called once the user has agreed.
-        holding_phrase: spoken when a call takes longer than a moment.
+        holding_phrase: spoken when a call takes longer than 400 ms.
         timeout_s: how long a call may take.
-        question: asked before a consequential call; may name arguments in braces.
-        opens_calls: whether phone calls begin with it.
+        question: asked before a consequential call; may name arguments in braces ("Shall I send {text}?").
+        opens_calls: whether phone calls begin with it. It takes no arguments then.
         in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
             what it does; otherwise it is no part of them.
     """
@@ -63,11 +62,3 @@ class ToolOutput:
     text: str
     speech: str = ""
     failed: bool = False
-
-
-def canonical(arguments: str) -> str:
-    """Arguments in a form that is equal for equal calls."""
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except ValueError:
-        return arguments

@@ -47,10 +47,10 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
             clock = Clock(60 * _HOURS[match["part"]])
         elif match["part"] == "morning":
             clock = Clock(clock.minutes % 720)
-        else:
-            clock = _evening(clock)
+        elif not clock.certain and clock.minutes < 720:
+            clock = Clock(clock.minutes + 720)
     day = _ENGLISH.named_date(day_text, now) if day_text else None
-    moment = _at(day or now.date(), clock, now)
+    moment = datetime.combine(day or now.date(), time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
     gets_up = morning and clock.minutes >= _EARLIEST
     if not clock.certain and not gets_up and not _is_morning(clock, day, now):
         moment += timedelta(hours=12)
@@ -64,10 +64,6 @@ def first_due(clock_text: str, day_text: str, repeat: str, now: datetime, *, mor
     return moment
 
 
-def _evening(clock: Clock) -> Clock:
-    return Clock(clock.minutes + 720) if not clock.certain and clock.minutes < 720 else clock
-
-
 def _is_morning(clock: Clock, day: date | None, now: datetime) -> bool:
     """Whether a time that may be either half of the day is meant in the morning: the next such time is, or, on another
     day, it is not one of the first hours, at which nobody is reminded."""
@@ -75,10 +71,6 @@ def _is_morning(clock: Clock, day: date | None, now: datetime) -> bool:
         return clock.minutes >= 7 * 60
     minutes = 60 * now.hour + now.minute
     return minutes < clock.minutes or minutes >= clock.minutes + 720
-
-
-def _at(day: date, clock: Clock, now: datetime) -> datetime:
-    return datetime.combine(day, time(clock.minutes // 60, clock.minutes % 60), now.tzinfo)
 
 
 def falls_on(day: date, repeat: str) -> bool:

@@ -78,10 +78,8 @@ class ServerTools:
                 self.registry[tool.name] = tool
         self._mcp_servers: list[McpServerConnection] = []
         if settings.mcp_config is not None:
-            from agent.tools.mcp_servers import (  # the SDK takes a second to import
-                McpServerConnection,
-                read_mcp_config,
-            )
+            # Late: the SDK takes a second to import.
+            from agent.tools.mcp_servers import McpServerConnection, read_mcp_config
 
             for name, config in read_mcp_config(settings.mcp_config).items():
                 on_tools = partial(self._replace_tools, set())

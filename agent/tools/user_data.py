@@ -41,15 +41,6 @@ class Alarm:
     repeat: str = ""
 
 
-@dataclass(frozen=True)
-class Note:
-    """A note. `written_at` is a Unix time in seconds."""
-
-    id: int
-    text: str
-    written_at: float
-
-
 def owner_id(kind: str, secret: str) -> str:
     """Names the owner of data without keeping the secret that identifies them."""
     return f"{kind}:{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
@@ -77,14 +68,13 @@ class UserData:
         with self._lock:
             self._file.close()
 
-    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> Alarm:
+    def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> None:
         """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
         row = (owner, kind, text[:MAX_CHARACTERS], set_at, due_at, repeat)
         with self._lock:
             self._check_room("alarms", owner)
             query = "insert into alarms (owner, kind, text, set_at, due_at, repeat) values (?, ?, ?, ?, ?, ?)"
-            number = self._file.execute(query, row).lastrowid
-        return Alarm(number or 0, *row[1:])
+            self._file.execute(query, row)
 
     def alarms(self, owner: str) -> list[Alarm]:
         """An owner's timers and reminders, the next one first."""
@@ -109,16 +99,16 @@ class UserData:
             query = "insert into notes (owner, text, written_at) values (?, ?, ?)"
             self._file.execute(query, (owner, text[:MAX_CHARACTERS], written_at))
 
-    def notes(self, owner: str) -> list[Note]:
+    def notes(self, owner: str) -> list[str]:
         """An owner's notes, the oldest first."""
-        query = "select id, text, written_at from notes where owner = ? order by id"
+        query = "select text from notes where owner = ? order by id"
         with self._lock:
-            return [Note(*row) for row in self._file.execute(query, (owner,))]
+            return [text for (text,) in self._file.execute(query, (owner,))]
 
-    def remove_note(self, number: int) -> None:
-        """Forget a note."""
+    def remove_notes(self, owner: str) -> int:
+        """Forget an owner's notes. Returns how many there were."""
         with self._lock:
-            self._file.execute("delete from notes where id = ?", (number,))
+            return self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner."""

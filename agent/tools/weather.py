@@ -58,7 +58,6 @@ class _Place(BaseModel):
     name: str
     latitude: float
     longitude: float
-    country: str = ""
 
 
 class _Places(BaseModel):
@@ -149,10 +148,8 @@ def _day(text: str, days: list[date]) -> int | None:
 
 def _sentence(place: str, forecast: _Forecast, day: int) -> str:
     daily = forecast.daily
-    try:
-        code, high, low = daily.weather_code[day], daily.temperature_2m_max[day], daily.temperature_2m_min[day]
-    except IndexError:
-        raise ServiceFailed("I am sorry, there is no forecast for that day.") from None
+    days = list(zip(daily.weather_code, daily.temperature_2m_max, daily.temperature_2m_min, strict=False))
+    code, high, low = days[day] if day < len(days) else (None, None, None)
     chances = daily.precipitation_probability_max
     chance = chances[day] if day < len(chances) else None
     rain = f", and the chance of rain is {round(chance)} percent" if chance else ""

@@ -39,12 +39,10 @@ class WebService:
 
     def __init__(self, name: str, url: str) -> None:
         self._name, self._url = name, url.rstrip("/")
-        self._http: httpx.AsyncClient | None = None
+        self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
 
     async def get(self, path: str, parameters: Mapping[str, str | int | float], form: type[Answer]) -> Answer:
         """The JSON object that the service answers with, which has a form. Raises ServiceFailed."""
-        if self._http is None:
-            self._http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
         content = b""
         try:
             async with self._http.stream("GET", f"{self._url}{path}", params=dict(parameters)) as response:
@@ -76,9 +74,7 @@ class WebService:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        await self._http.aclose()
 
 
 def saying_failures(tool: ServerTool) -> ServerTool:

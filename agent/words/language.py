@@ -47,6 +47,14 @@ def months_after(day: date, months: int) -> date:
     return day.replace(year=year, month=month, day=min(day.day, monthrange(year, month)[1]))
 
 
+def existing_day(year: int, month: int, day: int) -> date | None:
+    """A day, or None if there is no such one."""
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
 class Language(Protocol):
     """What a language's package has. All texts are as a recognizer or a keyboard writes them."""
 

@@ -24,13 +24,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
+import numpy as np
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from lab.benchmarks.spoken_turn import record
 from lab.simulator.microphone import Microphone
 from voice.audio.codec import Samples, to_pcm16
-from voice.turn_metrics import percentile
 
 _QUESTIONS = (
     "What is the capital of Italy?",
@@ -144,7 +144,7 @@ async def run(callers: Sequence[int], minutes: float, options: Sequence[str]) ->
             before = await limit_of(address)
             found = await call_together(address, number, minutes, recordings)
             after = await limit_of(address)
-        p50, p95 = (round(percentile(found.latencies, share)) for share in (0.5, 0.95))
+        p50, p95 = (round(float(np.quantile(found.latencies, share))) for share in (0.5, 0.95))
         counts = " | ".join(str(found.counts[name]) for name in ("admitted", "refused", "not answered"))
         print(f"| {number} | {before}, {after} | {len(found.latencies)} | {p50} | {p95} | {counts} |", flush=True)
 

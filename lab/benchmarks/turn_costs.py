@@ -10,7 +10,7 @@ import random
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from voice.turn_metrics import percentile
+import numpy as np
 
 MAX_SLOWDOWN = 1.3
 """How much slower p95 may be than with one conversation."""
@@ -87,7 +87,7 @@ def capacity(costs: TurnCosts) -> int:
 
 def simulated_p95(costs: TurnCosts, conversations: int) -> float:
     """p95 of `simulated_latencies`."""
-    return percentile(simulated_latencies(costs, conversations), 0.95)
+    return float(np.quantile(simulated_latencies(costs, conversations), 0.95))
 
 
 def simulated_latencies(costs: TurnCosts, conversations: int) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lab.report.measure import Measurement
-from voice.turn_metrics import END_OF_TURN, STAGES, percentile
+from voice.turn_metrics import END_OF_TURN, STAGES
 
 Group = TypeVar("Group", str, int)
 
@@ -180,7 +180,7 @@ def distribution(values: Sequence[float], seed: int = 0) -> Distribution | None:
     rng = np.random.default_rng(seed)
     resampled = rng.choice(np.asarray(values, np.float64), (_RESAMPLES, len(values)))
     low, high = np.quantile(np.quantile(resampled, 0.95, axis=1), (0.025, 0.975))
-    p50, p90, p95, p99 = (round(percentile(values, share), 1) for share in (0.5, 0.9, 0.95, 0.99))
+    p50, p90, p95, p99 = (round(float(np.quantile(values, share)), 1) for share in (0.5, 0.9, 0.95, 0.99))
     return Distribution(
         len(values), p50, p90, p95, p99, round(max(values), 1), (round(float(low), 1), round(float(high), 1))
     )
@@ -195,7 +195,7 @@ def _stage_percentiles(measurements: Sequence[Measurement]) -> dict[str, dict[st
         values = [turn.stages_ms[name] for turn in measurements if name in turn.stages_ms]
         if values:
             percentiles[name] = {
-                title: round(percentile(values, share), 1) for title, share in (("p50", 0.5), ("p95", 0.95))
+                title: round(float(np.quantile(values, share)), 1) for title, share in (("p50", 0.5), ("p95", 0.95))
             }
     return percentiles
 

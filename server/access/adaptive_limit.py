@@ -10,7 +10,7 @@ import math
 from collections import deque
 from typing import Literal
 
-from voice.turn_metrics import percentile
+import numpy as np
 
 MAX_CONVERSATIONS = 64
 
@@ -61,7 +61,7 @@ class AdaptiveLimit:
         self._turns_at_limit += conversations == self.current
         if len(self._latencies) < _TURNS:
             return
-        if percentile(self._latencies, 0.95) > self.target_ms:
+        if np.quantile(self._latencies, 0.95) > self.target_ms:
             if self.current > self._floor:
                 if self._last_change == "rise":
                     self._patience = min(_MOST_PATIENCE, 2 * self._patience)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from server.observability.metrics import Metrics
 from server.observability.turn_log import TurnRecord
-from voice.turn_metrics import END_OF_TURN, STAGES, percentile
+from voice.turn_metrics import END_OF_TURN, STAGES
 
 _log, _turns = logging.getLogger("rejoinder.server"), logging.getLogger("rejoinder.turns")
 
@@ -104,4 +106,6 @@ def _row(turn: TurnRecord) -> dict[str, Any]:
 
 def _percentiles(latencies: Sequence[float]) -> dict[str, float | None]:
     shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-    return {name: round(percentile(latencies, share), 1) if latencies else None for name, share in shares.items()}
+    return {
+        name: round(float(np.quantile(latencies, share)), 1) if latencies else None for name, share in shares.items()
+    }

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock
 from pydantic import TypeAdapter
 
 from model.hub.store import write_atomically
-from voice.turn_metrics import percentile
 
 _log = logging.getLogger("rejoinder.models")
 
@@ -84,7 +84,7 @@ class ModelHistory:
 
     def turn_percentile(self, share: float) -> int:
         """Of the turns, ms."""
-        return round(percentile(self.turns_ms, share))
+        return round(float(np.quantile(self.turns_ms, share)))
 
 
 _Histories = dict[str, dict[str, ModelHistory]]

@@ -49,7 +49,7 @@ def test_the_early_transcription_does_not_wait_for_a_partial_one_in_progress() -
     assert interim.next_transcription(320, speaking(320, 320), TIMING, busy=False) == "partial"
     assert interim.next_transcription(700, speaking(700, 700), TIMING, busy=True) is None
     assert interim.next_transcription(764, speaking(764, 700), TIMING, busy=True) == "early"
-    interim.begin_turn()
+    interim = InterimTranscripts()
     assert interim.next_transcription(320, speaking(320, 320), TIMING, busy=False) == "partial"
 
 

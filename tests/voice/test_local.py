@@ -14,7 +14,7 @@ import pytest
 from tests.fakes import FakeLanguageModel, LoudnessDetector, fake_speech_models, run_on_virtual_clock
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, Samples
-from voice.local import AudioDeviceError, AudioDevices, LocalConversation, PlaybackBuffer
+from voice.local import AudioDevice, AudioDeviceError, LocalConversation, PlaybackBuffer, find_device
 from voice.session import VoiceSession
 
 RATE = 16_000
@@ -76,10 +76,10 @@ def hold_conversation(
     language_model = FakeLanguageModel([f" word{n}" for n in range(30)], seconds_per_word=0.0)
 
     async def work() -> None:
-        devices = AudioDevices(0, RATE, 1, RATE)
         conversation = LocalConversation(
             partial(VoiceSession, language_model, fake_speech_models()),
-            devices,
+            AudioDevice(0, RATE),
+            AudioDevice(1, RATE),
             full_duplex=full_duplex,
             show_line=lines.append,
         )
@@ -136,4 +136,4 @@ def test_a_missing_device_is_reported_with_the_available_ones(card: FakeSoundCar
 
     card.query_devices = query  # type: ignore[attr-defined]
     with pytest.raises(AudioDeviceError, match="no microphone called 'foo'; this machine has Webcam"):
-        AudioDevices.find("foo")
+        find_device("input", "foo")

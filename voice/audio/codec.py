@@ -1,4 +1,4 @@
-"""PCM and G.711 encoding, silence trimming and block splitting.
+"""PCM and G.711 encoding, and silence trimming.
 
 Inside `voice`, audio is mono float32 in [-1, 1]. 16-bit integers and G.711 bytes exist only at the edges.
 """
@@ -6,7 +6,6 @@ Inside `voice`, audio is mono float32 in [-1, 1]. 16-bit integers and G.711 byte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -115,9 +114,3 @@ def trim_silence(samples: Samples, rate: int, *, lead_ms: float, tail_ms: float)
     start = max(0, int(audible[0]) - math.ceil(lead_ms * rate / 1000))
     end = int(audible[-1]) + 1 + math.ceil(tail_ms * rate / 1000)
     return samples[start:end]
-
-
-def split_blocks(samples: Samples, size: int) -> Iterator[Samples]:
-    """Split into blocks of `size` samples. The last one may be shorter."""
-    for start in range(0, len(samples), size):
-        yield samples[start : start + size]

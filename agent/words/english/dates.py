@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 from agent.words.english.number_words import ordinal as say_ordinal
 from agent.words.english.numbers import ORDINALS, cardinal, digits_for_words, ordinal, tokens
-from agent.words.language import DateParts, YearlessDay, months_after
+from agent.words.language import DateParts, YearlessDay, existing_day, months_after
 
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 MONTHS = "january february march april may june july august september october november december".split()
@@ -118,22 +118,13 @@ def _day_of(year: str | None, month: int, day: int, today: date, nearest: bool) 
         if year:
             return date(int(year), month, day)
         years = range(today.year - 8, today.year + 9)
-        found = [existing for each in years if (existing := _existing(each, month, day))]
+        found = [existing for each in years if (existing := existing_day(each, month, day))]
         if nearest:
             closest = min(found, key=lambda each: abs(each - today))
             return YearlessDay(closest.year, closest.month, closest.day)
         return next(each for each in found if each >= today)
     except (ValueError, StopIteration):
         raise ValueError(f"there is no such day: {month}-{day}") from None
-
-
-def _existing(year: int, month: int, day: int) -> date | None:
-    try:
-        return date(year, month, day)
-    except ValueError:
-        if not 1 <= month <= 12 or not 1 <= day <= 31:
-            raise
-        return None
 
 
 def date_parts(text: str, today: date, *, day_first: bool) -> DateParts | None:

@@ -16,7 +16,14 @@ _IRREGULAR = {
 _PLURALS = {
     "foot": "feet", "inch": "inches", "penny": "pence", "paisa": "paise", "yen": "yen", "won": "won", "hertz": "hertz",
     "kilohertz": "kilohertz", "megahertz": "megahertz", "gigahertz": "gigahertz", "horsepower": "horsepower",
-    "stone": "stone", "P S I": "P S I", "R P M": "R P M", "century": "centuries",
+    "stone": "stone", "kelvin": "kelvin", "P S I": "P S I", "R P M": "R P M", "century": "centuries",
+}  # fmt: skip
+_SINGULARS = {
+    "children": "child", "people": "person", "men": "man", "women": "woman", "feet": "foot", "teeth": "tooth",
+    "mice": "mouse", "geese": "goose", "knives": "knife", "loaves": "loaf", "leaves": "leaf", "pence": "penny",
+    "halves": "half", "cookies": "cookie", "movies": "movie", "calories": "calorie", "kilocalories": "kilocalorie",
+    "buses": "bus", "lunches": "lunch", "peaches": "peach", "coaches": "coach", "inches": "inch", "benches": "bench",
+    "species": "species", "series": "series", "lens": "lens",
 }  # fmt: skip
 
 
@@ -76,3 +83,15 @@ def plural_of(thing: str) -> str:
     if thing in _PLURALS:
         return _PLURALS[thing]
     return f"{before}{space}{_PLURALS.get(last, f'{last}s')}{joint}{rest}"
+
+
+def singular_of(things: str) -> str:
+    """What one of a number of things is called: "child" for "children", "mile per hour" for "miles per hour"."""
+    thing, space, rest = things.partition(" ")
+    if thing.endswith("ies") and len(thing) > 4:
+        one = f"{thing[:-3]}y"
+    elif thing.endswith(("sses", "xes", "tches", "shes", "atoes")):
+        one = thing[:-2]
+    else:
+        one = thing if thing.endswith(("ss", "us", "is")) else thing.removesuffix("s")
+    return f"{_SINGULARS.get(thing, one)}{space}{rest}"

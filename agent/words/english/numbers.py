@@ -48,7 +48,7 @@ def spoken_digits(text: str) -> str:
     """The digits in a text, in their order, with a plus sign in front if one is said: "double five, oh, twenty one" is
     `55021`. Other words are ignored."""
     found = tokens(text)
-    digits = [_digit_token(token) for token in found]
+    digits = [token.isdigit() or token in _UNITS or token in _TEENS or token in _TENS for token in found]
     for i, token in enumerate(found):
         if token in _HOMOPHONES and not digits[i]:
             before, after = digits[i - 1] if i else True, digits[i + 1] if i + 1 < len(found) else True
@@ -59,10 +59,6 @@ def spoken_digits(text: str) -> str:
         out, i = out + text_of, i + used
     plus = "+" if re.match(r"[^\d+]*?(\+|\bplus\b)", text.lower()) and out else ""
     return plus + out
-
-
-def _digit_token(token: str) -> bool:
-    return token.isdigit() or token in _UNITS or token in _TEENS or token in _TENS
 
 
 def _digits_at(found: list[str], digits: list[bool], i: int) -> tuple[str, int]:

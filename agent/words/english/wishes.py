@@ -3,6 +3,7 @@ length ("Tell me a story.")."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agent.words.language import Manner
@@ -158,13 +159,8 @@ def wants_length(text: str) -> bool:
 
 def _parts(text: str) -> list[tuple[str, str]]:
     """The parts of a text, each with the mark that ends it; at least one."""
-    parts, start = list[tuple[str, str]](), 0
-    for at, character in enumerate(text):
-        if character in ".,;!?":
-            parts.append((text[start:at], character))
-            start = at + 1
-    parts.append((text[start:], ""))
-    return [part for part in parts if _words(part[0])] or [("", "")]
+    parts = re.findall(r"([^.,;!?]*)([.,;!?]?)", text)
+    return [(part, mark) for part, mark in parts if _words(part)] or [("", "")]
 
 
 def _are_reasons(parts: Sequence[tuple[str, str]]) -> bool:

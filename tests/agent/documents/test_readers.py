@@ -24,6 +24,14 @@ def test_markdown_keeps_its_headings_lists_and_tables_and_loses_its_markup(tmp_p
     )
 
 
+def test_markdown_reads_images_by_their_description_and_the_text_of_html(tmp_path: Path) -> None:
+    text = "# The *big*, old plan\n\nSee ![a map of it](map.png).  \nGo <b>left</b>.\n\n<p>Ring twice.</p>\n\n"
+    (tmp_path / "plan.md").write_text(text)
+    document = read_document(tmp_path / "plan.md")
+    assert document.title == "The big, old plan"
+    assert [block.text for block in document.blocks] == ["See a map of it. Go left.", "Ring twice."]
+
+
 def test_html_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
     (tmp_path / "garden.html").write_text(PAGE)
     document = read_document(tmp_path / "garden.html")

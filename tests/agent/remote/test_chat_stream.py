@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.remote.chat_stream import MAX_CALLS, MAX_CHARACTERS, ChatStream, RemoteCall, RemoteFailed, request_body
-from chat.types import Message, NamedTool, Tool, ToolCall
+from chat.types import Ask, Message, NamedTool, Tool, ToolCall
 from server.chat_completions.schema import ChatCompletionRequest
 from tests.agent.remote.scripted_server import calls, chunk, text
 
@@ -30,16 +30,16 @@ def test_a_request_is_one_that_our_own_api_accepts() -> None:
         Message("assistant", "", (call,)),
         Message("tool", "4 degrees", tool_call_id="call_1"),
     ]
-    body = request_body("big", messages, TOOLS, "auto", max_tokens=50, effort="high")
+    body = request_body("big", Ask(messages, TOOLS, max_tokens=50, effort="high"))
     ChatCompletionRequest.model_validate_json(json.dumps(body))
     function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
     made = [{"id": "call_1", "type": "function", "function": function}]
     assert body["messages"][2] == {"role": "assistant", "content": None, "tool_calls": made}
-    named = request_body("big", messages[:2], TOOLS, NamedTool("weather"), parallel_tool_calls=True)
+    named = request_body("big", Ask(messages[:2], TOOLS, NamedTool("weather"), parallel_tool_calls=True))
     ChatCompletionRequest.model_validate_json(json.dumps(named))
     assert named["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
-    assert "tools" not in request_body("big", messages, TOOLS, "none")
-    assert not {"max_tokens", "reasoning_effort", "tools"} & set(request_body("big", messages, (), "auto"))
+    assert "tools" not in request_body("big", Ask(messages, TOOLS, "none"))
+    assert not {"max_tokens", "reasoning_effort", "tools"} & set(request_body("big", Ask(messages)))
 
 
 def test_text_usage_and_the_end_are_read() -> None:

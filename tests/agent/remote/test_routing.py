@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agent.remote.routing import LONG_WORDS, reason_for_remote
-from chat.types import Message, Tool
+from chat.types import Ask, Message, Tool
 
 TOOLS = (Tool("weather"), Tool("remind"))
 
 
 def reason(said: str, *more: Message, tools: tuple[Tool, ...] = TOOLS) -> str | None:
-    return reason_for_remote("hard", [Message("system", "Be brief."), Message("user", said), *more], tools, None)
+    messages = [Message("system", "Be brief."), Message("user", said), *more]
+    return reason_for_remote("hard", Ask(messages, tools))
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,9 @@ def test_several_steps_need_tools() -> None:
 
 def test_effort_and_scope_decide_first() -> None:
     messages = [Message("user", "Hello!")]
-    assert reason_for_remote("hard", messages, (), "high") == "high effort"
-    assert reason_for_remote("hard", messages, (), "medium") is None
-    assert reason_for_remote("all", messages, (), None) == "all questions"
+    assert reason_for_remote("hard", Ask(messages, effort="high")) == "high effort"
+    assert reason_for_remote("hard", Ask(messages, effort="medium")) is None
+    assert reason_for_remote("all", Ask(messages)) == "all questions"
 
 
 def test_an_answer_from_several_results_counts_results_since_the_user_spoke() -> None:

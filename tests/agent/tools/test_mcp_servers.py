@@ -145,7 +145,7 @@ def test_variables_of_the_environment_are_replaced(tmp_path: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{\n  oops", "line 2: Expecting property name"),
-        ("{}", 'has no object "mcpServers"'),
+        ("{}", "mcpServers: Field required"),
         ('{"mcpServers": {"a": {}}}', "mcpServers.a: give either a command or a url"),
         ('{"mcpServers": {"a": {"url": "ftp://x"}}}', "a url begins with https://"),
         ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', r"mcpServers\.a\.args: Input should be a valid list"),

@@ -9,7 +9,7 @@ import pytest
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
 from agent.tools.server_tools import ServerTools, ToolSettings
-from agent.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, ToolSelection
+from agent.tools.tool_selection import MAX_TOOLS, NUM_SELECTED, ToolSelection, describing_stems, stems
 from chat.types import Ask, Message, Tool, ToolChoice
 from tests.fakes import FakeLanguageModel, run_on_virtual_clock
 
@@ -73,3 +73,18 @@ def test_a_function_that_is_required_is_never_left_out(choice: ToolChoice, num_d
 
     run_on_virtual_clock(respond)
     assert len(model.asked[0].tools) == num_declared
+
+
+def test_words_are_compared_without_their_endings() -> None:
+    assert stems("Texting the lampLights of our flats?") == stems("text lamp light our flat") == [
+        "text", "lamp", "light", "our", "flat",
+    ]  # fmt: skip
+
+
+def test_a_tool_is_described_by_its_name_its_parameters_and_their_values() -> None:
+    room = {"type": "string", "description": "Which room.", "enum": ["kitchen", "attic"]}
+    rooms = {"type": "array", "items": {"type": "string", "enum": ["cellar"]}}
+    tool = Tool("switch_lamp", "Dims lights.", {"type": "object", "properties": {"room": room, "others": rooms}})
+    found = describing_stems(tool)
+    assert set(found) == {"switch", "lamp", "dim", "light", "room", "kitchen", "attic", "other", "cellar"}
+    assert found["lamp"] > found["light"]
