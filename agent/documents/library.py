@@ -31,7 +31,7 @@ Vectors = npt.NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Vectors]
 """Texts → [texts, dimensions], of length 1."""
 
-_READER_VERSION = 1
+_READER_VERSION = 2
 """Increase it when readers or passages change: files are then read again at the next update."""
 
 _MAX_PASSAGES = 50_000

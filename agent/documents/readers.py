@@ -149,6 +149,7 @@ def _read_text(data: bytes) -> tuple[str, list[Block]]:
 
 
 def _read_markdown(data: bytes) -> tuple[str, list[Block]]:
+    from bs4 import BeautifulSoup
     from markdown_it import MarkdownIt
 
     text = _decode(data)
@@ -179,6 +180,8 @@ def _read_markdown(data: bytes) -> tuple[str, list[Block]]:
                 cells[-1].append(_one_line(_inline_text(token)))
             case "inline" | "fence" | "code_block":
                 outline.add(_inline_text(token))
+            case "html_block":
+                outline.add(_one_line(BeautifulSoup(token.content, "html.parser").get_text(" ")))
     return named or outline.title, outline.blocks
 
 
@@ -186,8 +189,8 @@ def _inline_text(token: Any) -> str:
     """The text of a Markdown token, without markup."""
     if not token.children:
         return str(token.content)
-    breaks = ("softbreak", "hardbreak")
-    return "".join(" " if child.type in breaks else _inline_text(child) for child in token.children)
+    texts = {"softbreak": " ", "hardbreak": " ", "html_inline": ""}
+    return "".join(texts[child.type] if child.type in texts else _inline_text(child) for child in token.children)
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "footer", "aside", "form", "svg", "button", "iframe")
