@@ -7,6 +7,8 @@ from difflib import SequenceMatcher
 
 _MARKER = "pronounce"
 _MAX_NAME_WORDS, _MAX_SAID_WORDS = 4, 4
+_WINDOW, _MAX_FOUND = 120, 100
+"""Characters before and after the word that are read, and places of a text: anyone may have written it."""
 
 _ALIKE = 0.45
 """Likeness of two spellings from which they are most likely of one name."""
@@ -37,26 +39,27 @@ _CLOSING = '.,;:!?()[]"“”\n'
 def pronunciations(text: str, said_before: str = "") -> dict[str, str]:
     """See `agent.words.language.Language`."""
     found = dict[str, str]()
-    for start in _indices(text, _MARKER):
-        before, after = text[:start], text[start + len(_MARKER) :]
+    for before, after in _places(text, _MARKER):
         is_passive = after.startswith("d")
         said = _spelling(after[1:] if is_passive else _like_what(after))
         name = _name(before if is_passive else _object(before, after), said, said_before) if said else ""
         if name and said != name.lower():
             found.setdefault(name, said)
-    for start in _indices(text, "(/"):
-        said, words = _phonemes(text[start + 1 :]), _name_words(text[:start])
+    for before, after in _places(text, "(/"):
+        said, words = _phonemes(f"/{after}"), _name_words(before)
         if said and words:
             found.setdefault(_part_alike(said, words), said)
     return found
 
 
-def _indices(text: str, part: str) -> list[int]:
-    starts, start = list[int](), text.find(part)
-    while start >= 0:
-        starts.append(start)
-        start = text.find(part, start + 1)
-    return starts
+def _places(text: str, part: str) -> list[tuple[str, str]]:
+    """What is before and after each occurrence of a part of a text."""
+    places, start = list[tuple[str, str]](), text.find(part)
+    while start >= 0 and len(places) < _MAX_FOUND:
+        end = start + len(part)
+        places.append((text[max(0, start - _WINDOW) : start], text[end : end + _WINDOW]))
+        start = text.find(part, end)
+    return places
 
 
 def _object(before: str, after: str) -> str:

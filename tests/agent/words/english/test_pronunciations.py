@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from agent.words.english import pronunciations
@@ -40,3 +42,11 @@ def test_a_text_says_how_names_are_pronounced(text: str, said_before: str, expec
 )  # fmt: skip
 def test_other_texts_say_nothing_of_it(text: str) -> None:
     assert pronunciations(text, "Siobhan is from Cork.") == {}
+
+
+@pytest.mark.parametrize("part", ["(/", "pronounced ", "A pronounce it B ", "Anna (/a/) ", "A" * 50, "(", "/"])
+def test_hostile_texts_take_no_time(part: str) -> None:
+    text = part * (1_000_000 // len(part))
+    started = time.process_time()
+    assert len(pronunciations(text, text)) <= 100
+    assert time.process_time() - started < 0.5
