@@ -42,6 +42,7 @@ from tests.server.live_server import connected, receive, serving, speak_one_turn
 from voice import session
 from voice.audio.codec import OUTPUT_RATE, Samples
 from voice.clauses import Clause
+from voice.lexicon import NO_LEXICON, Lexicon
 
 MAX_RECOVERY_S = 5.0
 
@@ -86,9 +87,9 @@ class _Voice(FakeVoice):
         super().__init__()
         self._poison = poison
 
-    def synthesize(self, clause: Clause, speed: float = 1.0) -> Samples:
+    def synthesize(self, clause: Clause, speed: float = 1.0, learned: Lexicon = NO_LEXICON) -> Samples:
         self._poison.take("synthesis", _VICTIM in clause.text)
-        return super().synthesize(clause, speed)
+        return super().synthesize(clause, speed, learned)
 
 
 @dataclass
