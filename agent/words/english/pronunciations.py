@@ -23,7 +23,7 @@ _NO_NAME = frozenset(
     "a an the and or but so because i i'm i'd you he she we they it it's that that's this no not yes yeah okay ok oh "
     "well sorry actually please hey hello hi good is are was were do does did can could will would should how what who "
     "whose where when why which if in on at of to for from with by as my your his her its our their there here thanks "
-    "thank word name mr mrs ms dr".split()
+    "thank word name mr mrs ms dr fine sure great welcome let maybe some many most one two three".split()
 )
 _LIKE = ("more like ", "something like ", "like ", "as ")
 _NO_SOUND = frozenset(
@@ -107,15 +107,10 @@ def _name_words(before: str) -> list[str]:
     return words
 
 
-def _names(text: str) -> dict[str, bool]:
-    """The words of a text that may be names, each with whether it has a capital letter for no other reason."""
-    names, begins = dict[str, bool](), True
-    for word in text.split():
-        plain = word.strip(_CLOSING + "'‘’*").removesuffix("'s").removesuffix("’s")
-        if plain[:1].isupper() and plain.lower() not in _NO_NAME:
-            names[plain] = names.get(plain, False) or not begins
-        begins = word.endswith((".", "!", "?")) and plain.lower() not in _NO_NAME
-    return names
+def _names(text: str) -> list[str]:
+    """The words of a text that may be names."""
+    words = [word.strip(_CLOSING + "'‘’*").removesuffix("'s").removesuffix("’s") for word in text.split()]
+    return list(dict.fromkeys(word for word in words if word[:1].isupper() and word.lower() not in _NO_NAME))
 
 
 def _part_alike(said: str, name: list[str]) -> str:
@@ -125,13 +120,10 @@ def _part_alike(said: str, name: list[str]) -> str:
     return max(parts, key=lambda part: _likeness(said, part))
 
 
-def _most_alike(said: str, names: dict[str, bool]) -> str:
-    """The name that is written most like another spelling, or else the first that surely is one; empty if there is
-    none."""
+def _most_alike(said: str, names: list[str]) -> str:
+    """The name that is written like another spelling, or else the only one; empty if it is unclear."""
     best = max(names, key=lambda name: _likeness(said, name), default="")
-    if _likeness(said, best) >= _ALIKE:
-        return best
-    return next((name for name, is_sure in names.items() if is_sure), "")
+    return best if len(names) == 1 or _likeness(said, best) >= _ALIKE else ""
 
 
 def _likeness(one: str, other: str) -> float:
