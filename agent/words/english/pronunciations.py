@@ -16,6 +16,8 @@ _ALIKE = 0.45
 _LINKS = frozenset("is are was usually normally actually correctly properly often be should".split())
 """Words between a name and `pronounced`."""
 
+_INTRODUCING = (",", "(", ":", ";", "-", "–", "—")
+
 _BACKWARD = frozenset("it that this name".split())
 """Words that stand for a name which somebody has said before."""
 
@@ -42,7 +44,8 @@ def pronunciations(text: str, said_before: str = "") -> dict[str, str]:
     for before, after in _places(text, _MARKER):
         is_passive = after.startswith("d")
         said = _spelling(after[1:] if is_passive else _like_what(after))
-        name = _name(before if is_passive else _object(before, after), said, said_before) if said else ""
+        of = _subject(before) if is_passive else _object(before, after)
+        name = _name(of, said, said_before) if said else ""
         if name and said != name.lower():
             found.setdefault(name, said)
     for before, after in _places(text, "(/"):
@@ -60,6 +63,13 @@ def _places(text: str, part: str) -> list[tuple[str, str]]:
         places.append((text[max(0, start - _WINDOW) : start], text[end : end + _WINDOW]))
         start = text.find(part, end)
     return places
+
+
+def _subject(before: str) -> str:
+    """What is said to be `pronounced`; empty if that is only a verb, as in "the judge pronounced"."""
+    text = before.rstrip(" \"'“").replace("’", "'")
+    *_, last = text.lower().split() or [""]
+    return before if last in _LINKS or last.endswith(("'s", *_INTRODUCING)) else ""
 
 
 def _object(before: str, after: str) -> str:

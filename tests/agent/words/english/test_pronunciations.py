@@ -36,6 +36,7 @@ def test_a_text_says_how_names_are_pronounced(text: str, said_before: str, expec
     [
         "How do you pronounce Siobhan?", "Is Siobhan pronounced shivon?", "It is pronounced differently in French.",
         "Don't pronounce it win.", "It isn't pronounced win.", "Can you pronounce it like a local?",
+        "The judge pronounced John guilty.", "Anna pronounced Siobhan wrongly.", "She pronounced it Shivon at school.",
         "His accent is very pronounced.", "The doctor pronounced him dead.", "The k is not pronounced.",
         "You pronounced it wrong.", "It's pronounced Siobhan.", "See Siobhan (or Sean).", "pronounced", "(/",
         "Siobhan (/ʃ",
