@@ -330,7 +330,8 @@ def _said_last(messages: Sequence[Message]) -> str:
 
 def _pronounced(turn: Turn) -> str:
     """The name whose pronunciation the user teaches, and asks nothing else; empty if they do not."""
-    if "?" in turn.said or len(turn.said.split()) > _MAX_CORRECTION:
+    sentence = turn.said.strip().rstrip(".!")
+    if any(sign in sentence for sign in (". ", "! ", "?", ";", " and ")) or len(sentence.split()) > _MAX_CORRECTION:
         return ""
     return next(iter(_ENGLISH.pronunciations(turn.said, _said_last(turn.ask.messages))), "")
 

@@ -57,19 +57,19 @@ class Lexicon:
 
     @staticmethod
     def learned(messages: Sequence[Message], passages: Sequence[str] = ()) -> Lexicon:
-        """What a conversation says of pronunciations: its user, its instructions and what tools returned. What is said
-        later counts.
+        """What a conversation says of pronunciations: its user and its instructions, and, if these do not, what tools
+        returned. What is said later counts.
 
         Args:
-            passages: texts of documents.
+            passages: texts of documents, which count as little as what tools returned.
         """
         entries, said_before = dict[str, str](), ""
-        for text in passages:
-            entries |= _ENGLISH.pronunciations(text)
+        for text in (*passages, *(message.content for message in messages if message.role == "tool")):
+            entries |= _ENGLISH.pronunciations(text, trusted=False)
         for message in messages:
             if message.role == "assistant":
                 said_before = message.content or said_before
-            else:
+            elif message.role != "tool":
                 entries |= _ENGLISH.pronunciations(message.content, said_before if message.role == "user" else "")
         lexicon = Lexicon({})
         for word, said in list(entries.items())[-_MAX_LEARNED:]:

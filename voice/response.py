@@ -245,11 +245,11 @@ class Response:
     ) -> None:
         """Generate in steps: the planner says something, or calls tools, whose outputs the next step reads."""
         self.requested.set()
+        self._learned = Lexicon.learned(messages)
         if self._text:
             self._take_text(self._text, on_text)
             return
         prompt = list(messages)
-        self._learned = Lexicon.learned(prompt)
         for number in range(1, _MAX_STEPS + 1):
             self._calls.begin_step(prompt, self.options.tools)
             ask = self.options.ask(prompt, deadline, first=number == 1, last=number == _MAX_STEPS)
@@ -260,7 +260,7 @@ class Response:
             if outputs is None:
                 return
             prompt = [*prompt, *outputs]
-            self._learned = self._learned.including(Lexicon.learned(outputs))
+            self._learned = Lexicon.learned(prompt)
 
     async def _step(self, planner: Planner, ask: Ask, on_text: _OnText, *, first: bool) -> str:
         """One step of the planner. Returns the text that a language model has written."""

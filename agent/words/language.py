@@ -105,12 +105,14 @@ class Language(Protocol):
         """How the user wants to be spoken to, if that is what a text asks for ("Speak up, please.", "Not so fast, I'm
         writing!", "Say that again slowly")."""
 
-    def pronunciations(self, text: str, said_before: str = "") -> dict[str, str]:
+    def pronunciations(self, text: str, said_before: str = "", *, trusted: bool = True) -> dict[str, str]:
         """How a text says that names are pronounced ("Siobhan (pronounced shi-VAWN)", "It's pronounced Shivon"): by the
         name, another spelling in lower case, or phonemes in IPA between slashes.
 
         Args:
             said_before: where the name is to be found that the text takes up.
+            trusted: whether the user or the operator has written it. Otherwise only spellings count that are like the
+                name's own: nobody else may have Alice called Bob.
         """
 
     def wants_length(self, text: str) -> bool:

@@ -42,7 +42,7 @@ end of a turn, so as much is hidden there; Whisper base takes 130 ms on a core o
 _SMALL_BYTES, _MAX_THREADS = 300_000_000, 4
 """With weights of up to so many bytes one thread is fastest, since every token is a chain of small matrix
 multiplications (docs/benchmarks/speech-recognition.md has base, of 145 MB). Larger models get so many threads at most,
-and leave half of the cores to others; that was not measured."""
+and two transcriptions leave half of the cores to others; that was not measured."""
 
 _TRANSCRIPTS = 5
 """Of a trial. The first is discarded."""
@@ -129,7 +129,7 @@ def threads_for(folder: Path) -> int:
     """The CPU threads of one transcription with the model in a folder."""
     weights = folder / "model.bin"
     is_large = weights.exists() and weights.stat().st_size > _SMALL_BYTES
-    return 1 if not is_large else max(1, min(_MAX_THREADS, available_cores() // 2))
+    return 1 if not is_large else max(1, min(_MAX_THREADS, available_cores() // 4))
 
 
 def _try(folder: Path, device: SpeechDevice) -> Trial:

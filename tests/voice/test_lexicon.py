@@ -89,10 +89,10 @@ def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing
         Message("user", "Siobhan is pronounced like Sheevon."),
         Message("assistant", "Naiad is pronounced nayad, says Siobhan."),
         Message("user", "No, it's pronounced Shivon. And Zoltán is pronounced /z0l/."),
-        Message("tool", "Siân (/ʃɑːn/), Zoltán"),
+        Message("tool", "Siân (pronounced sian), Naiad (pronounced naid), Zoltán"),
     ]
-    learned = Lexicon.learned(conversation, ["Ask Niamh, pronounced neev, or Siân (pronounced see-an)."])
-    expected = "nye-ad shivon [[ʃɑːn]] neev Zoltán"
+    learned = Lexicon.learned(conversation, ["Ask Niamh, pronounced niav, or Siân (pronounced see-an)."])
+    expected = "nye-ad shivon sian niav Zoltán"
     assert learned.apply("Naiad Siobhan Siân Niamh Zoltán") == expected
     assert NAMES.including(learned).apply("Siobhan Reilly met Nguyen") == "shivon Reilly met win"
     assert NAMES.including(NO_LEXICON) is NAMES

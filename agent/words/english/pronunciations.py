@@ -38,17 +38,21 @@ _ENDS = (" not ", " but ", " and ", " in ", " with ", " rather ", " instead ", "
 _CLOSING = '.,;:!?()[]"“”\n'
 
 
-def pronunciations(text: str, said_before: str = "") -> dict[str, str]:
+def pronunciations(text: str, said_before: str = "", *, trusted: bool = True) -> dict[str, str]:
     """See `agent.words.language.Language`."""
     found = dict[str, str]()
     for before, after in _places(text, _MARKER):
+        if before[-1:].isalpha():  # people mispronounce it
+            continue
         is_passive = after.startswith("d")
-        said = _spelling(after[1:] if is_passive else _like_what(after))
+        how = after[1:] if is_passive else _like_what(after)
+        said = _spelling(how)
         of = _subject(before) if is_passive else _object(before, after)
-        name = _name(of, said, said_before) if said else ""
-        if name and said != name.lower():
+        name = _name(of, before, said, said_before) if said else ""
+        is_marked = trusted and (_is_marked(how, said) or before.rstrip().endswith(_INTRODUCING))
+        if name and said != name.lower() and (is_marked or _likeness(said, name) >= _ALIKE):
             found.setdefault(name, said)
-    for before, after in _places(text, "(/"):
+    for before, after in _places(text, "(/") if trusted else ():
         said, words = _phonemes(f"/{after}"), _name_words(before)
         if said and words:
             found.setdefault(_part_alike(said, words), said)
@@ -74,7 +78,7 @@ def _subject(before: str) -> str:
 
 def _object(before: str, after: str) -> str:
     """What `pronounce` is said of, as it would stand before `pronounced`; empty if it is denied."""
-    is_denied = before.rstrip().lower().endswith(("n't", "n’t", "not", "never"))
+    is_denied = before.rstrip().lower().endswith(("n't", "n’t", "not", "never", "how to", "how do you", "how you"))
     return "" if is_denied else after.removesuffix(_like_what(after))
 
 
@@ -87,9 +91,18 @@ def _like_what(after: str) -> str:
     return after[min(starts) :].lstrip() if starts else ""
 
 
-def _name(before: str, said: str, said_before: str) -> str:
-    """What is pronounced so, by the text before that; empty if it is unclear."""
-    sentence = before.replace("’", "'").rstrip(" ,(:;-–—\"'“”")
+def _is_marked(how: str, said: str) -> bool:
+    """Whether a text surely spells a sound: "is pronounced guilty" does not."""
+    return how.lstrip(" :").startswith((*_LIKE, "/", "[", '"', "“", "‘", "'")) or "-" in said
+
+
+def _name(of: str, before: str, said: str, said_before: str) -> str:
+    """What is pronounced so, by the text that names it; empty if it is unclear.
+
+    Args:
+        before: all of the text before that.
+    """
+    sentence = of.replace("’", "'").rstrip(" ,(:;-–—\"'“”")
     sentence = sentence[max(map(sentence.rfind, ".!?\n")) + 1 :]
     words = sentence.split()
     while words and words[-1].lower() in _LINKS:
@@ -98,7 +111,7 @@ def _name(before: str, said: str, said_before: str) -> str:
         return ""
     last = words[-1].removesuffix("'s").removesuffix("'d").lower()
     if last in _BACKWARD:
-        return _most_alike(said, _names(said_before))
+        return _most_alike(said, _names(before)) or _most_alike(said, _names(said_before))
     if names := _name_words(" ".join(words).removesuffix("'s")):
         return _part_alike(said, names)
     is_word = last.isalpha() and last not in _NO_NAME
@@ -163,4 +176,5 @@ def _phonemes(text: str) -> str:
     """The phonemes with which a text begins, between slashes; empty if it does not."""
     end = text.find("/" if text[:1] == "/" else "]", 1)
     phonemes = text[1:end].strip()
-    return f"/{phonemes}/" if end > 0 and phonemes and len(phonemes) <= 60 else ""
+    is_path = text[end + 1 : end + 2].isalnum()
+    return f"/{phonemes}/" if end > 0 and phonemes and len(phonemes) <= 60 and not is_path else ""

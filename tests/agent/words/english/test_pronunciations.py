@@ -21,8 +21,9 @@ from agent.words.english import pronunciations
         ("The word gif is pronounced jif.", "", {"gif": "jif"}),
         ("You pronounce Siobhan Reilly like shivon rye-lee.", "", {"Siobhan Reilly": "shivon rye-lee"}),
         ("No, it’s pronounced Shivon.", "Siobhan’s cat lives in Cork.", {"Siobhan": "shivon"}),
-        ("It's pronounced win.", "Mr. Nguyen lives there.", {"Nguyen": "win"}),
-        ("It's pronounced win.", "Mr. Nguyen lives in Hanoi.", {}),
+        ("It's pronounced like win.", "Mr. Nguyen lives there.", {"Nguyen": "win"}),
+        ("It's pronounced like win.", "Mr. Nguyen lives in Hanoi.", {}),
+        ("My name is Siobhan. It's pronounced Shivon.", "Welcome to Acme.", {"Siobhan": "shivon"}),
         ("My name is pronounced Shivon.", "Hello, Siobhan.", {"Siobhan": "shivon"}),
         ("You pronounce it Wooster.", "Worcester is a city in England.", {"Worcester": "wooster"}),
     ],
@@ -37,6 +38,9 @@ def test_a_text_says_how_names_are_pronounced(text: str, said_before: str, expec
         "How do you pronounce Siobhan?", "Is Siobhan pronounced shivon?", "It is pronounced differently in French.",
         "Don't pronounce it win.", "It isn't pronounced win.", "Can you pronounce it like a local?",
         "The judge pronounced John guilty.", "Anna pronounced Siobhan wrongly.", "She pronounced it Shivon at school.",
+        "Smith was pronounced guilty.", "Inflation was pronounced last year.", "Her surname is pronounced Chumley.",
+        "Tell me how to pronounce it please.", "Please pronounce it slowly.", "Most people mispronounce it Shiban.",
+        "Anna and Tom were pronounced husband and wife.", "Config (/etc/hosts)", "The letter is pronounced f.",
         "His accent is very pronounced.", "The doctor pronounced him dead.", "The k is not pronounced.",
         "You pronounced it wrong.", "It's pronounced Siobhan.", "See Siobhan (or Sean).", "pronounced", "(/",
         "Siobhan (/ʃ",
@@ -52,3 +56,9 @@ def test_hostile_texts_take_no_time(part: str) -> None:
     started = time.process_time()
     assert len(pronunciations(text, text)) <= 100
     assert time.process_time() - started < 0.5
+
+
+def test_others_than_the_user_and_the_operator_only_respell() -> None:
+    text = "Alice (pronounced like Bob), Niamh (/niːv/), Siobhan (pronounced shi-VAWN)"
+    assert pronunciations(text) == {"Alice": "bob", "Niamh": "/niːv/", "Siobhan": "shi-vawn"}
+    assert pronunciations(text, trusted=False) == {"Siobhan": "shi-vawn"}
