@@ -7,6 +7,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 
@@ -56,28 +57,25 @@ class Lexicon:
             raise ValueError(f"the lexicon {path} cannot be used: {error}") from None
 
     @staticmethod
-    def learned(messages: Sequence[Message], passages: Sequence[str] = ()) -> Lexicon:
+    def learned(messages: Sequence[Message]) -> Lexicon:
         """What a conversation says of pronunciations: its user and its instructions, and, if these do not, what tools
-        returned. What is said later counts.
-
-        Args:
-            passages: texts of documents, which count as little as what tools returned.
-        """
+        returned. What is said later counts."""
         entries, said_before = dict[str, str](), ""
-        for text in (*passages, *(message.content for message in messages if message.role == "tool")):
-            entries |= _ENGLISH.pronunciations(text, trusted=False)
         for message in messages:
             if message.role == "assistant":
                 said_before = message.content or said_before
             elif message.role != "tool":
                 entries |= _ENGLISH.pronunciations(message.content, said_before if message.role == "user" else "")
-        lexicon = Lexicon({})
-        for word, said in list(entries.items())[-_MAX_LEARNED:]:
-            try:
-                lexicon = lexicon.including(Lexicon({word: said}))
-            except ValueError:  # nobody has checked these phonemes
-                continue
-        return lexicon
+        returned = Lexicon.respelled([message.content for message in messages if message.role == "tool"])
+        return returned.including(_of_valid(entries))
+
+    @staticmethod
+    def respelled(texts: Sequence[str]) -> Lexicon:
+        """What texts that anyone may have written say of pronunciations."""
+        entries = dict[str, str]()
+        for text in texts:
+            entries |= _ENGLISH.pronunciations(text, trusted=False)
+        return _of_valid(entries)
 
     def including(self, other: Lexicon) -> Lexicon:
         """These words with those of another lexicon, which takes precedence."""
@@ -112,6 +110,16 @@ class Lexicon:
 
 
 NO_LEXICON = Lexicon({})
+
+
+def _of_valid(entries: Mapping[str, str]) -> Lexicon:
+    """The newest entries, without those whose phonemes are none."""
+    valid = dict[str, str]()
+    for word, said in list(entries.items())[-_MAX_LEARNED:]:
+        with suppress(ValueError):
+            _spelling(word, said)
+            valid[word] = said
+    return Lexicon(valid)
 
 
 def _spelling(word: str, said: object) -> str:

@@ -283,7 +283,7 @@ class Response:
         self.metrics.decided.append(decision)
         self._sources = () if decision.grounding is None else decision.grounding.sources
         if self._sources:
-            self._learned = Lexicon.learned((), [source.text for source in self._sources]).including(self._learned)
+            self._learned = Lexicon.respelled([source.text for source in self._sources]).including(self._learned)
         match decision.do:
             case Say(text=text, manner=manner):
                 if manner is not None:

@@ -13,11 +13,10 @@ import server.openmp  # noqa: F401  # before torch
 
 # isort: split
 import argparse
-import gzip
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jiwer
@@ -27,14 +26,14 @@ from rich.progress import track
 from rich.table import Table
 from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
+from lab.benchmarks.speech_recognition import MIN_WORDS, Recording, load_recordings
 from lab.report.background import at_snr, pink
 from lab.report.corpus import SpokenTurn
 from lab.report.recordings import HELD_OUT, from_folder
 from model.hub.store import ModelStore
 from voice.asr import FINAL_WINDOW, Recognizer
-from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
+from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE
 from voice.audio.resampling import resample
-from voice.audio.wav import read_wav
 
 _MAX_S = 28.0
 _ACCENTS = ("kokoro:b", "pico:en-GB", "flite:awb", "espeak")
@@ -44,14 +43,6 @@ _SPONTANEOUS = ("hesitation", "correction", "pause")
 ONE_LOOK = replace(FINAL_WINDOW, retry_below_logprob=-float("inf"))
 
 
-@dataclass(frozen=True)
-class Recording:
-    """What was said, and the audio, [T] float32 at 16 kHz."""
-
-    text: str
-    audio: Samples
-
-
 def asterisk(folder: Path, transcripts: Path, half: int | None) -> dict[str, list[Recording]]:
     """Recordings of Debian's asterisk-core-sounds-en-wav, by their length in words.
 
@@ -59,17 +50,10 @@ def asterisk(folder: Path, transcripts: Path, half: int | None) -> dict[str, lis
         half: 0 or 1 for every other one, None for all.
     """
     sentences, phrases, words = list[Recording](), list[Recording](), list[Recording]()
-    open_file = gzip.open if transcripts.suffix == ".gz" else open
-    with open_file(transcripts, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            name, _, text = line.partition(":")
-            path, text = folder / f"{name.strip()}.wav", text.strip()
-            if line.startswith(";") or not path.exists() or set("[]()*#") & set(text) or not text:
-                continue
-            count, audio = len(text.split()), read_wav(path)
-            if len(audio) < _MAX_S * RECOGNITION_RATE:
-                chosen = sentences if count >= 4 else phrases if count > 1 else words
-                chosen.append(Recording(text, audio))
+    for recording in load_recordings(folder, transcripts, min_words=1):
+        if not set("*#") & set(recording.text):  # these are said as words
+            count = len(recording.text.split())
+            (sentences if count >= MIN_WORDS else phrases if count > 1 else words).append(recording)
     kinds = {"telephone: sentences": sentences, "two or three words": phrases, "one word": words}
     return {kind: each if half is None else each[half::2] for kind, each in kinds.items()}
 

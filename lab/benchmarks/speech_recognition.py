@@ -59,15 +59,15 @@ class Recording:
         return len(self.audio) / RECOGNITION_RATE
 
 
-def load_recordings(folder: Path, transcripts: Path) -> list[Recording]:
-    """The recordings whose transcript has at least four words and no stage directions."""
+def load_recordings(folder: Path, transcripts: Path, min_words: int = MIN_WORDS) -> list[Recording]:
+    """The recordings whose transcript has so many words and no stage directions."""
     open_file = gzip.open if transcripts.suffix == ".gz" else open
     recordings = []
     with open_file(transcripts, "rt", encoding="utf-8") as lines:
         for line in lines:
             name, _, text = line.partition(":")
             path, text = folder / f"{name.strip()}.wav", text.strip()
-            if line.startswith(";") or not path.exists() or len(text.split()) < MIN_WORDS or set("[]()") & set(text):
+            if line.startswith(";") or not path.exists() or len(text.split()) < min_words or set("[]()") & set(text):
                 continue
             recording = Recording(text, read_wav(path))
             if recording.seconds < BUCKETS[-1][1]:

@@ -91,7 +91,8 @@ def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing
         Message("user", "No, it's pronounced Shivon. And Zoltán is pronounced /z0l/."),
         Message("tool", "Siân (pronounced sian), Naiad (pronounced naid), Zoltán"),
     ]
-    learned = Lexicon.learned(conversation, ["Ask Niamh, pronounced niav, or Siân (pronounced see-an)."])
+    passages = Lexicon.respelled(["Ask Niamh, pronounced niav, or Siân (pronounced see-an)."])
+    learned = passages.including(Lexicon.learned(conversation))
     expected = "nye-ad shivon sian niav Zoltán"
     assert learned.apply("Naiad Siobhan Siân Niamh Zoltán") == expected
     assert NAMES.including(learned).apply("Siobhan Reilly met Nguyen") == "shivon Reilly met win"

@@ -35,13 +35,15 @@ _NO_SOUND = frozenset(
 """Words that describe a pronunciation, and do not spell one."""
 
 _ENDS = (" not ", " but ", " and ", " in ", " with ", " rather ", " instead ", " because ", " by ")
+_OPENING = " ,(:;-–—\"'“”"
 _CLOSING = '.,;:!?()[]"“”\n'
 
 
 def pronunciations(text: str, said_before: str = "", *, trusted: bool = True) -> dict[str, str]:
     """See `agent.words.language.Language`."""
     found = dict[str, str]()
-    for before, after in _places(text, _MARKER):
+    plain, said_before = (each.replace("’", "'") for each in (text, said_before))
+    for before, after in _places(plain, _MARKER):
         if before[-1:].isalpha():  # people mispronounce it
             continue
         is_passive = after.startswith("d")
@@ -71,14 +73,14 @@ def _places(text: str, part: str) -> list[tuple[str, str]]:
 
 def _subject(before: str) -> str:
     """What is said to be `pronounced`; empty if that is only a verb, as in "the judge pronounced"."""
-    text = before.rstrip(" \"'“").replace("’", "'")
+    text = before.rstrip(" \"'“")
     *_, last = text.lower().split() or [""]
     return before if last in _LINKS or last.endswith(("'s", *_INTRODUCING)) else ""
 
 
 def _object(before: str, after: str) -> str:
     """What `pronounce` is said of, as it would stand before `pronounced`; empty if it is denied."""
-    is_denied = before.rstrip().lower().endswith(("n't", "n’t", "not", "never", "how to", "how do you", "how you"))
+    is_denied = before.rstrip().lower().endswith(("n't", "not", "never", "how to", "how do you", "how you"))
     return "" if is_denied else after.removesuffix(_like_what(after))
 
 
@@ -102,7 +104,7 @@ def _name(of: str, before: str, said: str, said_before: str) -> str:
     Args:
         before: all of the text before that.
     """
-    sentence = of.replace("’", "'").rstrip(" ,(:;-–—\"'“”")
+    sentence = of.rstrip(_OPENING)
     sentence = sentence[max(map(sentence.rfind, ".!?\n")) + 1 :]
     words = sentence.split()
     while words and words[-1].lower() in _LINKS:
@@ -121,7 +123,7 @@ def _name(of: str, before: str, said: str, said_before: str) -> str:
 def _name_words(before: str) -> list[str]:
     """The name with which a text ends."""
     words = list[str]()
-    for word in reversed(before.rstrip(" ,(:;-–—\"'“”").split()):
+    for word in reversed(before.rstrip(_OPENING).split()):
         plain = word.lstrip("\"'“(")
         closed = words and plain[-1:] in _CLOSING + "'"
         if not plain[:1].isupper() or plain.lower() in _NO_NAME or closed or len(words) == _MAX_NAME_WORDS:
@@ -132,7 +134,7 @@ def _name_words(before: str) -> list[str]:
 
 def _names(text: str) -> list[str]:
     """The words of a text that may be names."""
-    words = [word.strip(_CLOSING + "'‘’*").removesuffix("'s").removesuffix("’s") for word in text.split()]
+    words = [word.strip(_CLOSING + "'‘*").removesuffix("'s") for word in text.split()]
     return list(dict.fromkeys(word for word in words if word[:1].isupper() and word.lower() not in _NO_NAME))
 
 
@@ -160,7 +162,7 @@ def _spelling(after: str) -> str:
         text = text.removeprefix(like)
     if text.startswith(("/", "[")):
         return _phonemes(text)
-    text = text.lstrip("\"'“‘").replace("’", "'")
+    text = text.lstrip("\"'“‘")
     end = min((at for sign in _CLOSING if (at := text.find(sign)) >= 0), default=len(text))
     if text[end : end + 1] == "?":
         return ""
