@@ -315,6 +315,11 @@ class Planner:
         """Choose what happens when the conversation outgrows the context of the local language model."""
         self.language_model.limit_context(truncation)
 
+    def names(self) -> list[str]:
+        """Names that the user may say: all words of their notes, and names of the tools and of the documents."""
+        tools = [] if self.runs is None else self.runs.tools.names()
+        return [*tools, *([] if self._documents is None else self._documents.names)]
+
     def fork(self) -> Planner:
         """A planner for a response outside the conversation, which uses no tools and no documents."""
         return Planner(self.language_model.fork(), None, None, self._remote, self._now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from voice.asr import EncoderWindow, Segment
 from voice.audio.codec import OUTPUT_RATE, RECOGNITION_RATE, Samples
 from voice.audio.vad import WINDOW_MS, WINDOW_SAMPLES, Frame
 from voice.clauses import Clause
+from voice.known_names import NO_NAMES, KnownNames
 from voice.lexicon import NO_LEXICON, Lexicon
 from voice.prosody import prosodic_completion
 from voice.speech_models import SpeechModels
@@ -95,6 +96,7 @@ class FakeRecognizer:
 
     def __init__(self, text: str = "What is the capital of France?") -> None:
         self.text, self.failing, self.language = text, False, "en"
+        self.names: list[str] = []
         self.transcribed_s: list[float] = []
         self.windows: list[EncoderWindow | None] = []
 
@@ -107,8 +109,16 @@ class FakeRecognizer:
     def words(self, audio: Samples, text: str) -> list[Word]:
         return [Word(word, n, n + 1, (TokenLogprob(f" {word}", -0.5),)) for n, word in enumerate(text.split())]
 
+    def known_names(self, names: Iterable[str]) -> KnownNames:
+        self.names = list(names)
+        return NO_NAMES
+
     def transcribe(
-        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        audio: Samples,
+        window: EncoderWindow | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
     ) -> list[Segment]:
         if self.failing:
             raise RuntimeError("the recognizer broke")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -21,10 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.known_names import NO_NAMES, KnownNames, Replacement
 from voice.speech_device import CPU, SpeechDevice
 from voice.word_alignment import Word, align_words, without_pauses
 
 if TYPE_CHECKING:
+    from ctranslate2 import StorageView
     from ctranslate2.models import WhisperGenerationResult
     from faster_whisper.tokenizer import Tokenizer
 
@@ -52,6 +55,10 @@ _END_SLACK_S = 0.7
 _NO_SPEECH_PROBABILITY, _NO_SPEECH_LOGPROB = 0.5, -0.9
 """A transcript above the first and below the second was hallucinated from noise. On 239 recordings of speech no
 transcript came near both; on silence, noise, hum, tones and clicks nearly every one was beyond both."""
+
+_NAME_BIAS, _DOUBTFUL_LOGPROB = 8.0, -0.5
+"""A known name takes the place of words that sound like it, unless the log-probability of the transcript falls by more
+than the first, or every token of these words has more than the second."""
 
 _TIMESTAMP_S = 0.02
 """Resolution of Whisper's timestamp tokens."""
@@ -152,20 +159,40 @@ class Recognizer:
         other._tokenizer = self._tokenizer_for(language)
         return other
 
+    def known_names(self, names: Iterable[str]) -> KnownNames:
+        """Those of some names that the recognizer has hardly read, for which it has no token. None unless it
+        transcribes English, as only English is known by its sound.
+
+        Args:
+            names: the most important ones first.
+        """
+
+        def may_be_missed(name: str) -> bool:
+            return all(len(self._tokenizer.encode(f" {each}")) > 1 for each in (name, name.lower()))
+
+        return KnownNames(names, may_be_missed) if self._tokenizer.language_code == "en" else NO_NAMES
+
     def words(self, audio: Samples, text: str) -> list[Word]:
         """The words of the transcript `text` of `audio`, [T] float32 at 16 kHz and at most 28 s, with their times and
         probabilities."""
-        encoded = self._model.encode(self._features(audio, FINAL_WINDOW))
+        return without_pauses(self._align(audio, self._encode(audio, FINAL_WINDOW), text), audio)
+
+    def _align(self, audio: Samples, encoded: StorageView, text: str) -> list[Word]:
         frames = min(len(audio) * _MEL_FRAMES_PER_S // RECOGNITION_RATE, _MAX_WINDOW_S * _MEL_FRAMES_PER_S)
-        return without_pauses(align_words(self._model, self._tokenizer, encoded, text, frames), audio)
+        return align_words(self._model, self._tokenizer, encoded, text, frames)
 
     def transcribe(
-        self, audio: Samples, window: EncoderWindow = FINAL_WINDOW, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        audio: Samples,
+        window: EncoderWindow = FINAL_WINDOW,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
     ) -> list[Segment]:
         """Transcribe `audio`, [T] float32 at 16 kHz. Audio beyond 28 s is ignored. Silence yields no segments.
 
         Args:
             is_cancelled: polled during the work.
+            names: what is listened for.
 
         Raises:
             TranscriptionCancelled: `is_cancelled` returned true.
@@ -174,38 +201,61 @@ class Recognizer:
         if not len(audio):
             return []
         seconds = len(audio) / RECOGNITION_RATE
-        result = self._generate(audio, window, 1, is_cancelled)
+        encoded, result = self._generate(audio, window, 1, is_cancelled)
         if result.scores[0] < window.retry_below_logprob:
-            result = self._generate(audio, _RETRY_WINDOW, _RETRY_BEAMS, is_cancelled)
+            encoded, result = self._generate(audio, _RETRY_WINDOW, _RETRY_BEAMS, is_cancelled)
         if result.no_speech_prob > _NO_SPEECH_PROBABILITY and result.scores[0] < _NO_SPEECH_LOGPROB:
             return []
-        return self._segments(result.sequences_ids[0], seconds)
+        segments = self._segments(result.sequences_ids[0], seconds)
+        return self._with_name(audio, encoded, segments, names)
+
+    def _with_name(
+        self, audio: Samples, encoded: StorageView, segments: list[Segment], names: KnownNames
+    ) -> list[Segment]:
+        """A transcript of the audio, in which a name may take the place of doubtful words that sound like it."""
+        text = " ".join(segment.text for segment in segments)
+        replacements = names.replacements(text)
+        aligned = self._align(audio, encoded, text) if replacements else []
+        words, best = text.split(), None
+        if len(aligned) != len(words):
+            return segments
+        least = _logprob(aligned) - _NAME_BIAS
+        for each in replacements:
+            if (
+                min(token.logprob for word in aligned[each.start : each.end] for token in word.tokens)
+                > _DOUBTFUL_LOGPROB
+            ):
+                continue
+            logprob = _logprob(self._align(audio, encoded, each.within(words)))
+            if logprob > least:
+                best, least = each, logprob
+        return segments if best is None else _replaced(segments, best)
 
     def _generate(
         self, audio: Samples, window: EncoderWindow, beams: int, is_cancelled: Callable[[], bool]
-    ) -> WhisperGenerationResult:
-        """Decode text and timestamp tokens. The score is the mean log-probability per token."""
+    ) -> tuple[StorageView, WhisperGenerationResult]:
+        """Encode the audio, and decode text and timestamp tokens. The score is the mean log-probability per token."""
         if is_cancelled():
             raise TranscriptionCancelled
-        encoded = self._model.encode(self._features(audio, window))
+        encoded = self._encode(audio, window)
         if is_cancelled():
             raise TranscriptionCancelled
-        return self._model.model.generate(
+        (result,) = self._model.model.generate(
             encoded,
             [self._tokenizer.sot_sequence],
             beam_size=beams,
             max_length=16 + math.ceil(_MAX_TOKENS_PER_SECOND * len(audio) / RECOGNITION_RATE),
             return_scores=True,
             return_no_speech_prob=True,
-        )[0]
+        )
+        return encoded, result
 
-    def _features(self, audio: Samples, window: EncoderWindow) -> np.ndarray:
+    def _encode(self, audio: Samples, window: EncoderWindow) -> StorageView:
         seconds = max(window.min_s, math.ceil(len(audio) / RECOGNITION_RATE + window.margin_s))
         seconds = min(seconds, _MAX_WINDOW_S)
         padded = np.zeros(seconds * RECOGNITION_RATE, np.float32)
         padded[: len(audio)] = audio
-        features: np.ndarray = self._model.feature_extractor(padded)[..., : seconds * _MEL_FRAMES_PER_S]
-        return features
+        return self._model.encode(self._model.feature_extractor(padded)[..., : seconds * _MEL_FRAMES_PER_S])
 
     def _segments(self, ids: list[int], seconds: float) -> list[Segment]:
         """Split the token stream at its timestamps, up to the segment that ends near the end of the speech."""
@@ -250,14 +300,15 @@ class Utterance:
 
     Args:
         recognizer: the shared Whisper model.
+        names: that the user may say, the most likely ones first.
 
     Attributes:
         samples: number of samples received so far.
         latest_request: number of the newest interim request.
     """
 
-    def __init__(self, recognizer: Recognizer) -> None:
-        self._recognizer = recognizer
+    def __init__(self, recognizer: Recognizer, names: Sequence[str] = ()) -> None:
+        self._recognizer, self._names = recognizer, names
         self._blocks: list[Samples] = []
         self.samples = self.latest_request = 0
         self._finished: list[_Chunk] = []
@@ -330,6 +381,10 @@ class Utterance:
                 words += [word.shifted(chunk.start / RECOGNITION_RATE) for word in aligned]
         return words
 
+    @cached_property
+    def _known_names(self) -> KnownNames:
+        return self._recognizer.known_names(self._names) if self._names else NO_NAMES
+
     @property
     def _finished_samples(self) -> int:
         return self._finished[-1].end if self._finished else 0
@@ -355,19 +410,37 @@ class Utterance:
             while len(audio) > _MAX_PENDING_S * RECOGNITION_RATE:
                 audio = audio[self._finish_chunk(audio, is_cancelled) :]
             finished = tuple(chunk.text for chunk in self._finished)
-        tail = [segment.text for segment in self._recognizer.transcribe(audio, window, is_cancelled)]
+        names = NO_NAMES if window is INTERIM_WINDOW else self._known_names
+        tail = [segment.text for segment in self._recognizer.transcribe(audio, window, is_cancelled, names)]
         return " ".join([*finished, *tail]).split()
 
     def _finish_chunk(self, audio: Samples, is_cancelled: Callable[[], bool]) -> int:
         """Make the complete segments of the first 20 s final; returns the number of samples they cover."""
         chunk = audio[: int(_MAX_PENDING_S * RECOGNITION_RATE)]
-        segments = self._recognizer.transcribe(chunk, is_cancelled=is_cancelled)
+        segments = self._recognizer.transcribe(chunk, is_cancelled=is_cancelled, names=self._known_names)
         complete = [s for s in segments if s.closed and s.end_s < _MAX_PENDING_S - _END_SLACK_S] or segments
         num_samples = int(complete[-1].end_s * RECOGNITION_RATE) if complete else len(chunk)
         num_samples = max(num_samples, RECOGNITION_RATE)  # always advance, even if Whisper ends everything at 0 s
         start, text = self._finished_samples, " ".join(segment.text for segment in complete)
         self._finished.append(_Chunk(text, start, start + num_samples))
         return num_samples
+
+
+def _logprob(words: list[Word]) -> float:
+    return sum(token.logprob for word in words for token in word.tokens)
+
+
+def _replaced(segments: list[Segment], by: Replacement) -> list[Segment]:
+    """The segments with a name in one of them; without it if its words are in two."""
+    replaced, start = [], 0
+    for segment in segments:
+        words = segment.text.split()
+        if start <= by.start and by.end <= start + len(words):
+            moved = replace(by, start=by.start - start, end=by.end - start)
+            segment = replace(segment, text=moved.within(words))
+        replaced.append(segment)
+        start += len(words)
+    return replaced
 
 
 def remove_repetitions(text: str, *, strict: bool = False) -> str:

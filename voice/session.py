@@ -15,6 +15,7 @@ from agent.language_model import LanguageModel
 from agent.planner import Planner
 from agent.tool_runs import ToolRuns
 from agent.tools.conversation_tools import ConversationTools
+from agent.words.names import names_in
 from chat.types import Message
 from voice import endpointing, events, turn_actions, turn_machine
 from voice.asr import Utterance
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from agent.remote.remote_llm import RemoteLLM
 
 T = TypeVar("T")
+
+_NAMED_MESSAGES = 40
+"""The newest ones, besides the instructions, whose names the user may say."""
 
 _MIN_PREFILL_WORDS = 3
 """New words of an interim transcript that are worth a forward pass of their own. Words that are left for the end of the
@@ -232,7 +236,7 @@ class VoiceSession:
 
     def add_recording(self, item: Item, samples: Samples, rate: int) -> None:
         """Transcribe a message of the user that is a recording, [T] float32 at `rate` Hz. Responses wait for it."""
-        utterance = self._speech_models.new_utterance(self.settings.language)
+        utterance = self._new_utterance()
         utterance.add(resample(samples, rate, RECOGNITION_RATE))
         self._transcripts.add_recording(item, utterance, word_details=self.settings.word_details)
 
@@ -312,7 +316,7 @@ class VoiceSession:
         prefix_start_ms = action.at_ms - self.settings.rules.timing.prefix_ms
         echo_end_ms = min(self._echo.last_echo_end_ms, action.at_ms)
         self._utterance_start_ms = max(self._input.start_ms, prefix_start_ms, echo_end_ms)
-        self._utterance = self._speech_models.new_utterance(self.settings.language)
+        self._utterance = self._new_utterance()
         self._utterance.add(self._input.since(self._utterance_start_ms))
         self._prefilled_words = self._num_speculations = 0
         self._interim.begin_turn()
@@ -396,13 +400,19 @@ class VoiceSession:
             if speculation.response is not None:
                 self._planner.cancel()
 
+    def _new_utterance(self) -> Utterance:
+        instructions, *said = self.history.messages(self.settings.instructions)
+        texts = [message.content for message in (instructions, *said[-_NAMED_MESSAGES:])]
+        names = [*names_in(texts), *self._planner.names()]
+        return self._speech_models.new_utterance(self.settings.language, names)
+
     # The end of a turn.
 
     def _end_turn(self, action: turn_actions.EndTurn) -> None:
         utterance, start_ms = self._utterance, self._utterance_start_ms
         if utterance is None:  # committed without detected speech: the turn is all the buffered audio
             start_ms = self._input.start_ms
-            utterance = self._speech_models.new_utterance(self.settings.language)
+            utterance = self._new_utterance()
             utterance.add(self._input.since(start_ms))
             self._item_id = new_id("item")
         speculation = self._speculation

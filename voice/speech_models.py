@@ -51,9 +51,13 @@ class SpeechModels:
     turn_detection_executor: Executor
     apology: tuple[str, Samples] | None = None
 
-    def new_utterance(self, language: str) -> Utterance:
-        """The transcription of a turn in a language, a two-letter code."""
-        return Utterance(self.recognizer.for_language(language))
+    def new_utterance(self, language: str, names: Sequence[str] = ()) -> Utterance:
+        """The transcription of a turn in a language, a two-letter code.
+
+        Args:
+            names: that the user may say, the most likely ones first.
+        """
+        return Utterance(self.recognizer.for_language(language), names)
 
     async def speech(self, text: str, voice: Voice, speed: float) -> AsyncIterator[Samples]:
         """A text, spoken clause by clause: [T] float32 at 24 kHz each."""

@@ -29,6 +29,11 @@ class DocumentEvidence:
         self._searched, self._grounding = ("", 0), Grounding()  # the text, and the number of messages
         self._matches: Sequence[Match] = ()
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Names in the documents, if responses use them."""
+        return self._documents.mentioned if self._enabled() else ()
+
     def is_asked(self, messages: Sequence[Message]) -> bool:
         """Whether the newest message is one to search for."""
         return self._enabled() and bool(search_text(messages))

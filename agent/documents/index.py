@@ -10,12 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent.documents.library import FoundPassage, Library, Vectors
+from agent.words.names import names_in
 
 NUM_FOUND = 8
 """Passages that a search returns."""
 
 _MAX_WORDS = 24
 """Words of a question that are looked up."""
+
+_MAX_NAMES = 500
 
 _WORDS_WEIGHT = 0.5
 """Weight of the words compared with the cosine."""
@@ -59,11 +62,15 @@ class DocumentIndex:
     Args:
         folders: their names.
         embed: a question → [1, dimensions], of length 1.
+
+    Attributes:
+        mentioned: names in the documents, the most frequent first.
     """
 
     def __init__(self, library: Library, folders: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> None:
         self._library, self._folders, self._embed = library, tuple(folders), embed
         self._revision: tuple[int, int] | None = None
+        self.mentioned: list[str] = []
         self._refresh()
 
     @property
@@ -102,4 +109,5 @@ class DocumentIndex:
         """Read the vectors again if the library has changed."""
         if (revision := self._library.revision) != self._revision:
             self._ids, self._starts, self._vectors = self._library.vectors(self._folders)
+            self.mentioned = names_in(self._library.texts(self._folders))[:_MAX_NAMES]
             self._revision = revision

@@ -68,6 +68,10 @@ class Alarms:
 
         return disconnect
 
+    def texts(self, owner: str) -> list[str]:
+        """An owner's notes, and what their alarms are for."""
+        return [*self._data.notes(owner), *(alarm.text for alarm in self._data.alarms(owner))]
+
     def forget(self, owner: str) -> None:
         """Forget all that is kept for an owner."""
         self._data.forget(owner)

@@ -12,6 +12,7 @@ from agent.tools.alarms import Alarms, Announce
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.protocol import ToolOutput, ToolTraits
 from agent.tools.user_data import owner_id
+from agent.words.names import names_in, words_in
 from chat.types import Tool
 
 
@@ -68,6 +69,12 @@ class ConversationTools:
     @property
     def _enabled(self) -> list[ServerTool]:
         return [tool for tool in self._registry.values() if tool.name in self._names]
+
+    def names(self) -> list[str]:
+        """The words that the tools keep for the user, and the names in what they say about themselves."""
+        kept = [] if self._alarms is None or not self._names else self._alarms.texts(self._caller.owner)
+        about = [f"{each.description} {each.parameters}" for each in self.declarations]
+        return [*dict.fromkeys(words_in(kept)), *names_in(about)]
 
     @property
     def declarations(self) -> tuple[Tool, ...]:

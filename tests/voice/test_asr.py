@@ -8,6 +8,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from ctranslate2 import StorageView
 
 from tests.real_time import HANG_S
 from voice.asr import (
@@ -20,6 +21,8 @@ from voice.asr import (
     remove_repetitions,
 )
 from voice.audio.codec import RECOGNITION_RATE, Samples
+from voice.known_names import NO_NAMES, KnownNames
+from voice.word_alignment import TokenLogprob, Word
 
 
 def segments(text: str, start: float = 0, end: float = 1) -> list[Segment]:
@@ -38,7 +41,11 @@ class ScriptedRecognizer(Recognizer):
         self.script, self.transcribed_s = script, list[float]()
 
     def transcribe(
-        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        audio: Samples,
+        window: EncoderWindow | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
     ) -> list[Segment]:
         if is_cancelled():
             raise TranscriptionCancelled
@@ -52,7 +59,11 @@ class InterruptedRecognizer(ScriptedRecognizer):
     interrupt: Callable[[], object]
 
     def transcribe(
-        self, audio: Samples, window: EncoderWindow | None = None, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        audio: Samples,
+        window: EncoderWindow | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        names: KnownNames = NO_NAMES,
     ) -> list[Segment]:
         segments = super().transcribe(audio, window, is_cancelled)
         if len(self.transcribed_s) == 1:
@@ -188,3 +199,44 @@ def test_the_final_transcript_covers_no_audio_after_the_speech() -> None:
     utterance = Utterance(recognizer)
     utterance.add(np.zeros(2 * RECOGNITION_RATE, np.float32))
     assert utterance.final(RECOGNITION_RATE) == "hello"
+
+
+class AligningRecognizer(Recognizer):
+    """Each word of a transcript is as probable as the script says; the others are certain."""
+
+    def __init__(self, logprobs: dict[str, float]) -> None:
+        self.logprobs, self.aligned = logprobs, list[str]()
+
+    def _align(self, audio: Samples, encoded: StorageView, text: str) -> list[Word]:
+        self.aligned.append(text)
+        words = [word.strip("?") for word in text.split()]
+        return [Word(word, 0, 1, (TokenLogprob(word, self.logprobs.get(word, -0.01)),)) for word in words]
+
+    def heard(self, text: str, *names: str) -> str:
+        audio, encoded = np.zeros(16000, np.float32), StorageView.from_array(np.zeros(1, np.float32))
+        found = self._with_name(audio, encoded, segments(text) + segments("Tell me."), KnownNames(names))
+        return " ".join(segment.text for segment in found)
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "expected"),
+    [
+        (-2.0, -9.0, "Gudrun"),  # doubtful, and the name not much less probable
+        (-0.1, -3.0, "good run"),  # not doubtful
+        (-2.0, -13.0, "good run"),  # the audio is not the name's
+    ],
+)
+def test_a_known_name_replaces_doubtful_words_that_sound_like_it(written: float, name: float, expected: str) -> None:
+    recognizer = AligningRecognizer({"run": written, "Gudrun": name})
+    assert recognizer.heard("Is good run here?", "Gudrun") == f"Is {expected} here? Tell me."
+
+
+def test_nothing_is_aligned_where_nothing_sounds_like_a_name() -> None:
+    recognizer = AligningRecognizer({})
+    assert recognizer.heard("Is it raining?", "Gudrun") == "Is it raining? Tell me."
+    assert not recognizer.aligned
+
+
+def test_the_most_probable_of_several_names_is_taken() -> None:
+    recognizer = AligningRecognizer({"run": -2.0, "Gudrun": -4.0, "Gudron": -3.0})
+    assert recognizer.heard("Is good run here?", "Gudrun", "Gudron") == "Is Gudron here? Tell me."

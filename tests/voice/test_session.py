@@ -178,6 +178,12 @@ def test_new_instructions_are_prefilled_at_once() -> None:
     assert [prepared[0].content for prepared in harness.language_model.prepared][-1] == "Be brief."
 
 
+def test_the_recognizer_listens_for_names_of_the_conversation() -> None:
+    settings = SessionSettings(instructions="You answer for Gudrun Vik.")
+    harness = run_session(lambda harness: harness.ask_question(3.0), settings)
+    assert harness.recognizer.names == ["Gudrun"]
+
+
 def test_closing_during_a_response_leaves_no_task_running() -> None:
     async def scenario(harness: SessionHarness) -> None:
         harness.language_model.seconds_per_word = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -120,3 +121,12 @@ async def test_the_language_model_goes_on_to_another_tool_by_itself(tools: Serve
         )  # fmt: skip
     assert made(session) == ["find_contact", "send_message"]
     assert said(session) == "So: Sent to 555 0199: The meeting is cancelled."
+
+
+async def test_the_words_of_the_users_notes_are_names_that_they_may_say(tmp_path: Path) -> None:
+    tools = ServerTools(ToolSettings(data=tmp_path))
+    conversation = tools.local_conversation()
+    await conversation.call("write_note", json.dumps({"text": "Take the amlodipine at 8."}))
+    assert conversation.names()[:2] == ["Take", "amlodipine"]
+    conversation.enable(())
+    assert not conversation.names()
