@@ -100,12 +100,24 @@ def test_a_conversation_survives_any_text_frames(frames: list[str]) -> None:
         for frame in frames:
             await client.conversation.receive(frame)
         await client.send("conversation.item.retrieve", item_id="nobody")
+        client.conversation.record("key").encode()
         await client.conversation.close()
         return client
 
     client = run_on_virtual_clock(run)
     assert client.error["code"] == "item_retrieve_invalid_item_id"
     assert not [event for event in client.events if event.get("error", {}).get("code") == "internal_error"]
+
+
+@pytest.mark.parametrize("frame", ['{"type": "\\ud800"}', '{"type": NaN}', f'{{"type": {"9" * 5000}}}'])
+def test_an_event_that_is_no_json_is_refused(frame: str) -> None:
+    async def run() -> Client:
+        client = Client()
+        await client.conversation.receive(frame)
+        await client.conversation.close()
+        return client
+
+    assert run_on_virtual_clock(run).error["code"] == "invalid_json"
 
 
 @fuzz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,6 +14,8 @@ from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
 from server.shared_store import SharedRecords
+
+_log = logging.getLogger("rejoinder.server")
 
 _FEWEST = 8
 """Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
@@ -157,7 +160,10 @@ class Resumptions:
             waits = session.detached.is_set()  # its slot is free as soon as its client is found elsewhere
             if waits or record != written or now > written_at + _REFRESH_S:
                 session.recorded = (record, now)
-                due.append((session, _key(session.token), record.encode()))
+                try:
+                    due.append((session, _key(session.token), record.encode()))
+                except ValueError:  # the others are recorded nevertheless
+                    _log.exception("a session cannot be recorded, so it is lost if this replica dies")
         seconds = self._seconds + _REFRESH_S
         taken = await self._records.call(lambda store: [one for one in due if not store.put(*one[1:], seconds)])
         return [session for session, _, _ in taken or ()]

@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from server.telephony.dialect import parse_count
+
 _TICKET_LIFETIME_S = 120
 """How long a stream may be opened after the webhook that announced it; carriers take a second or two."""
 
@@ -127,7 +129,8 @@ class CarrierAuth:
     def _is_signed_by_telnyx(self, request: CarrierRequest) -> bool:
         """Ed25519 over the timestamp and the body: developers.telnyx.com, webhook signing. Only webhooks are signed."""
         timestamp = request.headers.get("telnyx-timestamp", "")
-        if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > _MAX_WEBHOOK_AGE_S or not request.body:
+        signed_at = parse_count(timestamp)
+        if signed_at is None or abs(time.time() - signed_at) > _MAX_WEBHOOK_AGE_S or not request.body:
             return False
         try:
             signature = base64.b64decode(request.headers.get("telnyx-signature-ed25519", ""), validate=True)

@@ -29,7 +29,7 @@ from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, o
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.connection import AdmittedCall, Connection, Transport
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
-from server.telephony.dialect import Frame
+from server.telephony.dialect import Frame, parse_count
 from server.telephony.settings import PARAMETERS, CallSettings
 from server.telephony.webhooks import DOCUMENTS, FOLLOW_REDIRECTS, HANG_UP
 
@@ -236,8 +236,9 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
 
 def _continued_call(request: Request) -> tuple[str, int]:
     """The call that a webhook is about, and how often its replica has died; a new call if it never did."""
-    call, _, attempt = request.query_params.get(_CONTINUED, "").partition("-")
-    return (call, int(attempt)) if call and attempt.isdecimal() else (ContinuedCalls.new_id(), 0)
+    call, _, number = request.query_params.get(_CONTINUED, "").partition("-")
+    attempt = parse_count(number)
+    return (call, attempt) if call and attempt is not None else (ContinuedCalls.new_id(), 0)
 
 
 def _continuation_url(request: Request, telephony: Telephony, call: str, attempt: int) -> str:
