@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from agent.documents.passages import Passage, divide, searched_texts
 from agent.documents.readers import READERS, UnreadableDocument, read_document
-from agent.storage import open_database
+from agent.storage import forget_deleted, open_database
 
 DOCUMENTS_FILE = "documents.sqlite"
 """Its name in the data folder."""
@@ -133,7 +133,6 @@ class Library:
         self._file = open_database(path, _SCHEMA)
         self._file.isolation_level = None
         self._file.execute("pragma foreign_keys = on")
-        self._file.execute("pragma secure_delete = on")  # what is removed leaves no text in the file
 
     def close(self) -> None:
         """Close the file."""
@@ -190,7 +189,7 @@ class Library:
             self._file.execute("delete from folders where name = ?", (folder.name,))
             self._file.execute("insert into passages_text (passages_text) values ('optimize')")
             self._file.execute("vacuum")  # the text index keeps removed words until it is written anew
-            self._file.execute("pragma wal_checkpoint(truncate)")
+            forget_deleted(self._file)
         return folder
 
     def update(

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.storage import open_database
+from agent.storage import forget_deleted, open_database
 
 MAX_ENTRIES = 200
 """Timers, reminders and notes of one owner."""
@@ -91,6 +91,7 @@ class UserData:
         """Forget a timer or a reminder."""
         with self._lock:
             self._file.execute("delete from alarms where id = ?", (number,))
+            forget_deleted(self._file)
 
     def add_note(self, owner: str, text: str, written_at: float) -> None:
         """Keep a note. Raises ValueError if the owner has as many entries as are allowed."""
@@ -108,13 +109,16 @@ class UserData:
     def remove_notes(self, owner: str) -> int:
         """Forget an owner's notes. Returns how many there were."""
         with self._lock:
-            return self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            removed = self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            forget_deleted(self._file)
+            return removed
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner."""
         with self._lock:
             for table in ("alarms", "notes"):
                 self._file.execute(f"delete from {table} where owner = ?", (owner,))
+            forget_deleted(self._file)
 
     def _check_room(self, table: str, owner: str) -> None:
         (count,) = self._file.execute(f"select count(*) from {table} where owner = ?", (owner,)).fetchone()

@@ -13,9 +13,12 @@ from server.access.admission import wait_silently
 from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.shared_store import SharedRecords
+from server.shared_store import RecordStore, SharedRecords
 
 _log = logging.getLogger("rejoinder.server")
+
+_PREFIX = "session/"
+"""Of the names of records."""
 
 _FEWEST = 8
 """Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
@@ -187,5 +190,13 @@ class Resumptions:
             await session.detached.wait()
 
 
+def delete_records(store: RecordStore, key: str) -> None:
+    """Delete the records of an API key's sessions. Raises StoreUnavailable."""
+    for name, value in store.scan(_PREFIX).items():
+        record = SessionRecord.decode(value)
+        if record is not None and record.key == key:
+            store.delete(name)
+
+
 def _key(token: str) -> str:
-    return f"session/{digest(token)}"
+    return _PREFIX + digest(token)
