@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.documents.passages import Passage, divide, searched_texts
-from agent.documents.readers import READERS, UnreadableDocument, read_document
+from agent.documents.readers import READERS, UnreadableDocument, file_bytes, read_document
 from agent.storage import forget_deleted, open_database
 
 DOCUMENTS_FILE = "documents.sqlite"
@@ -244,7 +244,7 @@ class Library:
             if (stat.st_size, stat.st_mtime_ns, version) == (size, modified, read_with) and not error:
                 update.unchanged += 1
                 return
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            digest = hashlib.sha256(file_bytes(file)).hexdigest()
             state = (stat.st_size, stat.st_mtime_ns, digest, version, "")
             if number is not None and (digest, version) == (sha256, read_with):
                 update.unchanged += 1
