@@ -53,8 +53,8 @@ def open_database(path: Path, schema: str) -> sqlite3.Connection:
 
 
 def forget_deleted(file: sqlite3.Connection) -> None:
-    """Clear the write-ahead log, which holds what deleted rows were. Takes milliseconds, outside of a transaction; while
-    another process reads, the log stays until the next time."""
+    """Clear the write-ahead log, which holds what deleted rows were. Takes milliseconds, outside of a transaction.
+    While another process reads, the log stays until the next time."""
     file.execute("pragma wal_checkpoint(truncate)").fetchall()
 
 
