@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from uuid import UUID
 
 from server.access.admission import Refused
 from server.telephony.carriers.audiosocket import HEADER_BYTES, AudioSocket
@@ -51,12 +50,18 @@ async def audiosocket_server(listener: socket.socket, telephony: Telephony) -> A
 async def _accept_call(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, telephony: Telephony, unidentified: asyncio.Semaphore
 ) -> None:
-    transport, name = _TcpTransport(reader, writer), f"from {writer.get_extra_info('peername')[0]}"
+    address, expected = writer.get_extra_info("peername")[0], telephony.settings.carrier_auth.audiosocket_uuid
+    transport, name, wrong_secrets = _TcpTransport(reader, writer), f"from {address}", telephony.context.wrong_secrets
     try:
         if unidentified.locked():
             raise BadCall("too many connections have not sent their UUID", 1013)
+        if wrong_secrets.pausing(address):
+            raise BadCall("too many wrong UUIDs or secrets came from this address", 1013)
         async with unidentified, asyncio.timeout(_IDENTIFY_S):
-            dialect = await _identified(transport, telephony.settings.carrier_auth.audiosocket_uuid)
+            dialect = await _identified(transport)
+        if expected is not None and dialect.call_id != str(expected):
+            wrong_secrets.add(address)
+            raise BadCall("its UUID is not the one that `rejoinder serve` printed", 1008)
     except (BadCall, BadMessage, TimeoutError) as error:
         _log.warning("a call %s was refused: %s", name, str(error) or f"it sent no UUID within {_IDENTIFY_S:g} s")
         await transport.close(0, "")
@@ -69,16 +74,13 @@ async def _accept_call(
         await transport.close(0, "")
 
 
-async def _identified(transport: _TcpTransport, expected: UUID | None) -> AudioSocket:
-    """The dialect of a connection whose first frame is the UUID that is expected, or any if None. Raises BadCall,
-    BadMessage."""
+async def _identified(transport: _TcpTransport) -> AudioSocket:
+    """The dialect of a connection, whose first frame is a UUID. Raises BadCall, BadMessage."""
     frame, dialect = await transport.receive(), AudioSocket()
     if frame is not None:
         dialect.parse(frame)
     if not dialect.call_id:
         raise BadCall("its first frame is not a UUID", 1008)
-    if expected is not None and dialect.call_id != str(expected):
-        raise BadCall("its UUID is not the one that `rejoinder serve` printed", 1008)
     return dialect
 
 

@@ -83,11 +83,14 @@ class CarrierAuth:
 
     def accepts(self, request: CarrierRequest) -> bool:
         """Whether a request is authorized."""
+        return self.signed(request) or (bool(self.shared_secrets) and self._has_shared_secret(request))
+
+    def signed(self, request: CarrierRequest) -> bool:
+        """Whether a request is authorized by what nobody can guess: a carrier's signature, or a ticket."""
         return (
             (bool(self.twilio_token) and self._is_signed_by_twilio(request))
             or (bool(self.plivo_token) and self._is_signed_by_plivo(request))
             or (bool(self.telnyx_public_key) and self._is_signed_by_telnyx(request))
-            or (bool(self.shared_secrets) and self._has_shared_secret(request))
             or self.has_valid_ticket(request.ticket)
         )
 

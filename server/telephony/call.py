@@ -6,8 +6,8 @@ results wait in `frames` and `client_events`. `connection.py` owns the socket, t
 
 from __future__ import annotations
 
-import json
 import base64
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
