@@ -70,7 +70,7 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        works = [
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
             context.admission.supervise,
             resumptions.keep_records,
             partial(free_ended_conversations, context.admission),
