@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 _BUSY_TIMEOUT_S = 5.0
@@ -21,7 +22,8 @@ def data_folder() -> Path:
 
 
 def open_database(path: Path, schema: str) -> sqlite3.Connection:
-    """Open an SQLite file, creating it if it is missing. Committed transactions survive `kill -9`.
+    """Open an SQLite file, creating it if it is missing. Committed transactions survive `kill -9`. Only its owner can
+    read it, and what is deleted leaves nothing in it; `forget_deleted` clears the write-ahead log, too.
 
     The connection may be used from any thread, but from one at a time. Changes take effect at the end of a `with` block
     over the connection, or at once where its `isolation_level` is None.
@@ -35,10 +37,12 @@ def open_database(path: Path, schema: str) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # an earlier version may have let others read it
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
         try:
             connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = normal")  # only a power failure can lose a transaction
+            connection.execute("pragma secure_delete = on")
             connection.executescript(schema)
         except sqlite3.Error:
             connection.close()
@@ -46,3 +50,16 @@ def open_database(path: Path, schema: str) -> sqlite3.Connection:
     except (sqlite3.Error, OSError) as error:
         raise OSError(f"cannot use the file {path} ({error}): choose another place, or set REJOINDER_DATA") from None
     return connection
+
+
+def forget_deleted(file: sqlite3.Connection) -> None:
+    """Clear the write-ahead log, which holds what deleted rows were. Takes milliseconds, outside of a transaction.
+    While another process reads, the log stays until the next time."""
+    file.execute("pragma wal_checkpoint(truncate)").fetchall()
+
+
+def erase_deleted(path: Path) -> None:
+    """Write a file anew, without what an earlier version deleted and left in it. Raises OSError."""
+    with closing(open_database(path, "")) as file:
+        file.execute("vacuum")
+        forget_deleted(file)

@@ -139,7 +139,8 @@ class ToolRuns:
             text = f"The call failed: {call.name} took longer than {traits.timeout_s:.0f} seconds and was stopped."
             return ToolOutput(text, failed=True)
         except Exception as error:
-            _log.warning("%s failed: %s", call.name, error, exc_info=not isinstance(error, ValueError))
+            # Not its message, which may quote the user. Of what the tool did not expect there is a traceback.
+            _log.warning("%s failed (%s)", call.name, type(error).__name__, exc_info=not isinstance(error, ValueError))
             return ToolOutput(f"The call failed: {error or type(error).__name__}", failed=True)
 
     def opening(self, messages: Sequence[Message]) -> str:

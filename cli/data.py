@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from agent.storage import data_folder
+from agent.storage import data_folder, erase_deleted
 from agent.tools.user_data import USER_DATA_FILE, UserData, owner_id
 from cli.console import UserError, stdout, user_errors
 from cli.options import DataOption
 from server.access.usage import USAGE_FILE, delete_usage
 from server.observability.turn_log import delete_turns
+from server.realtime.resumptions import delete_records
+from server.shared_store import open_store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -27,18 +29,30 @@ def _data() -> None:
 def delete(
     key: Annotated[str | None, typer.Option(help="Name of an API key.")] = None,
     caller: Annotated[str | None, typer.Option(help="A phone number, as the carrier reports it.")] = None,
+    token: Annotated[
+        typer.FileText | None,
+        typer.Option(help="A file with the token by which a client has named itself; `-` for standard input."),
+    ] = None,
     turn_log: Annotated[Path | None, typer.Option(help="The file of `rejoinder serve --turn-log`.")] = None,
+    records: Annotated[str | None, typer.Option(help="The records of `rejoinder serve --records`.")] = None,
     data: DataOption = None,
 ) -> None:
-    """Delete the turns, usage, timers and notes of a key, or the turns, timers and notes of a phone number. The key
-    itself stays: revoke it."""
+    """Delete the turns, usage, timers, notes and session records of a key, the turns, timers and notes of a phone
+    number, or the timers and notes of a token. The key itself stays: revoke it first, so that nothing new is kept."""
     with user_errors():
-        if (key is None) == (caller is None):
-            raise UserError("give either --key NAME or --caller NUMBER")
+        named = [(kind, name) for kind, name in (("key", key), ("phone", caller), ("token", token)) if name is not None]
+        if len(named) != 1:
+            raise UserError("give one of --key NAME, --caller NUMBER and --token FILE")
+        if token is not None and turn_log is not None:
+            raise UserError("the turn log does not say whose token a turn had: give --key or --caller with --turn-log")
         turns = 0 if turn_log is None else delete_turns(turn_log, key=key, caller=caller)
-        folder = data or data_folder()
+        folder, (kind, name) = data or data_folder(), named[0]
         days = 0 if key is None else delete_usage(folder / USAGE_FILE, key)
+        if key is not None and records is not None:
+            with closing(open_store(records)) as store:
+                delete_records(store, key)
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
-                user_data.forget(owner_id("key", key) if key is not None else owner_id("phone", caller or ""))
+                user_data.forget(owner_id(kind, name if isinstance(name, str) else name.read().strip()))
+            erase_deleted(folder / USER_DATA_FILE)
     stdout.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)

@@ -8,6 +8,7 @@ import socket as sockets
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -40,6 +41,9 @@ from voice.audio.codec import RECOGNITION_RATE
 
 _log = logging.getLogger("rejoinder.server")
 
+_RESTART_S = 1.0
+"""How long work in the background rests after a failure."""
+
 
 def build_app(
     context: ServerContext,
@@ -53,7 +57,7 @@ def build_app(
         context: what all routes share.
         telephony_settings: settings of phone calls; the defaults if None.
         audiosocket: a bound socket for AudioSocket calls, or None.
-        background: what else runs until the server stops.
+        background: what else runs until the server stops; it begins again if it fails.
     """
     client_secrets = ClientSecrets(records=context.records)
     resumptions = Resumptions(context.session_limits.resume_s, context.records, lambda: context.admission.limit)
@@ -66,21 +70,22 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        tasks = [
-            asyncio.create_task(context.admission.supervise()),
-            asyncio.create_task(resumptions.keep_records()),
-            asyncio.create_task(free_ended_conversations(context.admission)),
-            *(asyncio.create_task(work()) for work in background),
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            context.admission.supervise,
+            resumptions.keep_records,
+            partial(free_ended_conversations, context.admission),
+            *background,
         ]
         if context.records.exist:
             admission = context.admission
             admission.shared = conversations = SharedConversations(
                 context.records, admission.limited_conversations, admission.conversations_by_kind
             )
-            tasks.append(asyncio.create_task(conversations.run()))
+            works.append(conversations.run)
             help_text = "Open conversations of other replicas when they died."
             lost = Reading("dead_replica_conversations_total", help_text, lambda: dict(conversations.lost), "kind")
             context.observers.metrics.add_readings([lost])
+        tasks = [asyncio.create_task(supervised(work)) for work in works]
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(decoder.running())
             if context.tools is not None:
@@ -109,6 +114,16 @@ def build_app(
         ],
         middleware=[Middleware(SecurityHeaders)],
     )
+
+
+async def supervised(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do work that never ends, such as keeping records. If it fails, that is logged, and it begins again."""
+    while True:
+        try:
+            return await work()
+        except Exception:
+            _log.exception("work in the background has failed; it begins again")
+            await asyncio.sleep(_RESTART_S)
 
 
 async def read_ahead(engine: Engine, tools: ServerTools | None) -> None:

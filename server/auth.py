@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -62,6 +64,54 @@ class LocalAccess:
         except ValueError:
             return False
         return name in ("localhost", self.host.lower()) or is_loopback(name)
+
+
+_FREE_GUESSES, _MAX_PAUSE_S = 10, 60.0
+"""Wrong secrets that an address may send without a pause; after each further one the pause doubles, from 1 s."""
+
+_FORGET_S, _MAX_ADDRESSES = 3600.0, 10_000
+"""How long wrong secrets count after the last one, and of how many addresses."""
+
+
+class WrongSecrets:
+    """Counts wrong secrets by address, so that nobody can try many. During a pause, no secret of an address is looked
+    at that people have chosen. Random ones always are: nobody guesses them, and those who share a proxy's address are
+    not shut out by each other.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._wrong = clock, dict[str, tuple[int, float]]()
+
+    def pausing(self, address: str) -> bool:
+        """Whether no chosen secret of this address is looked at now."""
+        wrong, last = self._wrong.get(_network(address), (0, 0.0))
+        pause_s = min(_MAX_PAUSE_S, 2.0 ** min(wrong - _FREE_GUESSES, 10))
+        return wrong >= _FREE_GUESSES and self._clock() < last + pause_s
+
+    def add(self, address: str) -> None:
+        """An address has sent a wrong secret."""
+        now, network = self._clock(), _network(address)
+        wrong, last = self._wrong.pop(network, (0, now))
+        self._wrong[network] = (wrong + 1 if now < last + _FORGET_S else 1, now)
+        if len(self._wrong) > _MAX_ADDRESSES:
+            del self._wrong[next(iter(self._wrong))]
+
+
+def client_address(connection: HTTPConnection) -> str:
+    """The address that a request comes from, a proxy's included; empty if it is unknown."""
+    return connection.client.host if connection.client is not None else ""
+
+
+def _network(address: str) -> str:
+    """What one person has: an address of IPv4, and the 64 bits that a provider gives out of IPv6."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
 
 def _is_forwarding(header: str) -> bool:

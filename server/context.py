@@ -13,7 +13,7 @@ from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
-from server.auth import LocalAccess, is_same_site, offered_keys
+from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
 from server.shared_store import SharedRecords
@@ -29,7 +29,8 @@ class AccessDenied(Exception):
 
     Args:
         status: the HTTP status.
-        code: `origin_not_allowed`, `invalid_api_key`, `api_key_required` or `admin_key_required`.
+        code: `origin_not_allowed`, `invalid_api_key`, `too_many_wrong_keys`, `api_key_required` or
+            `admin_key_required`.
         message: one sentence that says what to do.
     """
 
@@ -74,6 +75,7 @@ class ServerContext:
         peers: all replicas of the service; None if there is only this one.
         records: what replicas share.
         documents: what conversations that ask for it answer from; None for nothing.
+        wrong_secrets: those that clients have sent by now, carriers included.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -92,6 +94,7 @@ class ServerContext:
     peers: Peers | None = None
     records: SharedRecords = field(default_factory=SharedRecords)
     documents: SharedDocuments | None = None
+    wrong_secrets: WrongSecrets = field(default_factory=WrongSecrets)
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""
@@ -104,8 +107,14 @@ class ServerContext:
         """The key of a client; None where none is required, which users of this machine alone can count on. Raises
         AccessDenied."""
         self.check_origin(connection)
-        keys = self.admission.keys
-        key = keys.find(offered_keys(connection))
+        keys, offered, address = self.admission.keys, offered_keys(connection), client_address(connection)
+        key = keys.find(offered)
+        if offered and keys.required and (key is None or keys.is_chosen(key)):
+            if self.wrong_secrets.pausing(address):
+                message = "too many wrong keys came from this address: wait a minute"
+                raise AccessDenied(429, "too_many_wrong_keys", message)
+            if key is None:
+                self.wrong_secrets.add(address)
         if key is None and keys.required:
             message = "this server requires an API key: send it as `Authorization: Bearer KEY`"
             raise AccessDenied(401, "invalid_api_key", message)

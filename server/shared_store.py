@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from agent.storage import open_database
+from agent.storage import forget_deleted, open_database
 
 T = TypeVar("T")
 
@@ -22,7 +22,6 @@ _log = logging.getLogger("rejoinder.server")
 _PURGE_INTERVAL_S = 10.0
 
 _SCHEMA = """
-pragma secure_delete = on;
 create table if not exists records (
     key text primary key,
     value blob not null,
@@ -51,7 +50,7 @@ return value
 """
 
 
-class StoreUnavailable(Exception):
+class StoreUnavailable(OSError):
     """The store cannot be reached now."""
 
 
@@ -132,7 +131,7 @@ class SQLiteStore:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._file, self._clock, self._lock = open_database(path, _SCHEMA), clock, threading.Lock()
-        self._purged_at = clock()
+        self._purged_at = 0.0  # the next `put` forgets what expired while nobody had the file open
 
     def put(self, key: str, value: bytes, seconds: float) -> bool:
         now = self._clock()
@@ -144,6 +143,8 @@ class SQLiteStore:
         if now > self._purged_at + _PURGE_INTERVAL_S:
             self._purged_at = now
             self._execute("delete from records where expires_at <= ?", now)
+            with self._transaction() as file:
+                forget_deleted(file)
         return changed > 0
 
     def get(self, key: str) -> bytes | None:
@@ -170,8 +171,9 @@ class SQLiteStore:
         return {key: bytes(value) for key, value in rows}
 
     def close(self) -> None:
-        with self._lock:
-            self._file.close()
+        with self._transaction() as file:
+            forget_deleted(file)
+        self._file.close()
 
     def _execute(self, statement: str, *values: str | bytes | float) -> tuple[list[tuple[Any, ...]], int]:
         """The rows, and how many rows were changed."""

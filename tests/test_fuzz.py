@@ -17,12 +17,17 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agent.documents.readers import READERS, UnreadableDocument, read_document
 from lab.simulator.carriers import CARRIERS
+from model.checkpoint.checkpoint import open_checkpoint
+from model.checkpoint.gguf import BadModelFile, GGUFFile
 from server.chat_completions import decoder_process
 from server.chat_completions.schema import ChatCompletionRequest
 from server.observability.logs import Redactor
@@ -32,6 +37,7 @@ from server.telephony.auth import CarrierAuth, CarrierRequest
 from server.telephony.carriers.audiosocket import AudioSocket
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.dialect import BadCall, BadMessage, Dialect, Frame
+from tests.agent.documents.sample_documents import write_docx
 from tests.fakes import run_on_virtual_clock
 from tests.server.realtime.conversation_client import Client
 from voice.audio.codec import BadAudio, decode
@@ -69,6 +75,12 @@ EVENTS = st.fixed_dictionaries({"type": st.sampled_from(EVENT_TYPES) | st.text(m
 )
 
 
+def sample_docx() -> bytes:
+    with NamedTemporaryFile(suffix=".docx") as file:
+        write_docx(Path(file.name))
+        return Path(file.name).read_bytes()
+
+
 @st.composite
 def mutated(draw: st.DrawFn, valid: list[bytes]) -> bytes:
     """A valid message with some of its bytes changed, cut out or repeated."""
@@ -100,12 +112,24 @@ def test_a_conversation_survives_any_text_frames(frames: list[str]) -> None:
         for frame in frames:
             await client.conversation.receive(frame)
         await client.send("conversation.item.retrieve", item_id="nobody")
+        client.conversation.record("key").encode()
         await client.conversation.close()
         return client
 
     client = run_on_virtual_clock(run)
     assert client.error["code"] == "item_retrieve_invalid_item_id"
     assert not [event for event in client.events if event.get("error", {}).get("code") == "internal_error"]
+
+
+@pytest.mark.parametrize("frame", ['{"type": "\\ud800"}', '{"type": NaN}', f'{{"type": {"9" * 5000}}}'])
+def test_an_event_that_is_no_json_is_refused(frame: str) -> None:
+    async def run() -> Client:
+        client = Client()
+        await client.conversation.receive(frame)
+        await client.conversation.close()
+        return client
+
+    assert run_on_virtual_clock(run).error["code"] == "invalid_json"
 
 
 @fuzz
@@ -165,6 +189,53 @@ def test_a_recording_is_audio_or_has_a_status(data: bytes) -> None:
     assert status in (0, decoder_process.UNREADABLE, decoder_process.NO_AUDIO)
 
 
+def gguf_file() -> bytes:
+    """A tiny model file: what a decoder's configuration needs, an array, and tensors of two types."""
+    with NamedTemporaryFile(suffix=".gguf") as file:
+        writer = gguf.GGUFWriter(file.name, "llama")
+        for add in (writer.add_embedding_length, writer.add_block_count, writer.add_head_count):
+            add(4)
+        writer.add_context_length(64)
+        writer.add_feed_forward_length(8)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_token_list(["a", "b", "c"])
+        writer.add_custom_alignment(32)
+        writer.add_tensor("floats", np.ones((3, 4), np.float32))
+        kind = gguf.GGMLQuantizationType.Q8_0
+        writer.add_tensor("blocks", gguf.quants.quantize(np.ones((2, 32), np.float32), kind), raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return Path(file.name).read_bytes()
+
+
+@fuzz
+@given(mutated([gguf_file()]))
+def test_a_model_file_is_read_or_bad(data: bytes) -> None:
+    with NamedTemporaryFile(suffix=".gguf") as file:
+        file.write(data)
+        file.flush()
+        path = Path(file.name)
+        with suppress(BadModelFile):
+            opened = GGUFFile(path)
+            for name in opened.tensor_names:
+                opened.tensor(name)
+                opened.blocks(name)
+        with suppress(BadModelFile):
+            assert open_checkpoint(path).config
+
+
+@fuzz
+@given(mutated([sample_docx()]) | st.binary(max_size=60), st.sampled_from(sorted(READERS)))
+def test_a_document_is_read_or_unreadable(data: bytes, suffix: str) -> None:
+    with NamedTemporaryFile(suffix=suffix) as file:
+        file.write(data)
+        file.flush()
+        with suppress(UnreadableDocument):
+            assert read_document(Path(file.name)).blocks
+
+
 @fuzz
 @given(st.binary(max_size=200), st.sampled_from(["pcm", "pcmu", "pcma"]))
 def test_samples_are_finite_or_bad_audio(data: bytes, encoding: Any) -> None:
@@ -216,6 +287,8 @@ TARGETS: dict[str, Any] = {
     "one event": test_an_event_is_valid_or_says_which_field_is_not,
     **{f"frames of {name}": carrier_target(name) for name in sorted(CARRIERS)},
     "audio files": test_a_recording_is_audio_or_has_a_status,
+    "model files": test_a_model_file_is_read_or_bad,
+    "documents": test_a_document_is_read_or_unreadable,
     "samples": test_samples_are_finite_or_bad_audio,
     "completion requests": test_a_completion_request_is_valid_or_not,
     "signatures of carriers": test_no_forged_request_is_a_carriers,

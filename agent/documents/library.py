@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.documents.passages import Passage, divide, searched_texts
-from agent.documents.readers import READERS, UnreadableDocument, read_document
-from agent.storage import open_database
+from agent.documents.readers import READERS, UnreadableDocument, file_bytes, read_document
+from agent.storage import forget_deleted, open_database
 
 DOCUMENTS_FILE = "documents.sqlite"
 """Its name in the data folder."""
@@ -136,7 +136,6 @@ class Library:
         self._file = open_database(path, _SCHEMA)
         self._file.isolation_level = None
         self._file.execute("pragma foreign_keys = on")
-        self._file.execute("pragma secure_delete = on")  # what is removed leaves no text in the file
 
     def close(self) -> None:
         """Close the file."""
@@ -193,7 +192,7 @@ class Library:
             self._file.execute("delete from folders where name = ?", (folder.name,))
             self._file.execute("insert into passages_text (passages_text) values ('optimize')")
             self._file.execute("vacuum")  # the text index keeps removed words until it is written anew
-            self._file.execute("pragma wal_checkpoint(truncate)")
+            forget_deleted(self._file)
         return folder
 
     def update(
@@ -248,7 +247,7 @@ class Library:
             if (stat.st_size, stat.st_mtime_ns, version) == (size, modified, read_with) and not error:
                 update.unchanged += 1
                 return
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            digest = hashlib.sha256(file_bytes(file)).hexdigest()
             state = (stat.st_size, stat.st_mtime_ns, digest, version, "")
             if number is not None and (digest, version) == (sha256, read_with):
                 update.unchanged += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -15,11 +16,15 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
+from zipfile import ZipFile
 
 from agent.matched_text import MAX_BLOCK
 
 MAX_FILE_BYTES = 64 << 20
 """Larger files are refused: a book of a thousand pages has 5 MB."""
+
+_MAX_UNPACKED_BYTES = 256 << 20
+"""Of the parts of a DOCX file, which is an archive: a small one can hold any number of bytes."""
 
 _MAX_TITLE_WORDS = 10
 """A title is spoken before an answer. A longer one is no title, but a sentence."""
@@ -59,11 +64,9 @@ def read_document(path: Path) -> Document:
         UnreadableDocument: it is damaged, protected, too large, or has no text.
         OSError: it cannot be opened.
     """
-    size = path.stat().st_size
-    if size > MAX_FILE_BYTES:
-        raise UnreadableDocument(f"it has {size / 1e6:.0f} MB, and the limit is {MAX_FILE_BYTES / 1e6:.0f}: split it")
+    data = file_bytes(path)
     try:
-        title, read = READERS[path.suffix.lower()](path.read_bytes())
+        title, read = READERS[path.suffix.lower()](data)
     except ImportError as error:
         raise UnreadableDocument(
             f'it needs the package {error.name}: run `pip install "rejoinder[documents]"`'
@@ -79,6 +82,22 @@ def read_document(path: Path) -> Document:
     if not blocks:
         raise UnreadableDocument("it has no text" + ("; is it a scan?" if path.suffix.lower() == ".pdf" else ""))
     return Document(_short(title) or _name(path), blocks)
+
+
+def file_bytes(path: Path) -> bytes:
+    """What a file holds.
+
+    Raises:
+        UnreadableDocument: it is too large, or no file: reading a pipe or a device might never end.
+        OSError: it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableDocument("it is not a regular file")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise UnreadableDocument(f"it has more than {MAX_FILE_BYTES / 1e6:.0f} MB: split it")
+    return data
 
 
 def _short(title: str) -> str:
@@ -257,6 +276,12 @@ def _read_docx(data: bytes) -> tuple[str, list[Block]]:
     import docx
     from docx.table import Table
 
+    with ZipFile(BytesIO(data)) as archive:  # which unpacks no more of a part than the size that is declared here
+        size = sum(part.file_size for part in archive.infolist())
+    if size > _MAX_UNPACKED_BYTES:
+        raise UnreadableDocument(
+            f"it has {size / 1e6:.0f} MB unpacked, and the limit is {_MAX_UNPACKED_BYTES / 1e6:.0f}: split it"
+        )
     document: Any = docx.Document(BytesIO(data))
     outline = _Outline()
     for content in document.iter_inner_content():

@@ -74,7 +74,7 @@ class Alarms:
 
     def forget(self, owner: str) -> None:
         """Forget all that is kept for an owner."""
-        self._data.forget(owner)
+        self._data.in_background(self._data.forget, owner)
 
     def _changed(self, owner: str) -> None:
         for announcer in self._connected.get(owner, ()):
@@ -92,7 +92,7 @@ class Alarms:
             if not length:
                 return Spoken("For how long?")
             start = self._now().timestamp()
-            self._add(caller, "timer", _plain_name(name), start + length.total_seconds())
+            await self._add(caller, "timer", _plain_name(name), start + length.total_seconds())
             what = _named("timer", _plain_name(name))
             return Spoken(f"Your {what} for {spoken_duration(length)} is running.")
 
@@ -102,7 +102,7 @@ class Alarms:
         ) -> Spoken:
             """Set an alarm, such as one to wake the user."""
             moment, name = first_due(time, day, repeat, self._now(), morning=True), _plain_name(name)
-            self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
+            await self._add(caller, "alarm", name, moment.timestamp(), stored_repeat(repeat, moment))
             return Spoken(f"Your {_named('alarm', name)} is set for {self._spoken(moment, repeat)}.")
 
         @tool(in_programs="called")
@@ -116,7 +116,7 @@ class Alarms:
                 return Spoken("When should I remind you?")
             moment = now + ahead if ahead else first_due(time, day, repeat, now, morning=False)
             about = about.strip().rstrip(".")
-            self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
+            await self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
             return Spoken(f"I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
 
         @tool(read_only=True, in_programs="called")
@@ -137,14 +137,15 @@ class Alarms:
             if len(chosen) > 1 and not words & _ALL:
                 return Spoken(f"There are {len(chosen)}. Which one shall I cancel?")
             for alarm in chosen:
-                self._data.remove_alarm(alarm.id)
+                await asyncio.wrap_future(self._data.in_background(self._data.remove_alarm, alarm.id))
             self._changed(caller.owner)
             return Spoken("It is cancelled." if len(chosen) == 1 else f"All {len(chosen)} are cancelled.")
 
         return [function_tool(each) for each in (set_timer, set_alarm, set_reminder, list_alarms, cancel_alarm)]
 
-    def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> None:
-        self._data.add_alarm(caller.owner, kind, text, self._now().timestamp(), due_at, repeat)
+    async def _add(self, caller: Caller, kind: str, text: str, due_at: float, repeat: str = "") -> None:
+        row = (caller.owner, kind, text, self._now().timestamp(), due_at, repeat)
+        await asyncio.wrap_future(self._data.in_background(self._data.add_alarm, *row))
         self._changed(caller.owner)
 
     def _spoken(self, moment: datetime, repeat: str, at: str = "") -> str:
@@ -161,11 +162,14 @@ class _Announcer:
         self._data, self._owner, self._announce, self._now = data, owner, announce, now
         self._announced: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.reschedule()
 
     def reschedule(self) -> None:
         """Announce what is due, and come back for the next."""
-        self.close()
+        if self._closed:
+            return
+        self._stop_timer()
         now, alarms = self._now().timestamp(), self._data.alarms(self._owner)
         for alarm in alarms:
             if alarm.due_at <= now and alarm.id not in self._announced:
@@ -180,14 +184,22 @@ class _Announcer:
         now = self._now()
         due = next_due(datetime.fromtimestamp(alarm.due_at, now.tzinfo), alarm.repeat, now)
         if due is None:
-            self._data.remove_alarm(alarm.id)
+            self._data.in_background(self._data.remove_alarm, alarm.id)
             return
-        self._data.postpone_alarm(alarm.id, due.timestamp())
-        self._announced.discard(alarm.id)
-        self.reschedule()
+
+        def postponed(_: object) -> None:
+            self._announced.discard(alarm.id)
+            self.reschedule()
+
+        written = self._data.in_background(self._data.postpone_alarm, alarm.id, due.timestamp())
+        asyncio.wrap_future(written).add_done_callback(postponed)
 
     def close(self) -> None:
         """Announce nothing more."""
+        self._closed = True
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import json
 import re
+import threading
 import typing
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -21,12 +22,35 @@ from agent.tools.protocol import HOLDING_PHRASE, InPrograms, ToolOutput, ToolTra
 from chat.types import Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 MAX_OUTPUT_CHARACTERS = 8000
 """A tool's output is cut to this length: about half of the language model's context."""
 
-_THREADS = ThreadPoolExecutor(16, thread_name_prefix="tool")
-"""For functions that are not async. A thread cannot be stopped: one that has exceeded its time limit stays busy."""
+_MAX_HUNG = 16
+"""Calls of one function that have exceeded their time limit and still run. Their threads cannot be stopped, so the
+function is not called again until one of them ends."""
+
+
+class _ThreadForEach(Executor):
+    """Does work in a thread of its own: one that hangs takes no other's place, and does not keep the process alive."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = Future[T]()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled any more
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="tool", daemon=True).start()
+        return future
+
+
+_THREADS = _ThreadForEach()
+"""For functions that are not async."""
 
 _SUPERFLUOUS = ("title", "default", "additionalProperties")
 
@@ -115,6 +139,8 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
     if traits.opens_calls and schema.get("required"):
         raise BadTool(f"{name} opens calls, so it cannot have arguments without a default", function)
 
+    hung: set[Future[Any]] = set()
+
     async def run(given: dict[str, Any], who: Caller) -> ToolOutput:
         try:
             checked = arguments.model_validate(given)
@@ -128,7 +154,15 @@ def function_tool(function: Callable[..., Any]) -> ServerTool:
         bound = partial(function, **values)
         if inspect.iscoroutinefunction(function):
             return as_output(await bound())
-        return as_output(await asyncio.get_running_loop().run_in_executor(_THREADS, bound))
+        hung.difference_update([call for call in hung if call.done()])
+        if len(hung) >= _MAX_HUNG:
+            raise ValueError(f"{name} hangs: {len(hung)} earlier calls of it have not returned.")
+        call = _THREADS.submit(bound)
+        try:
+            return as_output(await asyncio.wrap_future(call))
+        except asyncio.CancelledError:
+            hung.add(call)
+            raise
 
     return ServerTool(Tool(name, description, schema), traits, run)
 

@@ -62,12 +62,12 @@ class McpClient:
         tools: list[McpTool] = []
         cursor = None
         async with self._connected(limit_s) as client:
-            while len(tools) < MAX_TOOLS:
+            for _ in range(MAX_TOOLS):  # a page without tools may say that there are more
                 page = await client.list_tools(cursor=cursor)
                 for tool in page.tools:
                     hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
                     tools.append(McpTool(tool.name, tool.description or "", tool.input_schema, hints))
-                if (cursor := page.next_cursor) is None:
+                if (cursor := page.next_cursor) is None or len(tools) >= MAX_TOOLS:
                     break
         return tools[:MAX_TOOLS]
 

@@ -136,6 +136,8 @@ class McpServerConnection:
                 await self._failed.wait()
             except McpError as error:
                 _log.warning("the MCP server %r cannot be used: %s", self._name, error)
+            except Exception:  # what a server sends must not end this task
+                _log.exception("the MCP server %r cannot be used", self._name)
             finally:
                 self._on_tools([])
                 self.listed.set()

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from agent.storage import open_database
+from agent.storage import forget_deleted, open_database
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_ENTRIES = 200
 """Timers, reminders and notes of one owner."""
@@ -51,22 +57,34 @@ USER_DATA_FILE = "user_data.sqlite"
 
 
 class UserData:
-    """The file. Every method takes microseconds to a few milliseconds, and may be called on any thread.
+    """The file. Methods may be called on any thread. Those that read take microseconds to a few milliseconds. Those
+    that write wait up to 5 s for another process that writes, so the event loop leaves them to `in_background`.
+
+    Args:
+        writer: what `in_background` uses; a thread of its own if None.
 
     Raises:
         OSError: the file cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writer: Executor | None = None) -> None:
         self._lock, self._file = threading.Lock(), open_database(path, _SCHEMA)
+        self._read_lock, self._reader = threading.Lock(), open_database(path, "")  # a reader waits for no writer
+        self._writer = writer or ThreadPoolExecutor(1, thread_name_prefix="user-data")
         self._file.isolation_level = None
         if "repeat" not in {row[1] for row in self._file.execute("pragma table_info(alarms)")}:
             self._file.execute("alter table alarms add column repeat text not null default ''")
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
+        """Write what is left, and close the file."""
+        self._writer.shutdown()
+        with self._lock, self._read_lock:
             self._file.close()
+            self._reader.close()
+
+    def in_background(self, write: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Call a method of this that writes, after those that were called before."""
+        return self._writer.submit(write, *arguments, **named)
 
     def add_alarm(self, owner: str, kind: str, text: str, set_at: float, due_at: float, repeat: str = "") -> None:
         """Keep a timer, an alarm or a reminder. Raises ValueError if the owner has as many entries as are allowed."""
@@ -79,8 +97,8 @@ class UserData:
     def alarms(self, owner: str) -> list[Alarm]:
         """An owner's timers and reminders, the next one first."""
         query = "select id, kind, text, set_at, due_at, repeat from alarms where owner = ? order by due_at"
-        with self._lock:
-            return [Alarm(*row) for row in self._file.execute(query, (owner,))]
+        with self._read_lock:
+            return [Alarm(*row) for row in self._reader.execute(query, (owner,))]
 
     def postpone_alarm(self, number: int, due_at: float) -> None:
         """It is due again at another time."""
@@ -91,6 +109,7 @@ class UserData:
         """Forget a timer or a reminder."""
         with self._lock:
             self._file.execute("delete from alarms where id = ?", (number,))
+            forget_deleted(self._file)
 
     def add_note(self, owner: str, text: str, written_at: float) -> None:
         """Keep a note. Raises ValueError if the owner has as many entries as are allowed."""
@@ -102,19 +121,22 @@ class UserData:
     def notes(self, owner: str) -> list[str]:
         """An owner's notes, the oldest first."""
         query = "select text from notes where owner = ? order by id"
-        with self._lock:
-            return [text for (text,) in self._file.execute(query, (owner,))]
+        with self._read_lock:
+            return [text for (text,) in self._reader.execute(query, (owner,))]
 
     def remove_notes(self, owner: str) -> int:
         """Forget an owner's notes. Returns how many there were."""
         with self._lock:
-            return self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            removed = self._file.execute("delete from notes where owner = ?", (owner,)).rowcount
+            forget_deleted(self._file)
+            return removed
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner."""
         with self._lock:
             for table in ("alarms", "notes"):
                 self._file.execute(f"delete from {table} where owner = ?", (owner,))
+            forget_deleted(self._file)
 
     def _check_room(self, table: str, owner: str) -> None:
         (count,) = self._file.execute(f"select count(*) from {table} where owner = ?", (owner,)).fetchone()

@@ -120,6 +120,8 @@ class GGUFCheckpoint:
             self.config = self._config(family)
         except KeyError as error:
             raise BadModelFile(f"{path} lacks the metadata {error}: it is not a complete {family} model") from None
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise BadModelFile(f"the metadata of {path} is damaged ({error}): download it again") from None
 
     def _config(self, family: str) -> DecoderConfig:
         def value(key: str) -> Any:

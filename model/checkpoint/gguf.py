@@ -8,6 +8,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import re
@@ -30,6 +31,9 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MAX_COUNT = 10_000_000
 """A header with more metadata entries, tensors or array items than this is corrupt."""
+
+_MAX_DIMENSIONS = 4
+"""GGML's own limit."""
 
 _CHUNK_VALUES = 1 << 20
 """Values dequantized at a time: they fit the processor's cache, and no second copy of a large table is needed."""
@@ -164,9 +168,14 @@ class GGUFFile:
         infos = []
         for _ in range(tensor_count):
             name = self._string()
-            shape = tuple(self._scalar("Q") for _ in range(self._scalar("I")))[::-1]
+            dimensions = self._scalar("I")
+            if not 1 <= dimensions <= _MAX_DIMENSIONS:
+                raise BadModelFile(f"{self.path} is damaged: tensor {name} has {dimensions} dimensions")
+            shape = tuple(self._scalar("Q") for _ in range(dimensions))[::-1]
             infos.append((name, shape, self._scalar("I"), self._scalar("Q")))
-        align = int(self.metadata.get("general.alignment", 32))
+        align = self.metadata.get("general.alignment", 32)
+        if not isinstance(align, int) or align <= 0:
+            raise BadModelFile(f"{self.path} is damaged: it aligns tensors to {str(align)[:20]} bytes")
         start = -(-self._offset // align) * align
         for name, shape, kind, offset in infos:
             self._tensors[name] = self._entry(name, shape, kind, start + offset)
@@ -179,7 +188,10 @@ class GGUFFile:
         except ValueError:
             raise BadModelFile(f"tensor {name} of {self.path} has the unknown type {kind}") from None
         block, block_bytes = GGML_QUANT_SIZES[quantization]
-        size = int(np.prod(shape, dtype=np.int64)) // block * block_bytes
+        values = math.prod(shape)  # of any size, where a product of numpy would wrap around
+        if values == 0 or shape[-1] % block:
+            raise BadModelFile(f"{self.path} is damaged: tensor {name} has the shape {shape}, in blocks of {block}")
+        size = values // block * block_bytes
         if offset + size > len(self._bytes):
             raise BadModelFile(
                 f"{self.path} is cut short: tensor {name} ends at byte {offset + size} of {len(self._bytes)}. "
@@ -228,7 +240,9 @@ class GGUFFile:
                 values = struct.unpack_from(f"<{count}{_SCALARS[item]}", self._bytes, self._offset)
                 self._offset += struct.calcsize(f"<{count}{_SCALARS[item]}")
                 return list(values)
-            return self._strings(count) if item == _STRING else [self._value(item) for _ in range(count)]
+            if item == _STRING:
+                return self._strings(count)
+            raise BadModelFile(f"{self.path} has an array of type {item}, which no model needs")
         if kind not in _SCALARS:
             raise BadModelFile(f"{self.path} has a metadata value of unknown type {kind}")
         return self._scalar(_SCALARS[kind])

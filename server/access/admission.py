@@ -393,11 +393,8 @@ class Admission:
         """Count time, and end the conversations of keys that were revoked or are used up. Runs until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
-            try:
-                self.check_slots()
-                await asyncio.to_thread(self.usage.save)
-            except Exception:
-                _log.exception("checking the open conversations failed; it is tried again")
+            self.check_slots()
+            await asyncio.to_thread(self.usage.save)
 
     def check_slots(self) -> None:
         """One round of `supervise`, without writing to the disk."""

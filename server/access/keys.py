@@ -92,19 +92,24 @@ class KeyStore:
         self._file.close()
 
     def add(self, name: str, limits: KeyLimits | None = None, *, admin: bool = False) -> str:
-        """Make a key. It is returned this once; only its hash is kept. The name of a revoked key may be used again.
+        """Make a key. It is returned this once; only its hash is kept.
 
         Raises:
-            ValueError: the name is invalid or in use.
+            ValueError: the name is invalid, or a key has or had it. Client secrets, notes and usage belong to a name,
+                and would pass from the holder of a revoked key to that of the new one.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a name for a key: use up to 64 letters, digits, dots, dashes and _")
-        if any(key.name == name and key.revoked_at is None for key in self.all_keys()):
-            raise ValueError(f"there is a key called {name!r} already: revoke it first, or choose another name")
         secret, limits = new_secret(), limits or KeyLimits()
         row = (name, digest(secret), admin, limits.conversations, limits.minutes_per_day, limits.tokens_per_day)
-        with self._file:
-            self._file.execute("insert or replace into keys values (?, ?, ?, ?, ?, ?, ?, null)", (*row, time.time()))
+        try:
+            with self._file:
+                self._file.execute("insert into keys values (?, ?, ?, ?, ?, ?, ?, null)", (*row, time.time()))
+        except sqlite3.IntegrityError:
+            message = (
+                f"a key is or was called {name!r}, and what belongs to it must not pass to another: choose a new name"
+            )
+            raise ValueError(message) from None
         return secret
 
     def revoke(self, name: str) -> None:
@@ -172,9 +177,13 @@ class ApiKeys:
             _log.error("the file of API keys cannot be read (%s), so clients are refused", error)
             return None
 
+    def is_chosen(self, key: ApiKey) -> bool:
+        """Whether the operator chose the key, so that it may be guessed. Those of the store are random."""
+        return key in self._chosen.values()
+
     def current(self, key: ApiKey) -> ApiKey | None:
         """The key as it is now, with its present limits; None once it was revoked."""
-        if self._store is None or key in self._chosen.values():
+        if self._store is None or self.is_chosen(key):
             return key
         try:
             return next(

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
+from server.access.usage import NO_KEY
 from server.api_errors import APIError
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
@@ -29,8 +30,9 @@ MAX_STORED = 256
 
 @dataclass(frozen=True)
 class _Stored:
-    """A response and the conversation up to it."""
+    """A response and the conversation up to it. `owner` is the name of the API key that made it."""
 
+    owner: str
     messages: tuple[Message, ...]
     body: dict[str, Any]
 
@@ -46,11 +48,11 @@ class Responses(TextEndpoint):
         """A new response. Raises APIError, ClientDisconnect."""
         body = await self._read(request, ResponseRequest)
         if body.stream:
-            return await event_stream(self._stream(body))
+            return await event_stream(self._stream(body, _owner(request)))
 
         async def last() -> dict[str, Any]:
             response: dict[str, Any] = {}
-            async for item in self._events(body):
+            async for item in self._events(body, _owner(request)):
                 response = item.get("response", response)
             return response
 
@@ -58,30 +60,32 @@ class Responses(TextEndpoint):
 
     async def retrieve(self, request: Request) -> Response:
         """A stored response. Raises APIError."""
-        return JSONResponse(self._find(request.path_params["id"]).body)
+        return JSONResponse(self._find(request.path_params["id"], _owner(request)).body)
 
     async def delete(self, request: Request) -> Response:
         """Forget a stored response. Raises APIError."""
         name = request.path_params["id"]
-        self._find(name)
+        self._find(name, _owner(request))
         del self._stored[name]
         return JSONResponse({"id": name, "object": "response", "deleted": True})
 
-    def _find(self, name: str) -> _Stored:
-        if name not in self._stored:
+    def _find(self, name: str, owner: str) -> _Stored:
+        """A response of this owner. Others are told that there is none. Raises APIError."""
+        stored = self._stored.get(name)
+        if stored is None or stored.owner != owner:
             raise APIError(404, f"there is no stored response {name!r}; the newest {MAX_STORED} are kept", "id")
-        return self._stored[name]
+        return stored
 
-    async def _stream(self, body: ResponseRequest) -> AsyncIterator[str]:
+    async def _stream(self, body: ResponseRequest, owner: str) -> AsyncIterator[str]:
         number = 0
-        async for item in self._events(body):
+        async for item in self._events(body, owner):
             yield event({**item, "sequence_number": number}, item["type"])
             number += 1
 
-    async def _events(self, body: ResponseRequest) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, body: ResponseRequest, owner: str) -> AsyncIterator[dict[str, Any]]:
         """Every event of a response. The last one holds it complete."""
         with self._limit.slot():
-            messages = self._conversation(body)
+            messages = self._conversation(body, owner)
             await check_format(self._engine, body.text.format, "text.format")
             effort = body.reasoning.effort if body.reasoning else None
             asked, planned = await add_plan(self._engine, messages, effort)
@@ -113,23 +117,27 @@ class Responses(TextEndpoint):
                 "usage": _usage(output.choice.usage),
             }
             if body.store is not False:
-                self._store(response, [*messages, output.message()])
+                self._store(response, [*messages, output.message()], owner)
             yield {"type": "response.completed" if done else "response.incomplete", "response": response}
 
-    def _conversation(self, body: ResponseRequest) -> list[Message]:
+    def _conversation(self, body: ResponseRequest, owner: str) -> list[Message]:
         """Instructions, which apply to this response only, what came before, and the input. Raises APIError."""
         messages = [] if body.instructions is None else [Message("system", body.instructions)]
         if body.previous_response_id is not None:
-            messages += self._find(body.previous_response_id).messages
+            messages += self._find(body.previous_response_id, owner).messages
         if isinstance(body.input, str):
             return [*messages, Message("user", body.input)]
         return messages + _messages(body.input)
 
-    def _store(self, response: dict[str, Any], messages: Sequence[Message]) -> None:
+    def _store(self, response: dict[str, Any], messages: Sequence[Message], owner: str) -> None:
         said = messages if response["instructions"] is None else messages[1:]
-        self._stored[response["id"]] = _Stored(tuple(said), response)
+        self._stored[response["id"]] = _Stored(owner, tuple(said), response)
         while len(self._stored) > MAX_STORED:
             self._stored.popitem(last=False)
+
+
+def _owner(request: Request) -> str:
+    return NO_KEY if request.state.key is None else str(request.state.key.name)
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:

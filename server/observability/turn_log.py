@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.storage import erase_deleted, forget_deleted, open_database
 from voice.history import HistoryItem, Item
 
 _log = logging.getLogger("rejoinder.server")
@@ -92,10 +93,9 @@ class TurnLog:
         self._queue: queue.Queue[TurnRecord | None] = queue.Queue(_MAX_QUEUED_TURNS)
         self._error_logged, self.dropped = False, 0
         try:
-            with closing(_connect(path)) as file, file:
-                _create(file)
+            with closing(_open(path)) as file:
                 self._prune(file)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise OSError(f"cannot use the turn log {path} ({error}): choose another file") from None
         self._thread = threading.Thread(target=self._write, name="turn-log", daemon=True)
         self._thread.start()
@@ -120,13 +120,13 @@ class TurnLog:
         pruned_at = time.monotonic()
         while (record := self._queue.get()) is not None:
             try:
-                with closing(_connect(self._path)) as file, file:
-                    _create(file)  # the file may have been deleted meanwhile
-                    file.execute("insert into turns values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._row(record))
+                with closing(_open(self._path)) as file:  # anew, as the file may have been deleted meanwhile
+                    with file:
+                        file.execute("insert into turns values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._row(record))
                     if time.monotonic() - pruned_at > _DAY_S:
                         self._prune(file)
                         pruned_at = time.monotonic()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 self.dropped += 1
                 self._log_error_once(str(error))
 
@@ -137,7 +137,9 @@ class TurnLog:
         return (record.turn_id, record.ended_at, record.latency_ms, stages, details, record.status, *texts, *who)
 
     def _prune(self, file: sqlite3.Connection) -> None:
-        file.execute("delete from turns where at < ?", (time.time() - self._keep_s,))
+        with file:
+            file.execute("delete from turns where at < ?", (time.time() - self._keep_s,))
+        forget_deleted(file)
 
     def _log_error_once(self, reason: str) -> None:
         if not self._error_logged:
@@ -180,24 +182,18 @@ def delete_turns(path: Path, *, key: str | None = None, caller: str | None = Non
         OSError: the file is missing or not a turn log.
     """
     read_turn_log(path)
-    with closing(_connect(path)) as file, file:
-        _create(file)
-        column, value = ("key", key) if key is not None else ("caller", caller)
+    column, value = ("key", key) if key is not None else ("caller", caller)
+    with closing(_open(path)) as file, file:
         deleted = file.execute(f"delete from turns where {column} = ?", (value,)).rowcount
-    with closing(_connect(path)) as file:
-        file.execute("vacuum")  # deleted rows would stay readable in the file
+    erase_deleted(path)
     return deleted
 
 
-def _create(file: sqlite3.Connection) -> None:
-    """Create the table, or add the columns that an earlier version lacks."""
-    file.execute("pragma journal_mode = wal")  # what was written survives `kill -9`
-    file.executescript(_SCHEMA)
+def _open(path: Path) -> sqlite3.Connection:
+    """The file, with the columns that an earlier version lacks. Raises OSError."""
+    file = open_database(path, _SCHEMA)
     present = {row[1] for row in file.execute("pragma table_info(turns)")}
     for column in _ADDED_COLUMNS:
         if column not in present:
             file.execute(f"alter table turns add column {column} text not null default ''")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=5)
+    return file

@@ -309,7 +309,7 @@ class McpTools:
         try:
             output = await client.call_tool(name, json.loads(call.item.arguments))
         except McpError as error:
-            _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error)
+            _log.warning("the call of %s of the MCP server %r failed: %s", name, label, error.kind)
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, f"The call failed: {error}"))
             self._send(server_event("response.mcp_call.failed", **call.position))
             self._fail(call, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,7 +13,12 @@ from server.access.admission import wait_silently
 from server.access.keys import digest
 from server.realtime.resumable_session import ResumableSession
 from server.realtime.session_record import SessionRecord
-from server.shared_store import SharedRecords
+from server.shared_store import RecordStore, SharedRecords
+
+_log = logging.getLogger("rejoinder.server")
+
+_PREFIX = "session/"
+"""Of the names of records."""
 
 _FEWEST = 8
 """Sessions that may wait, at least. Each has the keys and values of its conversation in memory."""
@@ -157,7 +163,10 @@ class Resumptions:
             waits = session.detached.is_set()  # its slot is free as soon as its client is found elsewhere
             if waits or record != written or now > written_at + _REFRESH_S:
                 session.recorded = (record, now)
-                due.append((session, _key(session.token), record.encode()))
+                try:
+                    due.append((session, _key(session.token), record.encode()))
+                except ValueError:  # the others are recorded nevertheless
+                    _log.exception("a session cannot be recorded, so it is lost if this replica dies")
         seconds = self._seconds + _REFRESH_S
         taken = await self._records.call(lambda store: [one for one in due if not store.put(*one[1:], seconds)])
         return [session for session, _, _ in taken or ()]
@@ -181,5 +190,13 @@ class Resumptions:
             await session.detached.wait()
 
 
+def delete_records(store: RecordStore, key: str) -> None:
+    """Delete the records of an API key's sessions. Raises StoreUnavailable."""
+    for name, value in store.scan(_PREFIX).items():
+        record = SessionRecord.decode(value)
+        if record is not None and record.key == key:
+            store.delete(name)
+
+
 def _key(token: str) -> str:
-    return f"session/{digest(token)}"
+    return _PREFIX + digest(token)

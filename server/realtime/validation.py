@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from server.realtime.session_config import ENCODINGS
 
@@ -59,10 +59,11 @@ def errors_in(field: str) -> Iterator[None]:
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """The event in a text frame. Raises InvalidEvent."""
+    """The event in a text frame. Raises InvalidEvent, also for half of a surrogate pair, which no UTF-8 can hold: the
+    text would be accepted here, and fail wherever it is written."""
     try:
-        payload = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        payload = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
         raise InvalidEvent(
             f"this event is not JSON ({error}): send one JSON object per frame", code="invalid_json"
         ) from None

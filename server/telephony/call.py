@@ -7,6 +7,7 @@ results wait in `frames` and `client_events`. `connection.py` owns the socket, t
 from __future__ import annotations
 
 import base64
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,6 +73,15 @@ class CalledFunction:
     name: str
     arguments: str
     output: str
+
+    def for_log(self) -> str:
+        """The call without what people have said: the names and lengths of its arguments, and its output's length."""
+        try:
+            given = {name: len(str(value)) for name, value in json.loads(self.arguments).items()}
+        except (ValueError, AttributeError):  # the arguments are no JSON, or no object
+            given = {"?": len(self.arguments)}
+        lengths = ", ".join(f"{name}: {length} characters" for name, length in given.items())
+        return f"{self.name}({lengths}), which returned {len(self.output)} characters"
 
 
 class Call:

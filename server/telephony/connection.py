@@ -262,7 +262,7 @@ class Connection:
                     await self._wake.wait()
 
     def _report_function(self, call: Call, called: CalledFunction) -> None:
-        _log.info("the call %s called %s(%s) → %s", self._name, called.name, called.arguments, called.output)
+        _log.info("the call %s called %s", self._name, called.for_log())
         if call.reports_functions:
             call.frames.append(json.dumps({"event": "rejoinder.function", **asdict(called)}))
 

@@ -6,11 +6,12 @@ A dialect is pure: it translates frames into events and commands into frames. It
 from __future__ import annotations
 
 import base64
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from pydantic_core import from_json
 
 from voice.audio.codec import TELEPHONE_RATE, Encoding
 
@@ -159,10 +160,7 @@ class Dialect(ABC):
             raise BadMessage("a second start")
         known = {name.lower(): encoding for name, encoding in encodings.items()}
         name = str(encoding).strip().lower()
-        try:
-            hertz = int(rate)
-        except (TypeError, ValueError):
-            hertz = 0
+        hertz = parse_count(rate) or 0
         possible = rates if known.get(name, "pcm") == "pcm" else (TELEPHONE_RATE,)
         if name not in known or hertz not in possible:
             supported = f"{', '.join(encodings)} at {', '.join(map(str, possible))} Hz"
@@ -176,15 +174,26 @@ def parse_json(frame: Frame) -> dict[str, Any]:
     """The JSON object of a text frame.
 
     Raises:
-        BadCall: it is something else, so the client speaks another protocol.
+        BadCall: it is something else, so the client speaks another protocol. Half of a surrogate pair, which no UTF-8
+            can hold, and `Infinity` are no JSON either.
     """
     try:
-        message = json.loads(frame)
-    except (ValueError, RecursionError):
+        message = from_json(frame, allow_inf_nan=False)
+    except ValueError:
         raise BadCall(f"this frame is not JSON: {frame[:60]!r}", 1007) from None
     if not isinstance(message, dict):
         raise BadCall(f"a message must be a JSON object, not {frame[:60]!r}", 1007)
     return message
+
+
+def parse_count(value: Any) -> int | None:
+    """A whole number of at most 64 bits, or text that is one; None for anything else, such as 1e999, which JSON can
+    hold."""
+    try:
+        count = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return count if abs(count) < 1 << 63 else None
 
 
 def parse_dtmf(fields: Mapping[str, Any]) -> DtmfDigit:

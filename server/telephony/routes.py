@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from server.access.admission import Refused, Slot
 from server.access.keys import ApiKey
 from server.access.usage import current_meter
+from server.auth import client_address
 from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
@@ -29,7 +30,7 @@ from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, o
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.connection import AdmittedCall, Connection, Transport
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
-from server.telephony.dialect import Frame
+from server.telephony.dialect import Frame, parse_count
 from server.telephony.settings import PARAMETERS, CallSettings
 from server.telephony.webhooks import DOCUMENTS, FOLLOW_REDIRECTS, HANG_UP
 
@@ -93,10 +94,18 @@ class Telephony:
     def accepts(self, request: CarrierRequest, connection: HTTPConnection) -> bool:
         """Whether a request has a carrier's signature, the secret, an API key or a ticket; or needs none, because the
         server has none of these and the call comes from this machine."""
-        carrier_auth = self.settings.carrier_auth
-        if self.find_key(request) is not None or carrier_auth.accepts(request):
+        if not self.authenticated:
+            return self.context.admits(connection)
+        carrier_auth, key, address = self.settings.carrier_auth, self.find_key(request), client_address(connection)
+        wrong_secrets = self.context.wrong_secrets
+        if key is not None and not self.context.admission.keys.is_chosen(key):
             return True
-        return not self.authenticated and self.context.admits(connection)
+        if wrong_secrets.pausing(address):
+            return carrier_auth.signed(request)
+        accepted = key is not None or carrier_auth.accepts(request)
+        if not accepted and offered_secrets(request):
+            wrong_secrets.add(address)
+        return accepted
 
     @asynccontextmanager
     async def line(self, name: str, key: ApiKey | None = None) -> AsyncIterator[AdmittedCall | None]:
@@ -236,8 +245,9 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
 
 def _continued_call(request: Request) -> tuple[str, int]:
     """The call that a webhook is about, and how often its replica has died; a new call if it never did."""
-    call, _, attempt = request.query_params.get(_CONTINUED, "").partition("-")
-    return (call, int(attempt)) if call and attempt.isdecimal() else (ContinuedCalls.new_id(), 0)
+    call, _, number = request.query_params.get(_CONTINUED, "").partition("-")
+    attempt = parse_count(number)
+    return (call, attempt) if call and attempt is not None else (ContinuedCalls.new_id(), 0)
 
 
 def _continuation_url(request: Request, telephony: Telephony, call: str, attempt: int) -> str:

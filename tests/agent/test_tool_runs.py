@@ -132,8 +132,10 @@ def test_a_result_that_comes_after_the_next_response_is_still_reported() -> None
     assert len(tools.started) == 1
 
 
-def test_a_failure_and_a_time_limit_are_outputs() -> None:
+def test_a_failure_and_a_time_limit_are_outputs(caplog: pytest.LogCaptureFixture) -> None:
     harness = converse(FakeTools(failing=True), LOOK)
+    (failed,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert failed.getMessage() == "look failed (RuntimeError)"  # what it said may quote the user
     assert [i.text for i in harness.session.history.items if isinstance(i, FunctionCallOutput)] == [
         "The call failed: out of paper"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -11,12 +12,21 @@ from agent.tools.user_data import UserData, owner_id
 from cli.main import app as cli
 from server.access.usage import Usage, UsageLog, read_usage
 from server.observability.turn_log import TurnLog, TurnRecord, read_turn_log
+from server.realtime.session_config import SessionConfig
+from server.realtime.session_record import SessionRecord
+from server.shared_store import SQLiteStore
+from voice.history import Item
 
 
 def delete(data: Path, *arguments: str) -> str:
     command = ["data", "delete", "--data", str(data), *arguments]
     done = CliRunner().invoke(cli, command, env={"COLUMNS": "200", "NO_COLOR": "1"})
     return " ".join(done.output.split())
+
+
+def kept(folder: Path) -> bytes:
+    """What every file of a folder holds, whatever its name."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
 def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: Path) -> None:
@@ -30,7 +40,7 @@ def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: P
     usage.close()
     notes = UserData(tmp_path / "user_data.sqlite")
     for owner in (owner_id("key", "alice"), owner_id("key", "bob"), owner_id("phone", "+15550100")):
-        notes.add_note(owner, "milk", now)
+        notes.add_note(owner, "milk of owner " + owner, now)
     assert "Deleted 1 turns, 1 days" in delete(tmp_path, "--key", "alice", "--turn-log", str(path))
     assert "Deleted 1 turns, 0 days" in delete(tmp_path, "--caller", "+15550100", "--turn-log", str(path))
     assert [(turn.key, turn.caller) for turn in read_turn_log(path)] == [("bob", ""), ("", "+15550199")]
@@ -39,10 +49,56 @@ def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: P
         name: len(notes.notes(owner_id(*name))) for name in (("key", "alice"), ("key", "bob"), ("phone", "+15550100"))
     }
     assert left == {("key", "alice"): 0, ("key", "bob"): 1, ("phone", "+15550100"): 0}
+    for words in ("words of alice", f"owner {owner_id('key', 'alice')}", "words of +15550100"):
+        assert words.encode() not in kept(tmp_path)
+    assert f"owner {owner_id('key', 'bob')}".encode() in kept(tmp_path)
     notes.close()
-    assert b"words of alice" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_token_names_an_owner_and_is_read_from_a_file(tmp_path: Path) -> None:
+    notes, token = UserData(tmp_path / "user_data.sqlite"), tmp_path / "token"
+    for name in ("s3cret", "another"):
+        notes.add_note(owner_id("token", name), f"the note of {name}", 0.0)
+    token.write_text("s3cret\n")
+    assert "Deleted 0 turns" in delete(tmp_path, "--token", str(token))
+    assert b"the note of s3cret" not in kept(tmp_path) and b"the note of another" in kept(tmp_path)
+    notes.close()
+
+
+def test_the_records_of_a_keys_sessions_are_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    store = SQLiteStore(path)
+    for key in ("alice", "bob"):
+        items: list[Any] = [Item("item_1", "user", f"the words of {key}")]
+        store.put(f"session/{key}", SessionRecord(key, "sess_1", SessionConfig(), items).encode(), 60)
+    delete(tmp_path, "--key", "alice", "--records", str(path))
+    assert b"the words of alice" not in kept(tmp_path) and b"the words of bob" in kept(tmp_path)
+    store.close()
+
+
+def test_what_the_server_deletes_leaves_nothing_in_its_files(tmp_path: Path) -> None:
+    now = [time.time()]
+    data, store = UserData(tmp_path / "user_data.sqlite"), SQLiteStore(tmp_path / "records.sqlite", lambda: now[0])
+    old = TurnRecord("turn", now[0] - 90_000, 500.0, {}, {}, "completed", "a secret sentence", "a secret sentence")
+    log = TurnLog(tmp_path / "turns.sqlite")
+    log.record(old)
+    log.close()
+    store.put("session/1", b"a secret sentence", 60)
+    data.add_note("alice", "a secret sentence", 0.0)
+    data.add_alarm("alice", "reminder", "a secret sentence", 0.0, 1.0)
+    assert kept(tmp_path).count(b"a secret sentence") >= 5
+    data.remove_notes("alice")
+    data.remove_alarm(data.alarms("alice")[0].id)
+    now[0] += 100
+    store.put("session/2", b"of somebody else", 60)
+    log = TurnLog(tmp_path / "turns.sqlite", keep_days=1)
+    assert b"a secret sentence" not in kept(tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    log.close()
+    store.close()
+    data.close()
 
 
 def test_mistakes_are_reported_in_one_sentence(tmp_path: Path) -> None:
-    assert "give either --key NAME or --caller NUMBER" in delete(tmp_path)
+    assert "give one of --key NAME, --caller NUMBER and --token FILE" in delete(tmp_path)
     assert "there is no turn log" in delete(tmp_path, "--key", "x", "--turn-log", str(tmp_path / "missing"))

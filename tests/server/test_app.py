@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,7 +13,9 @@ from agent.instructions import INSTRUCTIONS
 from chat.types import Message
 from model.engine.engine import Engine
 from model.engine.prefix_cache import PrefixCache
+from server.app import supervised
 from server.shared_store import SharedRecords, SQLiteStore
+from tests.fakes import run_on_virtual_clock
 from tests.real_time import HANG_S
 from tests.server.live_server import serving
 from voice.turn_metrics import END_OF_TURN, STAGES
@@ -69,3 +72,22 @@ def test_every_file_of_the_page_is_package_data() -> None:
     files = [path.name for path in (root / "web").iterdir() if path.is_file() and path.suffix != ".py"]
     assert files
     assert not [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def test_work_in_the_background_that_fails_begins_again() -> None:
+    begun: list[int] = []
+
+    async def work() -> None:
+        begun.append(len(begun))
+        if len(begun) < 3:
+            raise ValueError("a record that cannot be written")
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        task = asyncio.create_task(supervised(work))
+        await asyncio.sleep(10)
+        assert not task.done()
+        task.cancel()
+
+    run_on_virtual_clock(run)
+    assert begun == [0, 1, 2]

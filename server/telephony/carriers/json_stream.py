@@ -17,6 +17,7 @@ from server.telephony.dialect import (
     Dialect,
     Frame,
     MarkPlayed,
+    parse_count,
     parse_dtmf,
     parse_json,
     parse_parameters,
@@ -115,10 +116,7 @@ class JSONStreamDialect(Dialect):
             data = base64.b64decode(media["payload"], validate=True)
         except (KeyError, TypeError, ValueError):  # of which binascii.Error is one
             raise BadMessage("a media message whose payload is not base64") from None
-        try:
-            return self._caller_audio(data, int(media["chunk"]))
-        except (KeyError, TypeError, ValueError):
-            return self._caller_audio(data)
+        return self._caller_audio(data, parse_count(media.get("chunk")))
 
 
 def _object_field(message: Mapping[str, Any], name: str) -> dict[str, Any]:

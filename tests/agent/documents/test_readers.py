@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from agent.documents import readers
-from agent.documents.readers import Block, UnreadableDocument, read_document
-from tests.agent.documents.sample_documents import HOUSE, PAGE, write_docx, write_pdf
+from agent.documents.library import Library
+from agent.documents.readers import Block, UnreadableDocument, file_bytes, read_document
+from tests.agent.documents.sample_documents import HOUSE, PAGE, embed, write_docx, write_pdf
 
 
 def test_markdown_keeps_its_headings_lists_and_tables_and_loses_its_markup(tmp_path: Path) -> None:
@@ -100,3 +103,34 @@ def test_protected_scanned_and_huge_files_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(readers, "MAX_FILE_BYTES", 10)
     with pytest.raises(UnreadableDocument, match="split it"):
         read_document(tmp_path / "scan.pdf")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UnreadableDocument, match="not a regular file"):
+        read_document(tmp_path / "pipe.txt")
+    library = Library(tmp_path / "library.sqlite")
+    name = library.add(tmp_path)
+    library.update(name, embed, "model")
+    assert library.find(name).errors == (("pipe.txt", "it is not a regular file"),)
+    library.close()
+
+
+def test_no_more_of_a_file_is_read_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "huge.txt"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # 1 TiB of nothing
+    monkeypatch.setattr(readers, "MAX_FILE_BYTES", 1000)
+    with pytest.raises(UnreadableDocument, match="split it"):
+        file_bytes(path)
+
+
+def test_a_small_archive_with_much_in_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.docx"
+    write_docx(path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/media/bomb.xml", bytes(2_000_000))
+    monkeypatch.setattr(readers, "_MAX_UNPACKED_BYTES", 1_000_000)
+    with pytest.raises(UnreadableDocument, match="MB unpacked"):
+        read_document(path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from agent.tools.alarms import Alarms
 from agent.tools.function_tool import Caller
 from agent.tools.protocol import Announcement
 from agent.tools.user_data import MAX_ENTRIES, UserData
-from tests.fakes import run_on_virtual_clock
+from tests.fakes import InlineExecutor, run_on_virtual_clock
 
 START = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)  # a Sunday
 NONE = "You have no timers, alarms or reminders."
@@ -37,7 +39,7 @@ class Setup:
     """Alarms in a file. The time passes with the event loop's."""
 
     def __init__(self, file: Path) -> None:
-        self.data = UserData(file)
+        self.data = UserData(file, InlineExecutor())
         self.alarms = Alarms(self.data, lambda: START + timedelta(seconds=asyncio.get_running_loop().time()))
         self._tools = {tool.name: tool for tool in self.alarms.tools()}
 
@@ -230,3 +232,22 @@ def test_the_number_of_one_owners_entries_has_a_limit(scenario: Run) -> None:
         await user.call("set_timer", "bob", minutes=1)
 
     scenario(work)
+
+
+async def test_a_file_that_another_process_writes_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
+    data = UserData(tmp_path / "data.sqlite")
+    alarms = Alarms(data, lambda: START)
+    (set_timer,) = [tool for tool in alarms.tools() if tool.name == "set_timer"]
+    with closing(sqlite3.connect(tmp_path / "data.sqlite")) as other:
+        other.execute("begin immediate")
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        setting = asyncio.create_task(set_timer.run({"minutes": 1}, Caller("ann")))
+        alarms.forget("bob")
+        await asyncio.sleep(0.1)
+        alarms.connect("ann", Listener())()
+        assert loop.time() < begun + 2 and not setting.done()
+        other.rollback()
+    assert (await setting).text == "Your timer for 1 minute is running."
+    assert [alarm.kind for alarm in data.alarms("ann")] == ["timer"]
+    data.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,6 +15,7 @@ from agent.capture import Form, PhoneNumber
 from agent.tools import Caller, Dialogue, Spoken, tool
 from agent.tools.function_tool import BadTool, function_tool
 from agent.tools.protocol import ToolOutput
+from tests.real_time import HANG_S, wait_until
 
 ME = Caller("me")
 
@@ -79,6 +82,52 @@ async def test_a_function_that_blocks_does_not_block_the_others() -> None:
     await function_tool(find_stock).run({"product": "tea"}, ME)
     release.set()
     assert (await waiting).text == "released"
+
+
+async def test_a_function_that_hangs_stops_no_other_and_is_called_again_once_it_returns() -> None:
+    release = threading.Event()
+
+    def hang() -> str:
+        """Wait."""
+        release.wait(HANG_S)
+        return "released"
+
+    hanging = function_tool(hang)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await hanging.run({}, ME)
+
+    await asyncio.gather(*(give_up() for _ in range(16)))
+    assert (await function_tool(find_stock).run({"product": "tea"}, ME)).text.startswith("{")
+    with pytest.raises(ValueError, match="hang hangs: 16 earlier calls"):
+        await hanging.run({}, ME)
+    release.set()
+    await wait_until(lambda: "tool" not in [thread.name for thread in threading.enumerate()])
+    assert (await hanging.run({}, ME)).text == "released"
+
+
+def test_a_function_that_hangs_does_not_keep_the_process_alive() -> None:
+    program = """
+import asyncio, time
+from agent.tools.function_tool import Caller, function_tool
+
+def hang():
+    "Wait."
+    time.sleep(3600)
+
+async def call():
+    async with asyncio.timeout(0.1):
+        await function_tool(hang).run({}, Caller("me"))
+
+try:
+    asyncio.run(call())
+except TimeoutError:
+    print("timed out")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=HANG_S, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "timed out\n")
 
 
 class Answers:

@@ -157,3 +157,14 @@ async def test_an_answer_without_what_the_protocol_requires_is_an_error() -> Non
 async def test_the_number_of_tools_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_client, "MAX_TOOLS", 1)
     assert [tool.name for tool in await client_of(Server(events=False)).list_tools()] == ["add"]
+
+
+async def test_a_server_whose_empty_pages_never_end_has_no_tools() -> None:
+    class Endless(Server):
+        def answer(self, message: Any, result: Any, headers: Any = None) -> httpx.Response:
+            if message["method"] == "tools/list":
+                assert self.methods.count("tools/list") <= mcp_client.MAX_TOOLS
+                result = {"tools": [], "nextCursor": "more"}
+            return super().answer(message, result, headers)
+
+    assert await client_of(Endless(events=False)).list_tools() == []

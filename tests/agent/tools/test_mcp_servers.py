@@ -17,10 +17,10 @@ from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
 
 from agent.tools import mcp_servers
-from agent.tools.function_tool import Caller
-from agent.tools.mcp_servers import McpServerConfig, read_mcp_config
+from agent.tools.function_tool import Caller, ServerTool
+from agent.tools.mcp_servers import McpServerConfig, McpServerConnection, read_mcp_config
 from agent.tools.server_tools import ServerTools, ToolSettings
-from tests.real_time import HANG_S
+from tests.real_time import HANG_S, wait_until
 
 STDIO_SERVER = '''
 import os
@@ -107,6 +107,24 @@ async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_ur
         assert traits["add"] is not None and traits["add"].read_only
         assert traits["fail"] is not None and not traits["fail"].consequential
     assert not tools.registry
+
+
+async def test_tools_that_break_the_server_leave_its_connection_to_try_again(
+    http_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_servers, "_RETRY_S", (0.01,))
+    offered: list[int] = []
+
+    def on_tools(tools: list[ServerTool]) -> None:
+        offered.append(len(tools))
+        if offered == [1]:
+            raise TypeError("a tool that nothing was prepared for")
+
+    connection = McpServerConnection("one", McpServerConfig(url=http_url), on_tools)
+    running = asyncio.create_task(connection.run())
+    await wait_until(lambda: offered == [1, 0, 1])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:

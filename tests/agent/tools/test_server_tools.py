@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.tools import function_tool
+from agent.tools import function_tool, user_data
 from agent.tools.server_tools import ServerTools, ToolSettings
 from agent.tools.weather import WeatherSettings
 from chat.types import Ask
@@ -49,6 +49,7 @@ def inline_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(asyncio, "to_thread", to_thread)
     monkeypatch.setattr(function_tool, "_THREADS", InlineExecutor())
+    monkeypatch.setattr(user_data, "ThreadPoolExecutor", lambda *args, **named: InlineExecutor())
 
 
 def test_the_server_answers_with_a_tool_of_its_own(tools: ServerTools) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import gguf
@@ -102,3 +103,32 @@ def test_a_damaged_gguf_is_rejected_with_a_clear_error(
     broken.write_bytes(damage(whole.read_bytes()))  # type: ignore[operator]
     with pytest.raises(BadModelFile, match=message):
         Decoder(open_checkpoint(broken), torch.device("cpu"), "float32")
+
+
+def header(tensor: bytes, *metadata: tuple[str, bytes]) -> bytes:
+    """A file with one tensor, of which everything but its name is given."""
+    entries = b"".join(struct.pack("<Q", len(key)) + key.encode() + value for key, value in metadata)
+    return (
+        b"GGUF" + struct.pack("<IQQ", 3, 1, len(metadata)) + entries + struct.pack("<Q", 1) + b"t" + tensor + bytes(64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "metadata", "message"),
+    [
+        (struct.pack("<IQQIQ", 2, 1 << 33, 1 << 33, 0, 0), (), "is cut short"),  # their product has 66 bits
+        (struct.pack("<IIQ", 0, 0, 0), (), "has 0 dimensions"),
+        (struct.pack("<I", 9) + bytes(90), (), "has 9 dimensions"),
+        (struct.pack("<IQIQ", 1, 0, 0, 0), (), "has the shape"),
+        (struct.pack("<IQIQ", 1, 7, 8, 0), (), "in blocks of 32"),
+        (struct.pack("<IQIQ", 1, 4, 0, 0), (("general.alignment", struct.pack("<II", 4, 0)),), "aligns tensors to 0"),
+        (b"", (("nested", struct.pack("<IIQ", 9, 9, 1)),), "an array of type 9"),
+    ],
+)
+def test_a_header_that_lies_is_reported(
+    tmp_path: Path, tensor: bytes, metadata: tuple[tuple[str, bytes], ...], message: str
+) -> None:
+    path = tmp_path / "lies.gguf"
+    path.write_bytes(header(tensor, *metadata))
+    with pytest.raises(BadModelFile, match=message):
+        GGUFFile(path)

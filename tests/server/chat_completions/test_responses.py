@@ -7,8 +7,12 @@ import pytest
 from openai import OpenAI
 
 from model.engine.engine import Engine
+from server.access.admission import Admission
+from server.access.keys import ApiKeys
 from server.chat_completions import responses
+from tests.real_time import HANG_S
 from tests.server.chat_completions.test_chat import QUESTION, expected_text
+from tests.server.live_server import serving
 
 
 def test_a_response_is_what_the_model_says(client: OpenAI, tiny_engine: Engine) -> None:
@@ -51,6 +55,22 @@ def test_a_response_continues_another(client: OpenAI) -> None:
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match="no stored response"):
         client.responses.create(model="tiny", input="Paris", previous_response_id=first.id)
+
+
+def test_only_the_key_that_made_a_response_can_read_continue_or_delete_it(tiny_engine: Engine) -> None:
+    with serving(engine=tiny_engine, admission=Admission(keys=ApiKeys(["alice's", "bob's"]))) as address:
+        alice, bob = (
+            OpenAI(base_url=f"http://{address}/v1", api_key=key, max_retries=0, timeout=HANG_S)
+            for key in ("alice's", "bob's")
+        )
+        name = alice.responses.create(model="tiny", input="Paris", max_output_tokens=1).id
+        with pytest.raises(openai.NotFoundError, match="no stored response"):
+            bob.responses.retrieve(name)
+        with pytest.raises(openai.NotFoundError, match="no stored response"):
+            bob.responses.delete(name)
+        with pytest.raises(openai.NotFoundError, match="no stored response"):
+            bob.responses.create(model="tiny", input="Go on.", previous_response_id=name)
+        assert alice.responses.retrieve(name).id == name
 
 
 def test_old_responses_are_forgotten_and_others_were_never_stored(

@@ -28,6 +28,13 @@ KEY = "rj_Zp0xJm3bq-9sLkq2v7eYt8nWc5aHd1uRf4gXo6iTzEM"
         ("the call from '+14155550123' begins", "14155550123"),
         ("from 415-555-0123", "555-0123"),
         ("from 004930901820", "30901820"),
+        ("call 004930901820.", "30901820"),
+        ("my card is 4111111111111111", "1111111"),
+        ("my card is 4111111111111111.", "1111111"),
+        ("my card is 6304000000000000000", "0000000"),
+        ("my card is 4111 1111 1111 1111", "1111 1111"),
+        ("my card is 4111-1111-1111-1111, please", "1111-1111"),
+        ("my card is 3782 822463 10005", "822463"),
     ],
 )
 def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> None:
@@ -44,6 +51,7 @@ def test_secrets_numbers_and_addresses_are_hidden(text: str, hidden: str) -> Non
         "rejected the client at 127.0.0.1:58422: the limit is 16777216 bytes",
         "2026-11-22 16:20:00,123 WARNING 1,048,576 tokens",
         "the peak is 2.8 GB of 12345678",
+        "a share of 0.3333333333333333 and 1764096768.123456789",
     ],
 )
 def test_other_text_stays(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_a_disk_error_is_logged_once_and_ignored(
     def fails(path: Path) -> sqlite3.Connection:
         raise sqlite3.OperationalError("the disk is full")
 
-    monkeypatch.setattr(turn_log_module, "_connect", fails)
+    monkeypatch.setattr(turn_log_module, "_open", fails)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             log.record(recent())
@@ -128,3 +129,10 @@ def test_a_log_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> No
         ("old", "", ""),
         ("turn_1", "alice", "+1"),
     ]
+
+
+def test_nobody_else_can_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "turns.sqlite"
+    path.touch(mode=0o644)  # an earlier version left it to the umask
+    with closing(TurnLog(path)):
+        assert path.stat().st_mode & 0o777 == 0o600

@@ -166,8 +166,11 @@ class Conversation:
 
     resumable, closed = True, False
 
+    def __init__(self, session_id: str = "sess_1") -> None:
+        self.session_id = session_id
+
     def record(self, key: str) -> SessionRecord:
-        return SessionRecord(key, "sess_1", SessionConfig(), [])
+        return SessionRecord(key, self.session_id, SessionConfig(), [])
 
     def disconnected(self) -> None:
         pass
@@ -176,8 +179,8 @@ class Conversation:
         self.closed = True
 
 
-def connected_session(resumptions: Resumptions) -> ResumableSession:
-    conversation: Any = Conversation()
+def connected_session(resumptions: Resumptions, session_id: str = "sess_1") -> ResumableSession:
+    conversation: Any = Conversation(session_id)
     session = ResumableSession(conversation, Outbox(), Admission().reserve("realtime"), new_token())
     session.attach()
     resumptions.add(session)
@@ -221,5 +224,17 @@ async def test_a_session_that_ends_while_it_goes_on_elsewhere_holds_up_no_record
     await wait_until(lambda: session.conversation.closed)  # type: ignore[attr-defined]
     connected_session(one)
     await wait_until(lambda: bool(store.scan("session/")))
+    keeping.cancel()
+    store.close()
+
+
+async def test_a_session_that_cannot_be_recorded_leaves_the_records_of_the_others(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "records.sqlite")
+    resumptions = Resumptions(60, SharedRecords(store), lambda: 8)
+    keeping = asyncio.create_task(resumptions.keep_records())
+    connected_session(resumptions, "half of a pair: \ud800")
+    connected_session(resumptions)
+    await wait_until(lambda: len(store.scan("session/")) == 1)
+    assert not keeping.done()
     keeping.cancel()
     store.close()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from cli.call import place_call
 from lab.simulator.carriers import CARRIERS
 from lab.simulator.phone import dial
+from server.telephony import audiosocket_server
 from server.telephony.auth import CarrierAuth
 from server.telephony.settings import CallSettings
 from tests.real_time import HANG_S, retried_under_load
@@ -22,6 +25,22 @@ async def test_calls_are_authenticated_by_their_uuid() -> None:
             await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
         parameters = {"uuid": str(carrier_auth.audiosocket_uuid)}
         check(await place_call(plan(server, "audiosocket", parameters=parameters)))
+
+
+@retried_under_load(attempts=3)
+async def test_connections_without_a_uuid_take_no_line_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audiosocket_server, "_MAX_UNIDENTIFIED", 4)
+    monkeypatch.setattr(audiosocket_server, "_IDENTIFY_S", 2.0)
+    with live_server(max_conversations=1) as server:
+        port = int(server.tcp_url.rpartition(":")[2])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        async with asyncio.timeout(HANG_S):
+            assert [await reader.read() for reader, _ in idle[4:]] == [b"", b""]  # too many: closed at once
+            check(await place_call(plan(server)))  # the only line is free
+            assert [await reader.read() for reader, _ in idle] == [b""] * 6
+            check(await place_call(plan(server, "audiosocket")))
+        for _, writer in idle:
+            writer.close()
 
 
 @retried_under_load(attempts=3)

@@ -98,6 +98,9 @@ def test_telnyxs_signature_of_a_webhook() -> None:
     assert auth.accepts(request(url, "POST", headers=headers, body=body))
     assert not auth.accepts(request(url, "POST", headers=headers, body=body + b"&x=1"))
     assert not auth.accepts(request(url, "POST", headers={}, body=body))
+    for digits in (400, 5000):
+        too_long = {**headers, "telnyx-timestamp": "9" * digits}
+        assert not auth.accepts(request(url, "POST", headers=too_long, body=body))
     old_key, old_headers = sign_like_telnyx(body, int(time.time()) - 1000)
     assert not CarrierAuth(telnyx_public_key=old_key).accepts(request(url, "POST", headers=old_headers, body=body))
 

@@ -75,6 +75,7 @@ def start_frame(name: str, **audio_format: Any) -> str:
         start_frame("twilio", sampleRate=16000),
         start_frame("telnyx", encoding="OPUS"),
         start_frame("telnyx", sample_rate="fast"),
+        start_frame("telnyx", sample_rate="7").replace('"7"', "1e999"),
         start_frame("plivo", encoding="audio/x-mulaw", sampleRate=16000),
         start_frame("exotel", sample_rate=44100),
         '{"event": "websocket:connected", "content-type": "audio/opus"}',
@@ -113,8 +114,9 @@ def test_invalid_messages_are_rejected_one_by_one(name: str) -> None:
     for frame in bad:
         with pytest.raises(BadMessage):
             dialect.parse(frame)
-    with pytest.raises(BadCall):
-        dialect.parse("{nonsense")
+    for text in ("{nonsense", '{"event": "\\ud800"}', '{"event": Infinity}', f'{{"event": {"9" * 5000}}}'):
+        with pytest.raises(BadCall):
+            dialect.parse(text)
     assert isinstance(dialect.parse(carrier.audio(bytes(640))), CallerAudio)
 
 
@@ -145,3 +147,12 @@ def test_any_json_message_is_accepted_or_rejected_cleanly(fields: dict[str, Any]
             detected.parse(frame)
     except (BadMessage, BadCall):
         pass
+
+
+@pytest.mark.parametrize("chunk", ["1e999", '"' + "9" * 5000 + '"', '"' + "9" * 400 + '"', "null", "{}"])
+def test_audio_whose_number_is_none_has_no_number(chunk: str) -> None:
+    carrier = CARRIERS["telnyx"]({})
+    dialect, _ = start_dialect(carrier)
+    media = json.loads(carrier.audio(bytes(160)))
+    frame = json.dumps({**media, "media": {**media["media"], "chunk": "CHUNK"}}).replace('"CHUNK"', chunk)
+    assert dialect.parse(frame) == CallerAudio(bytes(160), None)

@@ -7,6 +7,7 @@ import json
 import logging
 from pathlib import Path
 
+import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -93,6 +94,24 @@ async def test_an_unauthenticated_call_gets_403_and_one_line_of_log(
         urls = (f"{server.phone_url}?token=s3cret", f"{server.phone_url}/s3cret")
         for outcome in await asyncio.gather(*(place_call(plan(server, url=url)) for url in urls)):
             check(outcome)
+
+
+async def test_the_secret_of_calls_cannot_be_guessed_and_signatures_always_work() -> None:
+    carrier_auth = CarrierAuth(shared_secrets=("s3cret",))
+    with live_server(carrier_auth=carrier_auth) as server:
+
+        async def status(ticket: str) -> int:
+            async with httpx.AsyncClient() as web:
+                return (await web.get(f"http://{server.address}/phone/twilio.xml?token={ticket}")).status_code
+
+        assert await status("s3cret") == 200
+        assert [await status(f"guess-{n}") for n in range(10)] == [403] * 10
+        assert await status("s3cret") == 403
+        url = f"{server.phone_url}/{carrier_auth.issue_ticket()}"
+        check(await place_call(plan(server, url=url)))
+        uuid = {"uuid": str(carrier_auth.audiosocket_uuid)}
+        async with dial(server.tcp_url, CARRIERS["audiosocket"](uuid)) as phone:
+            await asyncio.wait_for(phone.disconnected.wait(), HANG_S)
 
 
 async def test_without_credentials_only_this_machine_can_place_calls() -> None:
