@@ -463,7 +463,8 @@ class RealtimeConversation:
 
 
 def _owner(slot: Slot) -> str:
-    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key."""
+    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key. A key
+    speaks for the callers that it brings, and not for those of a carrier or of another key."""
     if slot.caller:
-        return owner_id("phone", slot.caller)
+        return owner_id("phone", slot.caller) + (f"@{slot.key.name}" if slot.key is not None else "")
     return owner_id("key", slot.key.name) if slot.key is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -173,7 +174,7 @@ class ServeSettings(
         "A TOML file with options of this command; the command line and the environment come first.",
         variable="REJOINDER_CONFIG",
     )
-    _ticket_key: bytes = PrivateAttr(default_factory=lambda: secrets.token_bytes(32))
+    _ticket_key: bytes = PrivateAttr(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)))
     _start_key: str = PrivateAttr("")
 
     @classmethod
