@@ -13,6 +13,7 @@ from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
+from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
@@ -74,6 +75,7 @@ class ServerContext:
         peers: all replicas of the service; None if there is only this one.
         records: what replicas share.
         documents: what conversations that ask for it answer from; None for nothing.
+        tool_access: who may call which of the tools.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -92,6 +94,7 @@ class ServerContext:
     peers: Peers | None = None
     records: SharedRecords = field(default_factory=SharedRecords)
     documents: SharedDocuments | None = None
+    tool_access: ToolAccess = field(default_factory=ToolAccess)
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -127,6 +127,8 @@ async def _open_session(
         if record is not None:
             await resumptions.give_back(token, record)
         raise
+    if "origin" in socket.headers:  # browsers send it
+        slot.channel = "web"
     current_meter.set(slot.meter)
     try:
         outbox = Outbox()

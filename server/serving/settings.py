@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
+from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess
 from server.serving.config_file import ConfigFile
 from server.serving.options import AssistantOptions, OptionGroup, option
@@ -176,6 +177,19 @@ class ServeSettings(
     )
     _ticket_key: bytes = PrivateAttr(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)))
     _start_key: str = PrivateAttr("")
+    _tool_access: ToolAccess = PrivateAttr(default_factory=ToolAccess)
+
+    @model_validator(mode="after")
+    def _read_tool_access(self) -> Self:
+        """Read it in this process: replicas on other machines do not have the file. Raises BadConfig, OSError."""
+        if self.config is not None:
+            self._tool_access = ConfigFile(self.config).tools()
+        return self
+
+    @property
+    def tool_access(self) -> ToolAccess:
+        """Who may call which tools."""
+        return self._tool_access
 
     @classmethod
     def settings_customise_sources(

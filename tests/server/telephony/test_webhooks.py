@@ -97,9 +97,9 @@ async def test_notes_of_a_caller_are_apart_for_each_key_and_for_the_carrier(tmp_
     store, owners = KeyStore(tmp_path / "keys.sqlite"), list[str]()
 
     class Tools(ServerTools):
-        def conversation(self, owner: str = "") -> ConversationTools:
+        def conversation(self, owner: str = "", allowed: frozenset[str] | None = None) -> ConversationTools:
             owners.append(owner)
-            return super().conversation(owner)
+            return super().conversation(owner, allowed)
 
     keys, settings = [store.add("pbx"), store.add("friend")], ToolSettings(data=tmp_path)
     auth, admission = CarrierAuth(shared_secrets=("s3cret",)), Admission(4, ApiKeys(store=store))
