@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
 from server.api_errors import APIError
+from server.budgets import STORED_RESPONSES, Kept, memory
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
@@ -22,9 +22,6 @@ from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
-
-MAX_STORED = 256
-"""Responses that can be continued by their id; the oldest are forgotten. They are kept in memory only."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Responses(TextEndpoint):
 
     def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         super().__init__(engine, model, limit)
-        self._stored: OrderedDict[str, _Stored] = OrderedDict()
+        self._stored = Kept[_Stored](STORED_RESPONSES)
 
     async def create(self, request: Request) -> Response:
         """A new response. Raises APIError, ClientDisconnect."""
@@ -64,13 +61,15 @@ class Responses(TextEndpoint):
         """Forget a stored response. Raises APIError."""
         name = request.path_params["id"]
         self._find(name)
-        del self._stored[name]
+        self._stored.remove(name)
         return JSONResponse({"id": name, "object": "response", "deleted": True})
 
     def _find(self, name: str) -> _Stored:
-        if name not in self._stored:
-            raise APIError(404, f"there is no stored response {name!r}; the newest {MAX_STORED} are kept", "id")
-        return self._stored[name]
+        stored = self._stored.get(name)
+        if stored is None:
+            message = f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB are kept"
+            raise APIError(404, message, "id")
+        return stored
 
     async def _stream(self, body: ResponseRequest) -> AsyncIterator[str]:
         number = 0
@@ -127,9 +126,9 @@ class Responses(TextEndpoint):
 
     def _store(self, response: dict[str, Any], messages: Sequence[Message]) -> None:
         said = messages if response["instructions"] is None else messages[1:]
-        self._stored[response["id"]] = _Stored(tuple(said), response)
-        while len(self._stored) > MAX_STORED:
-            self._stored.popitem(last=False)
+        calls = [call.arguments for message in said for call in message.tool_calls]
+        size = memory(response) + memory([message.content for message in said]) + memory(calls)
+        self._stored.put(response["id"], _Stored(tuple(said), response), size)
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from server.access.admission import Refused, Slot
 from server.access.keys import ApiKey
 from server.access.usage import current_meter
+from server.budgets import WEBHOOK
 from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
@@ -54,9 +55,6 @@ _CONTINUED = "rejoinder_continued"
 
 _MAX_CONTINUATIONS = 5
 """Replicas that may die under one call."""
-
-_MAX_WEBHOOK_BYTES = 64 << 10
-"""Maximum size of a webhook's body; carriers send a few hundred bytes."""
 
 _NUMBERS = {"from": ("From", "from", "CallFrom"), "to": ("To", "to", "CallTo")}
 """The stream's parameters for who calls whom, and the fields of webhooks that say so: Twilio's, which Telnyx and Plivo
@@ -249,7 +247,7 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
     media_type, build_document = DOCUMENTS[name]
 
     async def respond(request: Request) -> Response:
-        body = await limited(request, _MAX_WEBHOOK_BYTES).body()
+        body = await limited(request, WEBHOOK).body()
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))

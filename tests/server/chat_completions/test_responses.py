@@ -7,6 +7,7 @@ import pytest
 from openai import OpenAI
 
 from model.engine.engine import Engine
+from server.budgets import STORED_RESPONSES
 from server.chat_completions import responses
 from tests.server.chat_completions.test_chat import QUESTION, expected_text
 
@@ -56,7 +57,8 @@ def test_a_response_continues_another(client: OpenAI) -> None:
 def test_old_responses_are_forgotten_and_others_were_never_stored(
     client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "MAX_STORED", 2)
+    client.responses.create(model="tiny", input="Paris", max_output_tokens=1)
+    monkeypatch.setattr(responses, "memory", lambda value: STORED_RESPONSES.bytes // 8)
     ids = [client.responses.create(model="tiny", input="Paris", max_output_tokens=1).id for _ in range(3)]
     unstored = client.responses.create(model="tiny", input="Paris", max_output_tokens=1, store=False)
     assert client.responses.retrieve(ids[2]).id == ids[2]
