@@ -38,7 +38,7 @@ def config(config: ConfigOption = None) -> None:
         value, key, variable = getattr(settings, name), name.replace("_", "-"), field.validation_alias
         if name == "config":
             continue
-        if is_secret(field):
+        if is_secret(field, value):
             state = "not set" if value == field.default else "set"
             print(f"# {key}: a secret, {state}; use the environment variable {variable}")
         elif value is None:

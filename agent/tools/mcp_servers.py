@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from mcp import StdioServerParameters
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from agent.credentials import credential
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
 from agent.tools.mcp_tool import McpError, McpTool
@@ -72,7 +73,7 @@ class McpServerConfig(BaseModel):
 
 
 def _expanded(value: Any) -> Any:
-    """The value with the environment's variables in its texts."""
+    """The value with the environment's variables, and secrets from files, in its texts."""
     if isinstance(value, dict):
         return {key: _expanded(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -81,7 +82,7 @@ def _expanded(value: Any) -> Any:
 
 
 def _variable(match: re.Match[str]) -> str:
-    value = os.environ.get(match[1], match[2])
+    value = os.environ.get(match[1], credential(match[1]) or match[2])
     if value is None:
         raise ValueError(f"the environment variable {match[1]} is not set")
     return value

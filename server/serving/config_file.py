@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -86,7 +87,7 @@ class ConfigFile:
 
     def _problem(self, key: str, value: Any, field: FieldInfo) -> str:
         """What TOML can say and the option cannot, or must not."""
-        if is_secret(field) and self._path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        if is_secret(field, value) and self._path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             return (
                 f"{key} is a secret, and others on this machine can read the file: set the environment variable "
                 f"{field.validation_alias}, or run chmod 600 {self._path}"
@@ -105,9 +106,11 @@ class ConfigFile:
         return BadConfig(f"{self._path}, line {line}: {message}" if line else f"{self._path}: {message}")
 
 
-def is_secret(field: FieldInfo) -> bool:
-    """Whether an option should come from the environment."""
-    return SecretStr in (field.annotation, *get_args(field.annotation))
+def is_secret(field: FieldInfo, value: Any = None) -> bool:
+    """Whether an option should come from the environment: always, or because its value is a URL with a password."""
+    return SecretStr in (field.annotation, *get_args(field.annotation)) or (
+        isinstance(value, str) and "://" in value and urlsplit(value).password is not None
+    )
 
 
 def sentence(error: Mapping[str, Any], name: str) -> str:

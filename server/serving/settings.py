@@ -7,10 +7,12 @@ import secrets
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
+from agent.credentials import credential_file
 from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess
 from server.serving.config_file import ConfigFile
@@ -200,9 +202,13 @@ class ServeSettings(
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources, the one that decides first. Raises BadConfig, OSError."""
+        """The sources, the one that decides first: files of secrets come after the environment, as they set the same
+        options. Raises BadConfig, OSError, ValueError."""
         path = {**env_settings(), **init_settings()}.get("REJOINDER_CONFIG")
         values = ConfigFile(Path(path)).values(cls) if path else {}
+        for name, field in cls.model_fields.items():
+            if field.validation_alias and (secret := credential_file(str(field.validation_alias))) is not None:
+                values[name] = secret
         return init_settings, env_settings, InitSettingsSource(settings_cls, values)
 
     @property
@@ -246,4 +252,5 @@ class ServeSettings(
         """What must not be logged."""
         options = (*self.api_key, self.phone_secret, self.twilio_token, self.plivo_token)
         remote = (self.remote_llm.api_key,) if self.remote_llm is not None else ()
-        return (*(option.get_secret_value() for option in options), *remote)
+        password = urlsplit(self.records).password or ""
+        return (*(option.get_secret_value() for option in options), *remote, password)
