@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent.plan import MakeCall, Say
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.invented_arguments import invented_argument
 from agent.tools.protocol import PENDING_OUTPUT, ToolOutput, ToolTraits
+from agent.tools.said_words import said_words
 from chat.types import Message, Tool, ToolCall
 
 _log = logging.getLogger("rejoinder.voice")
@@ -73,7 +75,8 @@ class ToolRuns:
         self, call: ToolCall, prompt: Sequence[Message], declared: Sequence[Tool] = (), *, confirmed: bool = False
     ) -> asyncio.Task[ToolOutput]:
         """Start a call. A call with the same arguments that is still running is not started again: both get its
-        output. Nor is one that was made since the user last spoke, or one with a number or an address that was made up.
+        output. Nor is one that was made since the user last spoke, or one with a number or an address that was made up,
+        or one that would send only words that nobody has said.
 
         Args:
             prompt: the conversation before the call.
@@ -89,6 +92,13 @@ class ToolRuns:
         if (invented := invented_argument(call.arguments, schema, heard)) is not None:
             _log.warning("%s was not called: the language model made up an argument", call.name)
             return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=invented))))
+        sent = json.loads(call.arguments) if traits.outgoing else {}
+        for name in traits.outgoing:
+            if value := str(sent.get(name, "")):
+                sent[name] = said_words(value, prompt)
+                if not sent[name]:
+                    _log.warning("%s was not called: nobody has said what it would send", call.name)
+                    return self._spawn(_returned(ToolOutput(INVENTED.format(name=call.name, value=value))))
         if traits.consequential and not confirmed:
             question = ToolOutput(NOT_CONFIRMED, self.tools.question(call.name, call.arguments))
             return self._spawn(_returned(self._remember(call, question)))
@@ -96,7 +106,8 @@ class ToolRuns:
         self._newest[key] = call.id
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = self._spawn(self._run(call, traits))
+            made = replace(call, arguments=json.dumps(sent)) if sent else call
+            running = self._running[key] = self._spawn(self._run(made, traits))
             running.add_done_callback(lambda _: self._running.pop(key, None))
         return self._spawn(self._output(call, running))
 

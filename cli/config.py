@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
 from cli.console import user_errors
 from server.serving.config_file import ConfigFile, is_secret
@@ -38,7 +38,7 @@ def config(config: ConfigOption = None) -> None:
         value, key, variable = getattr(settings, name), name.replace("_", "-"), field.validation_alias
         if name == "config":
             continue
-        if is_secret(field):
+        if is_secret(field, value):
             state = "not set" if value == field.default else "set"
             print(f"# {key}: a secret, {state}; use the environment variable {variable}")
         elif value is None:
@@ -49,15 +49,18 @@ def config(config: ConfigOption = None) -> None:
             print(f"{key} = {_toml(value)}  # {origin}")
     if file is not None:
         with user_errors():
-            prices = file.prices()
-        _print_prices("prices", prices)
+            prices, tools = file.prices(), file.tools()
+        _print_table("tools", tools.model_dump(exclude={"keys"}, exclude_none=True))
+        _print_table("tools.keys", {json.dumps(name): names for name, names in tools.keys.items()})
+        _print_table("prices", prices.model_dump(exclude={"hosted"}))
         if prices.hosted is not None:
-            _print_prices("prices.hosted", prices.hosted)
+            _print_table("prices.hosted", prices.hosted.model_dump(exclude={"hosted"}))
 
 
-def _print_prices(table: str, prices: BaseModel) -> None:
-    print(f"\n[{table}]")
-    for key, value in prices.model_dump(exclude={"hosted"}).items():
+def _print_table(table: str, values: Mapping[str, Any]) -> None:
+    if values:
+        print(f"\n[{table}]")
+    for key, value in values.items():
         print(f"{key} = {_toml(value)}")
 
 

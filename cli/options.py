@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from enum import EnumType
 from functools import wraps
 from pathlib import Path
@@ -15,6 +16,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
+from cli.console import stderr
+from server.serving.config_file import is_secret
 from server.serving.options import ModelOptions, OptionGroup, ToolOptions, load
 
 
@@ -41,7 +44,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         sources = {name: typer_context.get_parameter_source(name) for name in values}
         given = {name: values[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
         try:
-            loaded = load(options, given)
+            loaded = load(options, _with_secrets(options, given))
         except (ValueError, OSError) as error:
             raise typer.BadParameter(str(error)) from None
         command(**arguments, **{last.name: loaded})
@@ -51,6 +54,28 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _with_secrets(options: type[OptionGroup], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the secrets of one of them, for which `-` stands, read from standard input, a line each. Warns
+    of secrets that are in the list of processes. Raises ValueError."""
+    values, asking = dict(given), list[str]()
+    for name, value in given.items():
+        field, flag = options.model_fields[name], f"--{name.replace('_', '-')}"
+        texts = value if isinstance(value, list) else [value]
+        if any(one == "-" for one in texts) and is_secret(field):
+            asking.append(flag)
+            texts = [sys.stdin.readline().strip() if one == "-" else one for one in texts]
+            values[name] = texts if isinstance(value, list) else texts[0]
+            if not all(texts):
+                raise ValueError(f"{flag} -: there is no further line on standard input")
+        elif any(is_secret(field, one) for one in texts):
+            hint = f"set {field.validation_alias}, or give -"
+            message = f"{flag} is in the list of processes, which others can read: {hint}"
+            stderr.print(message, soft_wrap=True, markup=False, highlight=False)
+    if len(asking) > 1:
+        raise ValueError(f"standard input holds the secrets of one option, not of {' and '.join(asking)}")
+    return values
 
 
 def _parameters(options: type[OptionGroup]) -> Iterator[inspect.Parameter]:

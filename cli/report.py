@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import onnxruntime
 import typer
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -56,7 +56,7 @@ class ReportOptions(ModelOptions, BaseSettings, title="Options"):
     model_config = FROM_ENVIRONMENT
 
     url: str | None = option(None, "A Realtime server, ws://HOST:PORT/v1/realtime; default: start one.")
-    api_key: str | None = option(None, "API key of the server, if it requires one.", variable="REJOINDER_API_KEY")
+    api_key: SecretStr | None = option(None, "API key of the server, if it requires one.", variable="REJOINDER_API_KEY")
     corpus: tuple[str, ...] = option(
         (_BUILT_IN,), "`built-in`, `held-out`, or a folder of recordings; repeatable: one is spoken after the other."
     )
@@ -209,12 +209,14 @@ async def _measure_turns(options: ReportOptions, turns: Sequence[SpokenTurn], br
             latency = "no response" if turn.latency_ms is None else f"{turn.latency_ms:.0f} ms"
             progress.update(task, advance=1, description=f"{turn.name}: {'cut off' if turn.cut_off else latency}")
 
+        api_key = options.api_key.get_secret_value() if options.api_key is not None else None
+
         def client_factory(url: str) -> Callable[[], AbstractAsyncContextManager[RealtimeClient]]:
             if options.phone is not None:
                 return partial(connect_phone, url, options.phone)
             if options.page:
-                return partial(connect_page, url, options.api_key, browser)
-            return partial(connect_realtime, url, options.api_key, options.eagerness)
+                return partial(connect_page, url, api_key, browser)
+            return partial(connect_realtime, url, api_key, options.eagerness)
 
         turns_per_connection = TURNS_PER_CONNECTION if options.phone is None else TURNS_PER_CALL
 

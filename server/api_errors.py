@@ -14,13 +14,11 @@ from starlette.responses import JSONResponse, Response
 from server.access.admission import Refused
 from server.access.keys import ApiKey
 from server.access.usage import NO_KEY, UsageMeter, current_meter
+from server.budgets import JSON_BODY
 from server.context import AccessDenied, ServerContext
 from server.request_body import limited
 
 T = TypeVar("T", bound=BaseModel)
-
-MAX_BODY_BYTES = 4 << 20
-"""Larger JSON bodies are refused. 32,000 tokens of text are about 150 kB."""
 
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -106,7 +104,7 @@ def guarded(authenticate: Callable[[Request], ApiKey | None], handler: Handler) 
 
 async def read_json(request: Request, model: type[T]) -> T:
     """The validated body of a request. Raises APIError."""
-    body = await limited(request, MAX_BODY_BYTES).body()
+    body = await limited(request, JSON_BODY).body()
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

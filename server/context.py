@@ -13,6 +13,7 @@ from agent.tools.server_tools import ServerTools
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKey
+from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess, WrongSecrets, client_address, is_same_site, offered_keys
 from server.observability.observers import TurnObservers
 from server.observability.peers import Peers
@@ -76,6 +77,7 @@ class ServerContext:
         records: what replicas share.
         documents: what conversations that ask for it answer from; None for nothing.
         wrong_secrets: those that clients have sent by now, carriers included.
+        tool_access: who may call which of the tools.
     """
 
     new_language_model: Callable[[], LanguageModel]
@@ -95,6 +97,7 @@ class ServerContext:
     records: SharedRecords = field(default_factory=SharedRecords)
     documents: SharedDocuments | None = None
     wrong_secrets: WrongSecrets = field(default_factory=WrongSecrets)
+    tool_access: ToolAccess = field(default_factory=ToolAccess)
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Check that no page of another site is behind a request. Raises AccessDenied."""

@@ -8,17 +8,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
-MAX_BODY_S = 300.0
-"""How long a body may take to arrive. 25 MiB take 210 s at 1 Mbit/s."""
+from server.budgets import Budget
 
 
-def limited(request: Request, max_bytes: int) -> Request:
-    """A request of which no more than `max_bytes` of the body are read, for no longer than `MAX_BODY_S`. Whatever reads
-    further gets an HTTPException. If the request says that its body is longer, it is raised here."""
-    too_large = _refused(413, f"the body is larger than {max_bytes >> 10} KiB")
-    if int(request.headers.get("content-length", 0)) > max_bytes:
+def limited(request: Request, budget: Budget) -> Request:
+    """A request of whose body no more is read, and for no longer, than a budget allows. Whatever reads further gets an
+    HTTPException. If the request says that its body is longer, it is raised here."""
+    too_large = _refused(413, f"the body is larger than {budget.bytes >> 10} KiB")
+    if int(request.headers.get("content-length", 0)) > budget.bytes:
         raise too_large
-    left, deadline = max_bytes, asyncio.get_running_loop().time() + MAX_BODY_S
+    left, deadline = budget.bytes, asyncio.get_running_loop().time() + budget.seconds
 
     async def receive() -> Message:
         nonlocal left
@@ -26,7 +25,7 @@ def limited(request: Request, max_bytes: int) -> Request:
             async with asyncio.timeout_at(deadline):
                 message = await request.receive()
         except TimeoutError:
-            raise _refused(408, f"the body did not arrive within {MAX_BODY_S:g} s") from None
+            raise _refused(408, f"the body did not arrive within {budget.seconds:g} s") from None
         left -= len(message.get("body", b""))
         if left < 0:
             raise too_large

@@ -40,6 +40,16 @@ def test_hadolint_accepts_the_dockerfile() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_bandit_finds_nothing_in_the_packages_that_serve() -> None:
+    """At medium severity: the rest are asserts, subprocesses and random numbers."""
+    pytest.importorskip("bandit", reason='bandit is not installed: pip install "rejoinder[test]"')
+    packages = ["agent", "chat", "cli", "model", "server", "voice", "web"]
+    options = ["-q", "-c", "pyproject.toml", "--severity-level", "medium", "-r", *packages]
+    command = [sys.executable, "-m", "bandit", *options]
+    done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (DEPLOY / "rejoinder.service").read_text().replace("/opt/rejoinder/venv/bin/rejoinder", sys.executable)

@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from server.access.admission import Admission
 from server.access.keys import KEYS_FILE, ApiKeys, KeyLimits, KeyStore
+from server.budgets import Budget
 from server.telephony.routes import TelephonySettings
 from tests.fakes import FakeRecognizer, fake_speech_models
 from tests.real_time import HANG_S
@@ -126,7 +127,8 @@ def test_a_body_is_cut_off_at_the_limit(path: str, max_bytes: int, framing: str)
 
 @pytest.mark.parametrize("path", ["v1/audio/transcriptions", "v1/realtime/client_secrets", "phone/twilio.xml"])
 def test_a_client_that_sends_its_body_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("server.request_body.MAX_BODY_S", 0.5)
+    for budget in ("chat_completions.audio.UPLOAD", "realtime.client_secrets.JSON_BODY", "telephony.routes.WEBHOOK"):
+        monkeypatch.setattr(f"server.{budget}", Budget(1 << 20, 0.5))
     with serving(telephony=TelephonySettings()) as address:
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port)), HANG_S) as client:

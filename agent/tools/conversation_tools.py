@@ -23,10 +23,17 @@ class ConversationTools:
         registry: the tools of the server by name, which come and go with those of MCP servers.
         alarms: announces what is due; None if there are no timers.
         owner: whose timers and notes these are; if empty, they are nobody's after the conversation.
+        allowed: names of the tools that there are for this conversation; None for all.
     """
 
-    def __init__(self, registry: Mapping[str, ServerTool], alarms: Alarms | None, owner: str = "") -> None:
-        self._registry, self._alarms = registry, alarms
+    def __init__(
+        self,
+        registry: Mapping[str, ServerTool],
+        alarms: Alarms | None,
+        owner: str = "",
+        allowed: frozenset[str] | None = None,
+    ) -> None:
+        self._registry, self._alarms, self._allowed = registry, alarms, allowed
         self._announce: Announce | None = None
         self._caller = Caller(owner or owner_id("conversation", secrets.token_hex()))
         self._anonymous = not owner
@@ -43,8 +50,8 @@ class ConversationTools:
             self.connect(announce)
 
     def enable(self, names: Collection[str]) -> None:
-        """Choose the tools that the conversation may call."""
-        self._names = frozenset(names)
+        """Choose the tools that the conversation may call, of those that it is allowed."""
+        self._names = frozenset(names) if self._allowed is None else self._allowed.intersection(names)
         if self._announce is not None:
             self.connect(self._announce)
         if self._start is not None and (opening := self.opening):
@@ -63,8 +70,8 @@ class ConversationTools:
 
     @property
     def all(self) -> list[ServerTool]:
-        """All tools of the server."""
-        return list(self._registry.values())
+        """All tools that the conversation is allowed."""
+        return [tool for tool in self._registry.values() if self._allowed is None or tool.name in self._allowed]
 
     @property
     def _enabled(self) -> list[ServerTool]:
@@ -116,7 +123,7 @@ class ConversationTools:
             arguments: JSON text of an object.
             dialogue: asks the user for data; None where nobody can be asked.
         """
-        tool = self._registry.get(name)
+        tool = self._registry.get(name) if name in self._names else None
         if tool is None:
             raise ValueError(f"the tool {name} is not available any more")
         return await tool.run(json.loads(arguments), replace(self._caller, dialogue=dialogue))

@@ -111,9 +111,12 @@ def tool(
     timeout_s: float = ToolTraits.timeout_s,
     opens_calls: bool = False,
     in_programs: InPrograms = "",
+    outgoing: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """Say how calls of a function are made: see `ToolTraits`."""
-    traits = ToolTraits(read_only, consequential, holding_phrase, timeout_s, question, opens_calls, in_programs)
+    traits = ToolTraits(
+        read_only, consequential, holding_phrase, timeout_s, question, opens_calls, in_programs, outgoing
+    )
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, traits)

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from mcp import StdioServerParameters
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from agent.credentials import credential
 from agent.tools.function_tool import Caller, ServerTool
 from agent.tools.mcp_client import CALL_TIMEOUT_S, McpClient
 from agent.tools.mcp_tool import McpError, McpTool
@@ -41,7 +42,9 @@ class McpServerConfig(BaseModel):
     """One server: a command to start, or a URL. Fields of other clients that are not listed here have no effect.
 
     Attributes:
-        always_allow: tools that are called without asking the user, although they are not read-only.
+        read_only: tools that change nothing, so that they are called without asking the user, and before it is certain
+            that the turn is over. What the server itself says about that has no effect.
+        always_allow: tools that are called without asking the user, although they change something.
         allowed_tools: names of the tools to use; None for all.
     """
 
@@ -52,6 +55,7 @@ class McpServerConfig(BaseModel):
     url: Annotated[str | None, Field(validation_alias=AliasChoices("url", "serverUrl", "httpUrl"))] = None
     headers: dict[str, str] = {}
     disabled: bool = False
+    read_only: Annotated[list[str], Field(validation_alias=AliasChoices("readOnly", "read_only"))] = []
     always_allow: Annotated[
         list[str], Field(validation_alias=AliasChoices("alwaysAllow", "autoApprove", "always_allow"))
     ] = []
@@ -69,7 +73,7 @@ class McpServerConfig(BaseModel):
 
 
 def _expanded(value: Any) -> Any:
-    """The value with the environment's variables in its texts."""
+    """The value with the environment's variables, and secrets from files, in its texts."""
     if isinstance(value, dict):
         return {key: _expanded(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -78,7 +82,7 @@ def _expanded(value: Any) -> Any:
 
 
 def _variable(match: re.Match[str]) -> str:
-    value = os.environ.get(match[1], match[2])
+    value = os.environ.get(match[1], credential(match[1]) or match[2])
     if value is None:
         raise ValueError(f"the environment variable {match[1]} is not set")
     return value
@@ -129,6 +133,9 @@ class McpServerConnection:
                 listed, allowed = await client.list_tools(START_TIMEOUT_S), self._config.allowed_tools
                 tools = [self._tool(client, one) for one in listed if allowed is None or one.name in allowed]
                 _log.info("the MCP server %r has %d tools", self._name, len(tools))
+                if asking := [tool.name for tool in tools if tool.traits.consequential]:
+                    message = "%s of the MCP server %r ask the user first: list under readOnly what changes nothing"
+                    _log.info(message, ", ".join(asking), self._name)
                 self._on_tools(tools)
                 self.listed.set()
                 attempt = 0
@@ -153,8 +160,9 @@ class McpServerConnection:
         return StdioServerParameters(command=config.command, args=config.args, env=config.env or None, cwd=config.cwd)
 
     def _tool(self, client: McpClient, tool: McpTool) -> ServerTool:
-        asks = not tool.read_only and tool.name not in self._config.always_allow
-        traits = ToolTraits(read_only=tool.read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S)
+        read_only = tool.name in self._config.read_only
+        asks = not read_only and tool.name not in self._config.always_allow
+        traits = ToolTraits(read_only=read_only, consequential=asks, timeout_s=CALL_TIMEOUT_S)
         declaration = Tool(tool.name, tool.description, tool.input_schema)
         return ServerTool(declaration, traits, partial(self._call, client, tool.name))
 

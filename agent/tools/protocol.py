@@ -38,6 +38,7 @@ class ToolTraits:
         opens_calls: whether phone calls begin with it. It takes no arguments then.
         in_programs: whether programs (`agent/program`) may call it, with texts and numbers, or compute by themselves
             what it does; otherwise it is no part of them.
+        outgoing: the arguments that leave this machine. They keep only words that the user or the assistant has said.
     """
 
     read_only: bool = False
@@ -47,6 +48,7 @@ class ToolTraits:
     question: str = ""
     opens_calls: bool = False
     in_programs: InPrograms = ""
+    outgoing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,9 @@ class ServerTools:
         """Those that programs may call."""
         return tuple(tool.declaration for tool in self.registry.values() if tool.traits.in_programs == "called")
 
-    def conversation(self, owner: str = "") -> ConversationTools:
+    def conversation(self, owner: str = "", allowed: frozenset[str] | None = None) -> ConversationTools:
         """The tools for one conversation, as `ConversationTools` describes."""
-        return ConversationTools(self.registry, self._alarms, owner)
+        return ConversationTools(self.registry, self._alarms, owner, allowed)
 
     def local_conversation(self) -> ConversationTools:
         """All tools, for a conversation with the user of this machine."""

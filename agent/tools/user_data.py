@@ -132,10 +132,11 @@ class UserData:
             return removed
 
     def forget(self, owner: str) -> None:
-        """Forget everything of an owner."""
+        """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`."""
         with self._lock:
             for table in ("alarms", "notes"):
-                self._file.execute(f"delete from {table} where owner = ?", (owner,))
+                condition = "owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'"
+                self._file.execute(f"delete from {table} where {condition}", (owner,))
             forget_deleted(self._file)
 
     def _check_room(self, table: str, owner: str) -> None:

@@ -94,7 +94,7 @@ class Weather:
         """The tool. It is not declared read-only: the name of the place leaves the machine, and that only happens once
         the turn is over."""
 
-        @tool(holding_phrase="Let me check the weather.", timeout_s=12, in_programs="called")
+        @tool(holding_phrase="Let me check the weather.", timeout_s=12, in_programs="called", outgoing=("place",))
         async def get_weather(place: str = "", day: str = "") -> Spoken:
             """Tell the weather now, or the forecast of a day, in a city."""
             return Spoken(await self.report(place.strip() or self._settings.home, day))

@@ -49,7 +49,7 @@ class WebSearch:
         """The tool. It is not declared read-only: the question leaves the machine, and that only happens once the turn
         is over."""
 
-        @tool(holding_phrase="Let me look that up.", timeout_s=10, in_programs="called")
+        @tool(holding_phrase="Let me look that up.", timeout_s=10, in_programs="called", outgoing=("query",))
         async def search_web(query: str) -> str:
             """Search the web for news and facts that you do not know."""
             return await self.search(query.strip().rstrip("?.!")[:_MAX_QUERY_CHARACTERS])

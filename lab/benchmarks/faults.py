@@ -33,6 +33,7 @@ from websockets.typing import Subprotocol
 
 from chat.types import Ask
 from server.access.admission import MAX_WAITING, Admission
+from server.budgets import Budget
 from server.observability import turn_log
 from server.observability.observers import TurnObservers
 from server.observability.turn_log import TurnLog, read_turn_log
@@ -230,7 +231,7 @@ async def flood(site: Site) -> float:
 
 async def slow_reader(site: Site) -> float:
     """A client that asks for events and reads none, until it is disconnected."""
-    with patch("server.realtime.resumable_session.MAX_QUEUED_EVENTS", 64):
+    with patch("server.realtime.resumable_session.OUTBOX", Budget(6 << 20, 60.0)):
         async with connected(site.address, max_queue=1) as client:
             slots = len(site.admission.slots)
             with contextlib.suppress(ConnectionClosed, OSError):

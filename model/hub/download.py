@@ -403,7 +403,8 @@ def _find_problem(path: Path, file: HubFile, report: ProgressCallback) -> str | 
         return f"{path} is {size} bytes and should be {file.size}"
     if not file.digest:
         return None
-    digest, done = hashlib.sha256() if file.is_large else hashlib.sha1(b"blob %d\0" % size), 0  # git
+    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    digest, done = hashlib.sha256() if file.is_large else git, 0
     with path.open("rb") as source:
         while block := source.read(_CHUNK_BYTES):
             digest.update(block)

@@ -20,6 +20,7 @@ from typing import Literal
 from server.access.adaptive_limit import AdaptiveLimit
 from server.access.keys import ApiKey, ApiKeys
 from server.access.shared_conversations import SharedConversations
+from server.access.tool_access import Channel
 from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
 
 _log = logging.getLogger("rejoinder.server")
@@ -86,6 +87,7 @@ class Slot:
         kind: the protocol.
         key: the client's key; None if the server requires none.
         caller: a phone number, as the carrier reports it; empty if there is none.
+        channel: where the conversation takes place.
         dismissal: set together with `dismissed` when the conversation is to end.
         meter: counts what the conversation uses.
         phase: returns what the conversation is doing, in a word.
@@ -95,6 +97,7 @@ class Slot:
     def __init__(self, admission: Admission, kind: Kind, key: ApiKey | None, started_at: float) -> None:
         self.kind, self.key = kind, key
         self.caller = ""
+        self.channel: Channel = "phone" if kind == "phone" else "api"
         self.dismissal: Dismissal | None = None
         self.dismissed = asyncio.Event()
         self.counted_until = started_at

@@ -17,6 +17,7 @@ from server.access.admission import Admission
 from server.access.keys import ApiKey
 from server.access.usage import Usage, current_meter
 from server.api_errors import APIError, read_json
+from server.budgets import UPLOAD
 from server.chat_completions.audio_files import SPEECH_FORMATS, SpeechEncoder, SpeechFormat
 from server.chat_completions.decoder import RecordingDecoder, RecordingTooLong
 from server.chat_completions.requests import RequestLimit
@@ -30,9 +31,6 @@ from voice.speech_models import SpeechModels
 from voice.tts import DEFAULT_VOICE, UnknownVoice, Voice
 
 _MAX_FIELD_BYTES = 1 << 16
-
-MAX_UPLOAD_BYTES = (25 << 20) + _MAX_FIELD_BYTES
-"""OpenAI's limit for a recording, and room for the fields next to it."""
 
 MAX_RECORDING_S = 2 * 3600.0
 """Longest recording. It takes a core about six minutes."""
@@ -106,9 +104,7 @@ class Transcriptions:
 
 async def _read_upload(request: Request) -> tuple[bytes, dict[str, str]]:
     """The recording and the fields. Raises APIError, and HTTPException if the form cannot be read."""
-    async with limited(request, MAX_UPLOAD_BYTES).form(
-        max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES
-    ) as form:
+    async with limited(request, UPLOAD).form(max_files=1, max_fields=16, max_part_size=_MAX_FIELD_BYTES) as form:
         fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
         file = form.get("file")
         if not isinstance(file, UploadFile):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
 from server.access.usage import NO_KEY
 from server.api_errors import APIError
+from server.budgets import STORED_RESPONSES, Kept, memory
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
 from server.chat_completions.reasoning import add_plan, denoising_effort
 from server.chat_completions.requests import RequestLimit, TextEndpoint, check_format, requested_sampling, tool_options
@@ -23,9 +23,6 @@ from server.chat_completions.response_output import ResponseOutput
 from server.chat_completions.responses_schema import InputItem, ResponseRequest
 from server.chat_completions.schema import content_text
 from server.chat_completions.streaming import event, event_stream, unless_disconnected
-
-MAX_STORED = 256
-"""Responses that can be continued by their id; the oldest are forgotten. They are kept in memory only."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Responses(TextEndpoint):
 
     def __init__(self, engine: Engine, model: str, limit: RequestLimit) -> None:
         super().__init__(engine, model, limit)
-        self._stored: OrderedDict[str, _Stored] = OrderedDict()
+        self._stored = Kept[_Stored](STORED_RESPONSES)
 
     async def create(self, request: Request) -> Response:
         """A new response. Raises APIError, ClientDisconnect."""
@@ -66,14 +63,15 @@ class Responses(TextEndpoint):
         """Forget a stored response. Raises APIError."""
         name = request.path_params["id"]
         self._find(name, _owner(request))
-        del self._stored[name]
+        self._stored.remove(name)
         return JSONResponse({"id": name, "object": "response", "deleted": True})
 
     def _find(self, name: str, owner: str) -> _Stored:
         """A response of this owner. Others are told that there is none. Raises APIError."""
         stored = self._stored.get(name)
         if stored is None or stored.owner != owner:
-            raise APIError(404, f"there is no stored response {name!r}; the newest {MAX_STORED} are kept", "id")
+            message = f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB are kept"
+            raise APIError(404, message, "id")
         return stored
 
     async def _stream(self, body: ResponseRequest, owner: str) -> AsyncIterator[str]:
@@ -131,9 +129,9 @@ class Responses(TextEndpoint):
 
     def _store(self, response: dict[str, Any], messages: Sequence[Message], owner: str) -> None:
         said = messages if response["instructions"] is None else messages[1:]
-        self._stored[response["id"]] = _Stored(owner, tuple(said), response)
-        while len(self._stored) > MAX_STORED:
-            self._stored.popitem(last=False)
+        calls = [call.arguments for message in said for call in message.tool_calls]
+        size = memory(response) + memory([message.content for message in said]) + memory(calls)
+        self._stored.put(response["id"], _Stored(owner, tuple(said), response), size, owner)
 
 
 def _owner(request: Request) -> str:

@@ -15,7 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from server.access.keys import ApiKey, digest
+from server.access.usage import NO_KEY
 from server.api_errors import APIError, guarded
+from server.budgets import CLIENT_SECRETS, JSON_BODY, Kept, memory
 from server.context import ServerContext
 from server.realtime.configuration import (
     check_speech,
@@ -32,11 +34,6 @@ from server.shared_store import SharedRecords
 from voice.history import new_id
 
 _PREFIX = "ek_"
-
-_MAX_SECRETS = 10_000
-"""Secrets that are valid at the same time. The oldest are forgotten first."""
-
-_MAX_BODY_BYTES = 1 << 20
 
 
 class ExpiresAfter(StrictModel):
@@ -79,32 +76,31 @@ class ClientSecrets:
 
     def __init__(self, clock: Callable[[], float] = time.time, records: SharedRecords | None = None) -> None:
         self._clock, self._records = clock, records or SharedRecords()
-        self._secrets: dict[str, ClientSecret] = {}
+        self._secrets = Kept[bytes](CLIENT_SECRETS, clock)
 
     async def create(self, config: SessionConfig, seconds: int, key: ApiKey | None = None) -> ClientSecret:
         """A new secret."""
-        now = self._clock()
-        self._secrets = {value: one for value, one in self._secrets.items() if one.expires_at > now}
-        if len(self._secrets) >= _MAX_SECRETS:
-            del self._secrets[next(iter(self._secrets))]
-        secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(now) + seconds, config, key)
-        self._secrets[secret.value] = secret
+        secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(self._clock()) + seconds, config, key)
         encoded = _ADAPTER.dump_json(replace(secret, value=""))
+        owner = key.name if key is not None else NO_KEY
+        self._secrets.put(secret.value, encoded, memory(encoded), owner, seconds)
         await self._records.call(lambda store: store.put(_record_key(secret.value), encoded, seconds))
         return secret
 
     async def find(self, offered: Iterable[str]) -> ClientSecret | None:
         """The first valid secret that a client offers."""
         for value in offered:
-            secret = self._secrets.get(value) or await self._find_shared(value)
+            secret = await self._find(value)
             if secret is not None and secret.expires_at > self._clock():
                 return secret
         return None
 
-    async def _find_shared(self, value: str) -> ClientSecret | None:
+    async def _find(self, value: str) -> ClientSecret | None:
         if not value.startswith(_PREFIX):
             return None
-        encoded = await self._records.call(lambda store: store.get(_record_key(value)))
+        encoded = self._secrets.get(value)
+        if encoded is None:
+            encoded = await self._records.call(lambda store: store.get(_record_key(value)))
         try:
             return None if encoded is None else replace(_ADAPTER.validate_json(encoded), value=value)
         except ValidationError:  # another version of the server may have written it
@@ -122,7 +118,7 @@ def client_secret_route(context: ServerContext, client_secrets: ClientSecrets) -
     """`POST /v1/realtime/client_secrets`."""
 
     async def create(request: Request) -> Response:
-        body = await limited(request, _MAX_BODY_BYTES).body()
+        body = await limited(request, JSON_BODY).body()
         try:
             wanted = ClientSecretRequest.model_validate_json(body or b"{}")
             default = default_config(context.model, context.speech_models.voices.default.name)

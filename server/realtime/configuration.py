@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from chat.types import Effort, NamedTool, Tool, ToolChoice, Truncation
+from server.budgets import SESSION_CONFIG
 from server.realtime.events import ResponseCreateParams
 from server.realtime.session_config import (
     WORD_DETAILS,
@@ -43,11 +44,6 @@ _EFFORTS: dict[str, Effort] = {"minimal": "low", "low": "low", "medium": "medium
 """Diffusion decoding has three measures of effort."""
 
 
-MAX_CONFIG_BYTES = 256 << 10
-"""Limit of a configuration as JSON: 128 tools of 2 KiB. Every change copies and checks all of it on the event loop,
-which takes about 10 ms at this size."""
-
-
 def default_config(model: str, voice: str) -> SessionConfig:
     """The configuration that a session starts with."""
     config = SessionConfig(model=model)
@@ -80,10 +76,10 @@ def updated_config(config: SessionConfig, patch: dict[str, Any]) -> SessionConfi
 def config_bytes(config: SessionConfig) -> int:
     """The size of a configuration as JSON. Raises InvalidEvent if it is too large."""
     size = len(config.model_dump_json())
-    if size > MAX_CONFIG_BYTES:
+    if size > SESSION_CONFIG.bytes:
         raise InvalidEvent(
-            f"the session's configuration has {size >> 10} KiB, more than {MAX_CONFIG_BYTES >> 10}: shorten its tools "
-            "or instructions",
+            f"the session's configuration has {size >> 10} KiB, more than {SESSION_CONFIG.bytes >> 10}: shorten its "
+            "tools or instructions",
             code="session_too_large",
         )
     return size

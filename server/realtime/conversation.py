@@ -106,7 +106,8 @@ class RealtimeConversation:
         self._meter, self._audio_in_s, self._audio_out_s = slot.meter, 0.0, 0.0
         self._config = config or default_config(context.model, context.speech_models.voices.default.name)
         history = History(restored.items if restored is not None else ())
-        self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot))
+        allowed = context.tool_access.allowed(slot.channel, slot.key.name if slot.key is not None else "")
+        self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot), allowed)
         self._mcp = McpTools(
             send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own=own
         )
@@ -463,7 +464,8 @@ class RealtimeConversation:
 
 
 def _owner(slot: Slot) -> str:
-    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key."""
+    """Whose timers and notes these are, if the client does not say: those of a phone number, or of an API key. A key
+    speaks for the callers that it brings, and not for those of a carrier or of another key."""
     if slot.caller:
-        return owner_id("phone", slot.caller)
+        return owner_id("phone", slot.caller) + (f"@{slot.key.name}" if slot.key is not None else "")
     return owner_id("key", slot.key.name) if slot.key is not None else ""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agent.tools.conversation_tools import ConversationTools
 from agent.tools.mcp_tool import McpError, McpTool
 from chat.types import Tool
+from server.budgets import TOOL_LISTS, Kept, memory
 from server.realtime.events import ServerEvent, server_event
 from server.realtime.items import McpApprovalResponseItem, item_object
 from server.realtime.session_config import McpApprovalFilter, McpServer, McpToolFilter
@@ -108,7 +109,7 @@ class McpTools:
         self._servers: dict[str, _Server] = {}
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[str, _Call] = {}
-        self._other_items: dict[str, dict[str, Any]] = {}
+        self._other_items = Kept[dict[str, Any]](TOOL_LISTS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Configuration.
@@ -208,7 +209,6 @@ class McpTools:
     async def _list(self, server: _Server) -> None:
         item_id, label = new_id("mcpl"), server.config.server_label
         item: dict[str, Any] = {"id": item_id, "type": "mcp_list_tools", "server_label": label, "tools": []}
-        self._other_items[item_id] = item
         self._send(server_event("conversation.item.added", item=item, previous_item_id=None))
         self._send(server_event("mcp_list_tools.in_progress", item_id=item_id))
         try:
@@ -218,7 +218,8 @@ class McpTools:
             self._send(server_event("mcp_list_tools.failed", item_id=item_id))
             return
         server.tools = {tool.name: tool for tool in listed if await self._can_call(tool, label)}
-        item = self._other_items[item_id] = {**item, "tools": [asdict(tool) for tool in listed]}
+        item = {**item, "tools": [asdict(tool) for tool in listed]}
+        self._other_items.put(item_id, item, memory(item))
         self._enable_own()
         self._on_tools_changed()
         self._send(server_event("conversation.item.done", item=item, previous_item_id=None))
@@ -281,7 +282,7 @@ class McpTools:
             return None
         call.answered = True
         answer = {**response.model_dump(), "id": response.id or new_id("mcpr")}
-        self._other_items[answer["id"]] = answer
+        self._other_items.put(answer["id"], answer, memory(answer))
         if not response.approve:
             self._history.add(FunctionCallOutput(new_id("item"), call.item.call_id, NOT_APPROVED))
             return answer

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from server.access.admission import Slot
+from server.budgets import OUTBOX, memory
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
-
-MAX_QUEUED_EVENTS = 4096
-"""Events that may wait for a client that does not read before it is disconnected: several minutes of audio, 30 MB."""
 
 
 class Outbox:
@@ -26,20 +24,23 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[ServerEvent] | None = None
+        self._queue: asyncio.Queue[str] | None = None
+        self._bytes = 0
         self.stalled = asyncio.Event()
         self.dropped = 0
 
     def __call__(self, event: ServerEvent) -> None:
-        """Queue an event; never waits."""
+        """Queue an event; never waits. Sets `stalled` once the events that wait exceed their budget."""
         if self._queue is None:
             self.dropped += 1
             return
-        try:
-            self._queue.put_nowait(event)
-        except asyncio.QueueFull:
+        text = event.model_dump_json()
+        if self._bytes + memory(text) > OUTBOX.bytes:
             self.dropped += 1
             self.stalled.set()
+            return
+        self._bytes += memory(text)
+        self._queue.put_nowait(text)
 
     @property
     def queued(self) -> int:
@@ -48,7 +49,7 @@ class Outbox:
 
     def attach(self) -> None:
         """A client has connected."""
-        self._queue = asyncio.Queue(MAX_QUEUED_EVENTS)
+        self._queue, self._bytes = asyncio.Queue(), 0
         self.stalled.clear()
 
     def detach(self) -> None:
@@ -56,10 +57,12 @@ class Outbox:
         self.dropped += self.queued
         self._queue = None
 
-    async def next(self) -> ServerEvent:
-        """The next event for the client that is attached."""
+    async def next(self) -> str:
+        """The next event for the client that is attached, as JSON."""
         assert self._queue is not None  # a client is attached
-        return await self._queue.get()
+        text = await self._queue.get()
+        self._bytes -= memory(text)
+        return text
 
 
 class ResumableSession:

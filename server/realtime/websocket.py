@@ -127,6 +127,8 @@ async def _open_session(
         if record is not None:
             await resumptions.give_back(token, record)
         raise
+    if "origin" in socket.headers:  # browsers send it
+        slot.channel = "web"
     current_meter.set(slot.meter)
     try:
         outbox = Outbox()
@@ -212,7 +214,7 @@ class _Connection:
     async def _write(self) -> None:
         try:
             while True:
-                await self._socket.send_text((await self._session.outbox.next()).model_dump_json())
+                await self._socket.send_text(await self._session.outbox.next())
                 await asyncio.sleep(0)  # lets the event loop detect a lost connection before the next write
         except (WebSocketDisconnect, RuntimeError, OSError):
             self._disconnect_code = self._disconnect_code or 1006
@@ -222,7 +224,7 @@ class _Connection:
         with suppress(WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
             async with asyncio.timeout(_MAX_FLUSH_S):
                 while self._session.outbox.queued:
-                    await self._socket.send_text((await self._session.outbox.next()).model_dump_json())
+                    await self._socket.send_text(await self._session.outbox.next())
 
     async def _wait_for_dismissal(self) -> None:
         """Ends when the conversation is to end: somebody dismissed it, or it reached a limit."""

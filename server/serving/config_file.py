@@ -1,4 +1,4 @@
-"""The configuration file: every option of `rejoinder serve`, and the price list, in TOML."""
+"""The configuration file: every option of `rejoinder serve`, who may call which tools, and the price list, in TOML."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from server.access.prices import Prices
+from server.access.tool_access import ToolAccess
 
-_TABLES = ("serve", "prices")
+_TABLES = ("serve", "tools", "prices")
+
+Table = TypeVar("Table", bound=BaseModel)
 
 
 class BadConfig(ValueError):
@@ -43,7 +47,7 @@ class ConfigFile:
         self._path = path
         for table, value in self._content.items():
             if table not in _TABLES or not isinstance(value, dict):
-                raise self._error(f"there is no table {table!r}: use [serve] and [prices]", "", table)
+                raise self._error(f"there is no table {table!r}: use [serve], [tools] and [prices]", "", table)
 
     def values(self, settings: type[BaseModel]) -> dict[str, Any]:
         """The values of [serve], by the names of the fields, and checked. Raises BadConfig."""
@@ -67,16 +71,23 @@ class ConfigFile:
 
     def prices(self) -> Prices:
         """The price list. Raises BadConfig."""
+        return self._table("prices", Prices)
+
+    def tools(self) -> ToolAccess:
+        """Who may call which tools. Raises BadConfig."""
+        return self._table("tools", ToolAccess)
+
+    def _table(self, name: str, model: type[Table]) -> Table:
         try:
-            return Prices.model_validate(self._content.get("prices", {}))
+            return model.model_validate(self._content.get(name, {}))
         except ValidationError as error:
             first = error.errors()[0]
-            *tables, key = [str(part) for part in first["loc"]]
-            raise self._error(sentence(first, key), ".".join(["prices", *tables]), key) from None
+            *tables, key = [part for part in first["loc"] if isinstance(part, str)]
+            raise self._error(sentence(first, key), ".".join([name, *tables]), key) from None
 
     def _problem(self, key: str, value: Any, field: FieldInfo) -> str:
         """What TOML can say and the option cannot, or must not."""
-        if is_secret(field) and self._path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        if is_secret(field, value) and self._path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             return (
                 f"{key} is a secret, and others on this machine can read the file: set the environment variable "
                 f"{field.validation_alias}, or run chmod 600 {self._path}"
@@ -95,9 +106,11 @@ class ConfigFile:
         return BadConfig(f"{self._path}, line {line}: {message}" if line else f"{self._path}: {message}")
 
 
-def is_secret(field: FieldInfo) -> bool:
-    """Whether an option should come from the environment."""
-    return SecretStr in (field.annotation, *get_args(field.annotation))
+def is_secret(field: FieldInfo, value: Any = None) -> bool:
+    """Whether an option should come from the environment: always, or because its value is a URL with a password."""
+    return SecretStr in (field.annotation, *get_args(field.annotation)) or (
+        isinstance(value, str) and "://" in value and urlsplit(value).password is not None
+    )
 
 
 def sentence(error: Mapping[str, Any], name: str) -> str:

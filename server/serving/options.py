@@ -4,7 +4,6 @@ and, for `rejoinder serve` (`settings.py`), a file are read by these models."""
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -13,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from agent.credentials import credential
 from agent.remote.settings import RemoteSettings, Scope, check_url
 from agent.tools.server_tools import ToolSettings
 from chat.types import Effort
@@ -192,7 +192,7 @@ class RemoteModelOptions(OptionGroup, title="A bigger model"):
 
     llm_url: str = option("", "A bigger language model: an OpenAI-compatible server, like https://llm.example.org/v1.")
     llm_model: str = option("", "Name of the model there.")
-    llm_key_env: str = option("REJOINDER_LLM_KEY", "Environment variable that holds its API key.")
+    llm_key_env: str = option("REJOINDER_LLM_KEY", "Environment variable or credential that holds its API key.")
     llm_for: Scope = option("hard", "Which questions it answers: hard ones, or all.")
     llm_first_token_seconds: float = option(
         RemoteSettings.first_token_s,
@@ -209,7 +209,7 @@ class RemoteModelOptions(OptionGroup, title="A bigger model"):
         if bool(self.llm_url) != bool(self.llm_model):
             raise ValueError("--llm-url, the server, and --llm-model, the name of a model there, belong together")
         if self.llm_url:
-            key = os.environ.get(self.llm_key_env, "")
+            key = credential(self.llm_key_env) or ""
             self._remote_llm = RemoteSettings(
                 self.llm_url, self.llm_model, key, self.llm_for, self.llm_first_token_seconds, self.llm_seconds
             )

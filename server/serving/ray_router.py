@@ -68,7 +68,7 @@ def _is_conversation(pending_request: PendingRequest) -> bool:
     if not isinstance(argument, bytes):
         return False
     # Pickled by this process: Ray's proxy passes requests on like this.
-    return bool(pickle.loads(argument).asgi_scope["type"] == "websocket")
+    return bool(pickle.loads(argument).asgi_scope["type"] == "websocket")  # nosec B301
 
 
 def _is_not_about_closing(record: logging.LogRecord) -> bool:

@@ -113,6 +113,9 @@ def load_service(
     _check_exposure(settings, api_keys, loopback=loopback)
     records = SharedRecords(open_store(settings.records) if settings.records else None)
     tools = ServerTools(settings.tool_settings)
+    known = {key.name for key in keys.all_keys()} if keys is not None else set[str]()
+    for name in settings.tool_access.keys.keys() - known:
+        _log.warning("[tools.keys] restricts the key %r, which does not exist", name)
     documents = open_documents(settings.docs, data, console)
     record, candidates = open_record(settings.device, data), list[ModelEntry]()
     model_options: ModelOptions = settings
@@ -172,6 +175,7 @@ def load_service(
         open_remote_llm(settings.remote_llm, console),
         records=records,
         documents=documents,
+        tool_access=settings.tool_access,
     )
     engine.failure.add_done_callback(lambda failure: failures.report(str(failure.result())))
     closers = [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import secrets
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
+from agent.credentials import credential_file
+from server.access.tool_access import ToolAccess
 from server.auth import LocalAccess
 from server.serving.config_file import ConfigFile
 from server.serving.options import AssistantOptions, OptionGroup, option
@@ -173,8 +177,21 @@ class ServeSettings(
         "A TOML file with options of this command; the command line and the environment come first.",
         variable="REJOINDER_CONFIG",
     )
-    _ticket_key: bytes = PrivateAttr(default_factory=lambda: secrets.token_bytes(32))
+    _ticket_key: bytes = PrivateAttr(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)))
     _start_key: str = PrivateAttr("")
+    _tool_access: ToolAccess = PrivateAttr(default_factory=ToolAccess)
+
+    @model_validator(mode="after")
+    def _read_tool_access(self) -> Self:
+        """Read it in this process: replicas on other machines do not have the file. Raises BadConfig, OSError."""
+        if self.config is not None:
+            self._tool_access = ConfigFile(self.config).tools()
+        return self
+
+    @property
+    def tool_access(self) -> ToolAccess:
+        """Who may call which tools."""
+        return self._tool_access
 
     @classmethod
     def settings_customise_sources(
@@ -185,9 +202,13 @@ class ServeSettings(
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources, the one that decides first. Raises BadConfig, OSError."""
+        """The sources, the one that decides first: files of secrets come after the environment, as they set the same
+        options. Raises BadConfig, OSError, ValueError."""
         path = {**env_settings(), **init_settings()}.get("REJOINDER_CONFIG")
         values = ConfigFile(Path(path)).values(cls) if path else {}
+        for name, field in cls.model_fields.items():
+            if field.validation_alias and (secret := credential_file(str(field.validation_alias))) is not None:
+                values[name] = secret
         return init_settings, env_settings, InitSettingsSource(settings_cls, values)
 
     @property
@@ -231,4 +252,5 @@ class ServeSettings(
         """What must not be logged."""
         options = (*self.api_key, self.phone_secret, self.twilio_token, self.plivo_token)
         remote = (self.remote_llm.api_key,) if self.remote_llm is not None else ()
-        return (*(option.get_secret_value() for option in options), *remote)
+        password = urlsplit(self.records).password or ""
+        return (*(option.get_secret_value() for option in options), *remote, password)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
+import json
 import secrets
 import time
 import uuid
@@ -18,12 +18,16 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from server.telephony.dialect import parse_count
 
-_TICKET_LIFETIME_S = 120
+TICKET_LIFETIME_S = 120
 """How long a stream may be opened after the webhook that announced it; carriers take a second or two."""
+
+_MAX_CALLER_CHARACTERS = 100
+"""Of a number, or of a SIP address in its place, that a ticket holds."""
 
 _MAX_WEBHOOK_AGE_S = 300
 """Maximum age of a signed webhook: Telnyx's own advice against replays."""
@@ -51,6 +55,21 @@ class CarrierRequest:
 
 
 @dataclass(frozen=True)
+class Ticket:
+    """What the server knows of a call whose webhook it has accepted.
+
+    Attributes:
+        id: of this ticket, to see that it is used once.
+        caller: the number that the webhook named; empty if it named none.
+        key: name of the API key that the webhook carried; empty if it carried none.
+    """
+
+    id: str
+    caller: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
 class CarrierAuth:
     """The configured credentials.
 
@@ -65,7 +84,7 @@ class CarrierAuth:
     plivo_token: str = ""
     telnyx_public_key: str = ""
     shared_secrets: tuple[str, ...] = ()
-    _ticket_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    _ticket_key: bytes = field(default_factory=Fernet.generate_key, repr=False)
 
     def __post_init__(self) -> None:
         if self.telnyx_public_key:
@@ -86,31 +105,35 @@ class CarrierAuth:
         return self.signed(request) or (bool(self.shared_secrets) and self._has_shared_secret(request))
 
     def signed(self, request: CarrierRequest) -> bool:
-        """Whether a request is authorized by what nobody can guess: a carrier's signature, or a ticket."""
+        """Whether a request is authorized by what nobody can guess: a carrier's signature."""
         return (
             (bool(self.twilio_token) and self._is_signed_by_twilio(request))
             or (bool(self.plivo_token) and self._is_signed_by_plivo(request))
             or (bool(self.telnyx_public_key) and self._is_signed_by_telnyx(request))
-            or self.has_valid_ticket(request.ticket)
         )
 
-    def issue_ticket(self) -> str:
-        """A ticket that authorizes streams for a short time. It is part of the stream URL in a webhook's response."""
-        expires = str(int(time.time()) + _TICKET_LIFETIME_S)
-        return f"{expires}-{self._ticket_mac(expires)}"
+    def issue_ticket(self, caller: str = "", key: str = "") -> str:
+        """A ticket that authorizes one stream, for a short time. It is part of the stream URL in a webhook's response,
+        and encrypted, because proxies log URLs.
+
+        Args:
+            caller, key: as `Ticket` has them.
+        """
+        content = json.dumps([secrets.token_hex(16), caller[:_MAX_CALLER_CHARACTERS], key]).encode()
+        return Fernet(self._ticket_key).encrypt(content).decode().rstrip("=")
+
+    def read_ticket(self, text: str) -> Ticket | None:
+        """What `issue_ticket` wrote into a ticket; None if it did not make this one, or too long ago."""
+        padded = text.encode() + b"=" * (-len(text) % 4)
+        try:
+            return Ticket(*json.loads(Fernet(self._ticket_key).decrypt(padded, TICKET_LIFETIME_S)))
+        except InvalidToken:
+            return None
 
     @property
     def audiosocket_uuid(self) -> uuid.UUID | None:
         """The UUID that AudioSocket calls must send, as they carry nothing else. None if every call is accepted."""
         return uuid.uuid5(uuid.NAMESPACE_URL, f"rejoinder:{self.shared_secrets[0]}") if self.shared_secrets else None
-
-    def _ticket_mac(self, expires: str) -> str:
-        return hmac.new(self._ticket_key, expires.encode(), hashlib.sha256).hexdigest()[:32]
-
-    def has_valid_ticket(self, ticket: str) -> bool:
-        """Whether `issue_ticket` made this ticket, not too long ago."""
-        expires, _, mac = ticket.partition("-")
-        return expires.isdecimal() and _equal(mac, self._ticket_mac(expires)) and time.time() <= int(expires)
 
     def _is_signed_by_twilio(self, request: CarrierRequest) -> bool:
         """base64(HMAC-SHA1(token, URL and the form's names and values)): twilio.com/docs/usage/security."""

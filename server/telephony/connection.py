@@ -72,11 +72,13 @@ class AdmittedCall:
     Attributes:
         open_conversation: opens a conversation that sends its events to a function, or continues one from its record.
         continued: where calls are recorded in case their replica dies.
+        caller: their number, from the webhook that announced the call; None to believe what the stream says.
     """
 
     slot: Slot
     open_conversation: Callable[[Callable[[ServerEvent], None], SessionRecord | None], RealtimeConversation]
     continued: ContinuedCalls = field(default_factory=lambda: ContinuedCalls(SharedRecords()))
+    caller: str | None = None
 
 
 class Connection:
@@ -166,6 +168,8 @@ class Connection:
 
     async def _carry(self, dialect: Dialect, started: CallStarted) -> None:
         settings, errors = self._settings.with_parameters(started.parameters, self._announcements.voices)
+        if self._admitted is not None and self._admitted.caller is not None:
+            started = replace(started, caller=self._admitted.caller)
         self._name = f"{dialect.name} {started.call_id[:64]!r}"
         _log.info("the call %s begins, from %r", self._name, started.caller[:40] or "unknown")
         for message in errors:

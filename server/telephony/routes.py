@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,13 +21,21 @@ from server.access.admission import Refused, Slot
 from server.access.keys import ApiKey
 from server.access.usage import current_meter
 from server.auth import client_address
+from server.budgets import WEBHOOK
 from server.context import ServerContext
 from server.realtime.conversation import RealtimeConversation
 from server.realtime.events import ServerEvent
 from server.realtime.session_record import SessionRecord
 from server.request_body import limited
 from server.telephony.announcements import Announcements
-from server.telephony.auth import CarrierAuth, CarrierRequest, candidate_urls, offered_secrets
+from server.telephony.auth import (
+    TICKET_LIFETIME_S,
+    CarrierAuth,
+    CarrierRequest,
+    Ticket,
+    candidate_urls,
+    offered_secrets,
+)
 from server.telephony.carriers.detection import detect_carrier
 from server.telephony.connection import AdmittedCall, Connection, Transport
 from server.telephony.continued_calls import CALL_PARAMETER, ContinuedCalls
@@ -48,8 +57,9 @@ _CONTINUED = "rejoinder_continued"
 _MAX_CONTINUATIONS = 5
 """Replicas that may die under one call."""
 
-_MAX_WEBHOOK_BYTES = 64 << 10
-"""Maximum size of a webhook's body; carriers send a few hundred bytes."""
+_NUMBERS = {"from": ("From", "from", "CallFrom"), "to": ("To", "to", "CallTo")}
+"""The stream's parameters for who calls whom, and the fields of webhooks that say so: Twilio's, which Telnyx and Plivo
+share, Vonage's and Exotel's."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,7 @@ class Telephony:
         self.announcements = Announcements(context.speech_models)
         self.continued = ContinuedCalls(context.records)
         self._being_refused = 0
+        self._used_tickets: dict[str, float] = {}
 
     @property
     def authenticated(self) -> bool:
@@ -92,8 +103,8 @@ class Telephony:
         return self.context.admission.keys.find(offered_secrets(request))
 
     def accepts(self, request: CarrierRequest, connection: HTTPConnection) -> bool:
-        """Whether a request has a carrier's signature, the secret, an API key or a ticket; or needs none, because the
-        server has none of these and the call comes from this machine."""
+        """Whether a request has a carrier's signature, the secret or an API key; or needs none, because the server has
+        none of these and the call comes from this machine."""
         if not self.authenticated:
             return self.context.admits(connection)
         carrier_auth, key, address = self.settings.carrier_auth, self.find_key(request), client_address(connection)
@@ -107,9 +118,28 @@ class Telephony:
             wrong_secrets.add(address)
         return accepted
 
+    async def redeem(self, text: str) -> Ticket | None:
+        """The ticket that a stream shows. None if this is no valid ticket, or it has been used here or on another
+        replica."""
+        ticket, now = self.settings.carrier_auth.read_ticket(text), time.monotonic()
+        self._used_tickets = {used: at for used, at in self._used_tickets.items() if now < at + 2 * TICKET_LIFETIME_S}
+        if ticket is None or ticket.id in self._used_tickets:
+            return None
+        self._used_tickets[ticket.id] = now
+        key, seconds = f"ticket/{ticket.id}", 2 * TICKET_LIFETIME_S
+        first = await self.context.records.call(
+            lambda store: store.put(key, b"used", seconds) and store.take(key, seconds) is not None
+        )
+        return None if first is False else ticket
+
     @asynccontextmanager
-    async def line(self, name: str, key: ApiKey | None = None) -> AsyncIterator[AdmittedCall | None]:
+    async def line(
+        self, name: str, key: ApiKey | None = None, caller: str | None = None
+    ) -> AsyncIterator[AdmittedCall | None]:
         """A line for a call: None if none is free, and the caller is to be told so.
+
+        Args:
+            caller: who calls, if the webhook has said so already.
 
         Raises:
             Refused: no line is free, and too many callers are being told so already.
@@ -128,7 +158,7 @@ class Telephony:
             return
         current_meter.set(slot.meter)
         try:
-            yield AdmittedCall(slot, partial(self._open_conversation, slot), self.continued)
+            yield AdmittedCall(slot, partial(self._open_conversation, slot), self.continued, caller)
         finally:
             slot.release()
 
@@ -160,13 +190,19 @@ def telephony_routes(telephony: Telephony) -> list[BaseRoute]:
 async def _accept_call(socket: WebSocket, telephony: Telephony) -> None:
     name = f"from {socket.client.host if socket.client else 'an unknown address'}"
     request = _carrier_request(socket, telephony, ticket=socket.path_params.get("ticket", ""))
-    if not telephony.accepts(request, socket):
+    ticket, caller, keys = await telephony.redeem(request.ticket), None, telephony.context.admission.keys
+    if ticket is None:
+        accepted, key = telephony.accepts(request, socket), telephony.find_key(request)
+    else:
+        caller, key = ticket.caller, keys.current(ApiKey(ticket.key)) if ticket.key else None
+        accepted = key is not None or not ticket.key  # the key may have been revoked
+    if not accepted:
         _log.warning("a call %s was refused: it has neither a carrier's signature nor the secret", name)
         await _deny(socket, 403, "this call is not signed")
         return
     offered = socket.scope.get("subprotocols", [])
     try:
-        async with telephony.line(name, telephony.find_key(request)) as admitted:
+        async with telephony.line(name, key, caller) as admitted:
             await socket.accept(subprotocol=_ASTERISK_SUBPROTOCOL if _ASTERISK_SUBPROTOCOL in offered else None)
             await telephony.connection(_WebSocketTransport(socket), name, admitted).run(detect_carrier)
     except Refused as refusal:
@@ -220,17 +256,19 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
     media_type, build_document = DOCUMENTS[name]
 
     async def respond(request: Request) -> Response:
-        body = await limited(request, _MAX_WEBHOOK_BYTES).body()
+        body = await limited(request, WEBHOOK).body()
         form: dict[str, str] = {}
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-        if not telephony.accepts(_carrier_request(request, telephony, form=form, body=body), request):
+        asked = _carrier_request(request, telephony, form=form, body=body)
+        if not telephony.accepts(asked, request):
             _log.warning("a webhook for %s was refused: it has neither a signature nor the secret", name)
             return PlainTextResponse("this request is not signed\n", 403)
         parameters = {key: value for key, value in request.query_params.items() if key in PARAMETERS}
-        for key in ("From", "To"):
-            if value := form.get(key) or request.query_params.get(key):
-                parameters[key.lower()] = value
+        for key, fields in _NUMBERS.items():
+            found = (form.get(field) or request.query_params.get(field) for field in fields)
+            if value := next(filter(None, found), None):
+                parameters[key] = value
         then = ""
         if telephony.continued.possible and name in FOLLOW_REDIRECTS:
             call, attempt = _continued_call(request)
@@ -238,7 +276,10 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
                 return Response(HANG_UP, media_type=media_type)
             parameters[CALL_PARAMETER] = call
             then = _continuation_url(request, telephony, call, attempt + 1)
-        return Response(build_document(_stream_url(request, telephony), parameters, then), media_type=media_type)
+        api_key = telephony.find_key(asked)
+        key_name = api_key.name if api_key is not None else ""
+        url = _stream_url(request, telephony, parameters.get("from", ""), key_name)
+        return Response(build_document(url, parameters, then), media_type=media_type)
 
     return respond
 
@@ -258,10 +299,10 @@ def _continuation_url(request: Request, telephony: Telephony, call: str, attempt
     return f"{'https' if secure else 'http'}://{host}{request.url.path}?{urlencode(query)}"
 
 
-def _stream_url(request: Request, telephony: Telephony) -> str:
+def _stream_url(request: Request, telephony: Telephony, caller: str, key: str) -> str:
     """Where the carrier should stream the call. The last path segment is a ticket that authorizes the stream."""
     secure, host = _origin(request, telephony)
-    ticket = f"/{telephony.settings.carrier_auth.issue_ticket()}" if telephony.authenticated else ""
+    ticket = f"/{telephony.settings.carrier_auth.issue_ticket(caller, key)}" if telephony.authenticated else ""
     return f"{'wss' if secure else 'ws'}://{host}/phone{ticket}"
 
 

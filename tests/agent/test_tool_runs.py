@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -372,6 +373,17 @@ def test_a_call_with_a_number_that_the_model_made_up_is_not_made() -> None:
         output = harness.language_model.prompts[-1][-1].content
         assert output == INVENTED.format(name="call_up", value="555 0100 4321")
         assert response_texts(harness) == ["The capital of France is Paris."]
+
+
+@pytest.mark.parametrize("query", ["capital of France safe 4711", "safe 4711"])
+def test_a_query_leaves_with_what_was_said_alone(query: str) -> None:
+    tools = FakeTools({"search": ToolTraits(outgoing=("query",))}, parameter="query")
+    harness = converse(tools, ("search", json.dumps({"query": query, "count": 4})))
+    if query.startswith("capital"):
+        assert tools.started == [("search", json.dumps({"query": "capital of France", "count": 4}))]
+    else:
+        assert not tools.started
+        assert harness.language_model.prompts[-1][-1].content == INVENTED.format(name="search", value=query)
 
 
 def test_words_of_an_output_are_not_said_while_an_earlier_result_has_none() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from cli.main import app as cli
+from cli.options import with_options
+from server.serving.settings import ServeSettings
 
 WIDE = {"COLUMNS": "400", "NO_COLOR": "1"}
 
@@ -78,3 +81,45 @@ def test_serve_reports_a_bad_file_in_one_sentence(tmp_path: Path) -> None:
     assert "line 2: there is no option 'colour'" in " ".join(done.output.split())
     done = CliRunner().invoke(cli, ["serve", "--config", str(tmp_path / "missing.toml")], env=WIDE)
     assert "cannot read the configuration" in " ".join(done.output.split())
+
+
+def test_secrets_come_from_files_and_a_url_with_a_password_is_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {"TWILIO_AUTH_TOKEN": "t0ken", "REJOINDER_API_KEY": "one two", "REJOINDER_LLM_KEY": "k3y"}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(f"{secret}\n")
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    settings = ServeSettings(llm_url="http://llm.example.org/v1", llm_model="big", records="redis://:pa55@host:6379/0")
+    assert settings.twilio_token.get_secret_value() == "t0ken" and settings.api_keys == ("one", "two")
+    assert settings.remote_llm is not None and settings.remote_llm.api_key == "k3y"
+    assert {"t0ken", "one", "two", "k3y", "pa55"} <= set(settings.secrets)
+    assert ServeSettings(twilio_token="given").twilio_token.get_secret_value() == "given"
+    path, text = tmp_path / "a.toml", '[serve]\nrecords = "redis://:pa55@host:6379/0"\n'
+    path.touch(mode=0o644)
+    assert "line 2: records is a secret" in config(path, text)
+    path.chmod(0o600)
+    assert "pa55" not in config(path, text)
+
+
+def test_secrets_come_from_standard_input_and_those_of_the_command_line_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, loaded = typer.Typer(), list[ServeSettings]()
+
+    @app.command()
+    @with_options
+    def serve(*, settings: ServeSettings) -> None:
+        loaded.append(settings)
+
+    monkeypatch.delenv("TWILIO_AUTH_TOKEN", raising=False)
+    arguments = ["--api-key", "-", "--api-key", "-"]
+    done = CliRunner().invoke(app, arguments, input="one\ntwo\n", env=WIDE)
+    assert (done.exit_code, done.output, loaded[0].api_keys) == (0, "", ("one", "two"))
+    done = CliRunner().invoke(app, arguments, input="one\n", env=WIDE)
+    assert done.exit_code == 2 and "there is no further line on standard input" in done.output
+    done = CliRunner().invoke(app, [*arguments, "--twilio-token", "-"], input="one\ntwo\nthree\n", env=WIDE)
+    assert done.exit_code == 2 and "standard input holds the secrets of one option" in done.output
+    done = CliRunner().invoke(app, ["--twilio-token", "t0ken"], env=WIDE)
+    assert "--twilio-token is in the list of processes" in done.output and "t0ken" not in done.output

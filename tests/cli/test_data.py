@@ -39,12 +39,14 @@ def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: P
     log.close()
     usage.close()
     notes = UserData(tmp_path / "user_data.sqlite")
-    for owner in (owner_id("key", "alice"), owner_id("key", "bob"), owner_id("phone", "+15550100")):
+    through_key = owner_id("phone", "+15550100") + "@pbx"
+    for owner in (owner_id("key", "alice"), owner_id("key", "bob"), owner_id("phone", "+15550100"), through_key):
         notes.add_note(owner, "milk of owner " + owner, now)
     assert "Deleted 1 turns, 1 days" in delete(tmp_path, "--key", "alice", "--turn-log", str(path))
     assert "Deleted 1 turns, 0 days" in delete(tmp_path, "--caller", "+15550100", "--turn-log", str(path))
     assert [(turn.key, turn.caller) for turn in read_turn_log(path)] == [("bob", ""), ("", "+15550199")]
     assert [key for _, key, _ in read_usage(tmp_path / "usage.sqlite")] == ["", "bob"]
+    assert notes.notes(through_key) == []
     left = {
         name: len(notes.notes(owner_id(*name))) for name in (("key", "alice"), ("key", "bob"), ("phone", "+15550100"))
     }

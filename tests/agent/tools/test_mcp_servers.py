@@ -91,7 +91,12 @@ def http_url() -> Iterator[str]:
 async def test_tools_of_both_kinds_of_servers_are_called(tmp_path: Path, http_url: str) -> None:
     (tmp_path / "server.py").write_text(STDIO_SERVER)
     servers = {
-        "local": {"command": sys.executable, "args": [str(tmp_path / "server.py")], "alwaysAllow": ["fail"]},
+        "local": {
+            "command": sys.executable,
+            "args": [str(tmp_path / "server.py")],
+            "alwaysAllow": ["fail"],
+            "readOnly": ["add"],
+        },
         "remote": {"url": http_url, "type": "http"},
         "broken": {"command": str(tmp_path / "missing")},
         "off": {"command": "never", "disabled": True},
@@ -127,12 +132,17 @@ async def test_tools_that_break_the_server_leave_its_connection_to_try_again(
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_other_tools_ask_the_user_first(tmp_path: Path) -> None:
+async def test_other_tools_ask_the_user_first_whatever_their_server_says_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rejoinder.server")
     (tmp_path / "server.py").write_text(STDIO_SERVER)
     servers = {"local": {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}}
     tools = ServerTools(ToolSettings(mcp_config=configured(tmp_path, servers), builtin=False))
     async with asyncio.timeout(HANG_S), tools.running():
-        fail = tools.registry["fail"]
+        fail, add = tools.registry["fail"], tools.registry["add"]
+        assert add.traits.consequential and not add.traits.read_only
+        assert "add, fail, leave of the MCP server 'local' ask the user first" in caplog.text
         assert fail.traits.consequential
         assert (await fail.run({}, Caller("me"))).failed
 

@@ -9,6 +9,7 @@ from openai import OpenAI
 from model.engine.engine import Engine
 from server.access.admission import Admission
 from server.access.keys import ApiKeys
+from server.budgets import STORED_RESPONSES
 from server.chat_completions import responses
 from tests.real_time import HANG_S
 from tests.server.chat_completions.test_chat import QUESTION, expected_text
@@ -76,7 +77,8 @@ def test_only_the_key_that_made_a_response_can_read_continue_or_delete_it(tiny_e
 def test_old_responses_are_forgotten_and_others_were_never_stored(
     client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "MAX_STORED", 2)
+    client.responses.create(model="tiny", input="Paris", max_output_tokens=1)
+    monkeypatch.setattr(responses, "memory", lambda value: STORED_RESPONSES.bytes // 8)
     ids = [client.responses.create(model="tiny", input="Paris", max_output_tokens=1).id for _ in range(3)]
     unstored = client.responses.create(model="tiny", input="Paris", max_output_tokens=1, store=False)
     assert client.responses.retrieve(ids[2]).id == ids[2]

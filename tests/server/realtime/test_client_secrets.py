@@ -8,6 +8,7 @@ import httpx
 import pytest
 from openai.types.realtime import ClientSecretCreateResponse
 
+from server.budgets import Budget
 from server.realtime import client_secrets
 from server.realtime.client_secrets import ClientSecrets
 from server.realtime.session_config import SessionConfig
@@ -53,7 +54,7 @@ async def test_an_invalid_request_names_the_field(body: dict[str, Any], param: s
 
 
 async def test_a_secret_expires_and_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_secrets, "_MAX_SECRETS", 2)
+    monkeypatch.setattr(client_secrets, "CLIENT_SECRETS", Budget(4000, 7200.0))
     now = 1000.0
     secrets = ClientSecrets(lambda: now)
     first = await secrets.create(SessionConfig(), 60)

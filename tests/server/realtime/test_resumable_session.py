@@ -11,6 +11,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.typing import Subprotocol
 
 from server.access.admission import Admission
+from server.budgets import Budget
 from server.context import SessionLimits
 from server.realtime.events import server_event
 from server.realtime.resumable_session import Outbox
@@ -98,7 +99,7 @@ async def test_a_client_that_did_not_ask_to_come_back_frees_its_slot_at_once() -
 
 @pytest.mark.parametrize("attached", [True, False])
 async def test_what_no_client_gets_is_counted(attached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.realtime.resumable_session.MAX_QUEUED_EVENTS", 2)
+    monkeypatch.setattr("server.realtime.resumable_session.OUTBOX", Budget(300, 60.0))
     outbox = Outbox()
     if attached:
         outbox.attach()

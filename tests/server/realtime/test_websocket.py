@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from server.access import admission as admission_module
 from server.access.admission import Admission
 from server.access.keys import ApiKeys, KeyStore
+from server.budgets import Budget
 from server.context import SessionLimits
 from server.realtime import resumable_session as outbox
 from server.realtime import websocket
@@ -67,7 +68,7 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MAX_QUEUED_EVENTS", 8)
+    monkeypatch.setattr(outbox, "OUTBOX", Budget(200_000, 60.0))
     # uvicorn would wait 10 s for this client's close frame.
     close_timeout = property(lambda self: 0.2, lambda self, seconds: None)
     monkeypatch.setattr(WebSocketsSansIOProtocol, "close_timeout", close_timeout, raising=False)

@@ -60,8 +60,9 @@ def test_a_replica_accepts_the_tickets_of_the_others_and_has_the_key_of_the_bigg
     settings = ServeSettings(twilio_token="token", **llm)
     monkeypatch.delenv("THE_KEY")
     replica = pickle.loads(pickle.dumps(settings.model_copy(update={"port": 1})))
-    assert replica.carrier_auth.has_valid_ticket(settings.carrier_auth.issue_ticket())
-    assert not ServeSettings(twilio_token="token").carrier_auth.has_valid_ticket(settings.carrier_auth.issue_ticket())
+    ticket = settings.carrier_auth.issue_ticket()
+    assert replica.carrier_auth.read_ticket(ticket) is not None
+    assert ServeSettings(twilio_token="token").carrier_auth.read_ticket(ticket) is None
     assert replica.remote_llm == settings.remote_llm and replica.remote_llm.api_key == "k3y"
 
 
