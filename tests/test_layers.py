@@ -28,7 +28,7 @@ LAYERS = {
     "chat": [[""]],
     "model": [["hub"], ["checkpoint"], ["nn"], ["decode"], ["engine"], ["convert"]],
     "agent": [
-        ["storage", "matched_text", "language_model", "instructions", "confirmation"],
+        ["storage", "credentials", "matched_text", "language_model", "instructions", "confirmation"],
         ["words", "brevity"],
         ["capture", "program"],
         ["closed_forms", "tools", "remote", "documents"],
@@ -38,8 +38,8 @@ LAYERS = {
     ],
     "voice": [["audio"], [""]],
     "server": [
-        ["openmp", "processor", "security_headers", "request_body"],
-        ["auth", "response_format"],
+        ["openmp", "processor", "security_headers", "budgets"],
+        ["auth", "response_format", "request_body"],
         ["shared_store"],
         ["observability", "access"],
         ["memory"],
