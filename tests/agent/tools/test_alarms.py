@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -230,3 +231,18 @@ def test_the_number_of_one_owners_entries_has_a_limit(scenario: Run) -> None:
         await user.call("set_timer", "bob", minutes=1)
 
     scenario(work)
+
+
+def test_a_length_of_time_does_not_follow_clocks_that_are_changed(tmp_path: Path) -> None:
+    start = datetime(2026, 3, 28, 22, 0, tzinfo=ZoneInfo("Europe/Berlin"))
+
+    async def scenario() -> None:
+        setup = Setup(tmp_path / "data.sqlite")
+        setup.alarms = Alarms(setup.data, lambda: start)
+        setup._tools = {tool.name: tool for tool in setup.alarms.tools()}
+        assert await setup.call("set_timer", hours=8) == "Your timer for 8 hours is running."
+        assert await setup.call("list_alarms") == "A timer has 8 hours left."
+        assert "7:00 AM tomorrow" in await setup.call("set_reminder", about="swim", hours=8)
+        assert [alarm.due_at - start.timestamp() for alarm in setup.data.alarms("ann")] == [28_800, 28_800]
+
+    run_on_virtual_clock(scenario)
