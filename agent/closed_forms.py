@@ -27,7 +27,7 @@ _WHAT = r"(?:what(?:'s| is| are| will| would be| does| do)?|how much(?: is| are)
 
 _OPERATORS = {
     "plus": "+", "added to": "+", "minus": "-", "less": "-", "times": "*", "times by": "*", "multiplied": "*",
-    "multiplied by": "*", "divided by": "/", "to the power of": "**", "squared": "** 2", "cubed": "** 3",
+    "multiplied by": "*", "divided by": "/", "over": "/", "to the power of": "**", "squared": "** 2", "cubed": "** 3",
     "half of": "0.5 of", "twice": "2 of", "percent of": "% of", "per cent of": "% of",
 }  # fmt: skip
 _SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": " % of "}

@@ -91,8 +91,8 @@ _STATES = {
 """American states and provinces, with all of their zones. They are only read after a city: "Portland, Maine"."""
 
 _NO_PLACES = frozenset("act center central continental east factory general knox north south west".split())
-_AMBIGUOUS = frozenset("chatham norfolk petersburg victoria".split())
-"""Names of zones that mean nothing, or a larger place, to those who ask."""
+_AMBIGUOUS = frozenset("chatham cordoba merida norfolk petersburg victoria".split())
+"""Names of zones that mean nothing, or another place, to those who ask."""
 
 _MORE_COUNTRIES = {
     "US": ["usa", "us", "the us", "the usa", "america", "the united states"],

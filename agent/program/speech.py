@@ -52,7 +52,7 @@ def answer(value: Value, unit: str, now: datetime) -> str:
             number = spoken_number(value.amount)
             return f"That's {number} {unit_name(value.unit, plural=not _is_one(number))}."
     is_money = unit.lower() in _MONEY
-    number = spoken_number(value, _CENT if is_money else Fraction(1))
+    number = spoken_number(value, is_money=is_money)
     if is_money and number[-2:-1] == ".":
         number += "0"
     if _is_one(number):
@@ -60,11 +60,12 @@ def answer(value: Value, unit: str, now: datetime) -> str:
     return f"That's {number}{f' {unit}' if unit else ''}."
 
 
-def spoken_number(value: Fraction, large: Fraction = Fraction(1)) -> str:
-    """A number as it is said: exactly if four decimals are enough, otherwise "about" what it is rounded to.
+def spoken_number(value: Fraction, *, is_money: bool = False) -> str:
+    """A number as it is said: exactly if four decimals are enough, otherwise "about" what it is rounded to: two decimals,
+    or four significant ones of a number below one.
 
     Args:
-        large: numbers from this one on are rounded to two decimals, others to four significant ones.
+        is_money: two decimals have to be enough, from a cent on.
     """
     size = abs(value)
     if size >= 10**_MAX_DIGITS or 0 < size < Fraction(1, 10**_MAX_DECIMALS):
@@ -72,9 +73,10 @@ def spoken_number(value: Fraction, large: Fraction = Fraction(1)) -> str:
         said = Fraction(f"{mantissa}e{exponent}")
         digits = f"{float(mantissa):g} times ten to the power of {int(exponent)}"
     else:
-        said = rounded(size, _MAX_DECIMALS)
+        has_cents = is_money and size >= _CENT
+        said = rounded(size, 2 if has_cents else _MAX_DECIMALS)
         if said != size:
-            said = rounded(size, 2 if size >= large else 3 - math.floor(math.log10(size)))
+            said = rounded(size, 2 if has_cents or size >= 1 else 3 - math.floor(math.log10(size)))
         digits = f"{Decimal(said.numerator) / said.denominator:,f}"
     return f"{'' if said == size else 'about '}{'minus ' if value < 0 else ''}{digits}"
 

@@ -84,7 +84,7 @@ def test_anything_else_is_left_to_a_language_model(said: str) -> None:
         "What's 10 divided by 20% of 50?", "What's 3 to the power of twice 2?", "What's half of 10 plus 20?",
         "What's 20 percent of 50 plus 30?", "What's twice 3 squared?", "What's the square root of 9 plus 16?",
         "What's the square root of 16 times 4?", "What's minus five squared?", "2 to the power of 3 squared",
-        "What's 120 over 80?", "What's a million and a half times 2?", "What's 5 dollars plus 3 euros?",
+        "What's 100 over 5 percent of 40?", "What's a million and a half times 2?", "What's 5 dollars plus 3 euros?",
         "What's $10 divided by $5?",
     ],
 )  # fmt: skip

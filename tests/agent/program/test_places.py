@@ -32,7 +32,7 @@ def test_places_have_time_zones(place: str, zone: str) -> None:
     [
         "Atlantis", "", "your city", "../../etc/passwd", "Paris, Texas", "London, Ontario", "London, Canada",
         "Moscow, Idaho", "Melbourne, Florida", "Athens, Georgia", "Georgia", "Portland, ME", "Paris, please", "GMT+5",
-        "Etc/GMT+5", "general", "in general", "center", "Davis", "Norfolk", "Springfield, Illinois",
+        "Etc/GMT+5", "general", "in general", "center", "Davis", "Norfolk", "Cordoba", "Springfield, Illinois",
     ],
 )  # fmt: skip
 def test_an_unknown_place_is_said_to_be_unknown(place: str) -> None:
