@@ -75,7 +75,8 @@ _UNTIL = re.compile(
     r"how (?:many days|long)(?: is it| are there| is there)?(?: left)? (?:until|till|to) (?P<day>[a-z0-9' ]+)"
 )
 _NOT_AHEAD = r"yesterday$| ago$|^(?:last|(?:this )?past) \w+$|^to(?:day|night|morrow)$"
-"""Days until which nobody counts days: they are over, or begin in less than one. Only a clock tells it of years."""
+"""Days until which no days are counted: they are over, or begin in less than one. The planner, which has a clock, sees
+to days of past years."""
 
 _CLOCK_AND = re.compile(
     rf"what time is (?:it )?{_DURATION} (?P<side>after|before|from|past) "

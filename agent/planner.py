@@ -155,9 +155,9 @@ class Planner:
                     async for written in writing:
                         program, ended = program + written.committed, written.finished
                         yield written.with_text("", finished=None)
-                evidence = self._with_program(
-                    turn, evidence, "" if ended == "length" else program
-                )  # the rest is missing
+                if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
+                    program = ""
+                evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
                 async with aclosing(self._ask_local(turn, decision)) as replying:  # type: ignore[type-var]

@@ -61,8 +61,8 @@ def answer(value: Value, unit: str, now: datetime) -> str:
 
 
 def spoken_number(value: Fraction, *, is_money: bool = False) -> str:
-    """A number as it is said: exactly if four decimals are enough, otherwise "about" what it is rounded to: two decimals,
-    or four significant ones of a number below one.
+    """A number as it is said: exactly if four decimals are enough, otherwise "about" what it is rounded to: to two
+    decimals, or to four significant ones below one.
 
     Args:
         is_money: two decimals have to be enough, from a cent on.

@@ -98,8 +98,8 @@ def unit_name(unit: str, *, plural: bool) -> str:
 
 
 def is_known_unit(name: str) -> bool:
-    """Whether a name is certainly one of a unit: pint takes many a word for one. Those of food are a thousand calories
-    to some, so it is not."""
+    """Whether a name is certainly one of a unit: pint takes many a word for one. "Calorie" is not, as people mean a
+    thousand of them by it."""
     words = re.sub(r"\b(?:degrees?|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
     parts = " ".join(words).split(" per ")
     return all(" ".join(part.split()) in _KNOWN or singular_of(part.strip()) in _KNOWN for part in parts)

@@ -211,16 +211,11 @@ def rounded(value: Fraction, digits: int = 0) -> Fraction:
     return -size if value < 0 else size
 
 
-def in_one_zone(left: datetime, right: datetime) -> tuple[datetime, datetime]:
-    """Two moments; one without a zone is in the other's."""
-    return left.replace(tzinfo=left.tzinfo or right.tzinfo), right.replace(tzinfo=right.tzinfo or left.tzinfo)
-
-
 def _between(start: datetime, end: datetime) -> Duration:
-    start, end = in_one_zone(start, end)
-    if start.tzinfo is not None:  # by the clock it would be another time if that is changed in between
-        start, end = start.astimezone(UTC), end.astimezone(UTC)
-    return Duration(Fraction((end - start).total_seconds()))
+    """How long it is from one moment to another; one without a zone is in the other's."""
+    zone = start.tzinfo or end.tzinfo or UTC
+    moments = [each.replace(tzinfo=each.tzinfo or zone).astimezone(UTC) for each in (start, end)]
+    return Duration(Fraction((moments[1] - moments[0]).total_seconds()))
 
 
 def _in_year_of(day: date, other: date, step: int) -> date:
