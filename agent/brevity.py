@@ -23,15 +23,18 @@ _NO_END = re.compile(
 )
 """The number of an item, an initial or an abbreviation."""
 
+_LONGEST_NO_END = 40
+"""Characters that are read for one, with what closes it and the space after it."""
+
 
 async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
     """The same response up to the last sentence that is not too much. After the first dozen words, a sentence is said
     once it is complete, and shown as a draft until then."""
-    said = held = ""
+    said, held, ends = "", "", list[int]()
     async with aclosing(replying):  # type: ignore[type-var]
         async for progress in replying:
             held += progress.committed
-            ends = _sentence_ends(said + held)
+            ends = [end for end in ends if end <= len(said)] + _sentence_ends(said + held, len(said))
             may_all = progress.tool_calls or (progress.finished and _num_words(said + held) <= MAX_WORDS)
             cut = len(held) if may_all else _last_fitting(said + held, ends) - len(said)
             released, held = held[:cut], held[cut:]
@@ -43,11 +46,11 @@ async def brief(replying: AsyncIterator[Progress]) -> AsyncIterator[Progress]:
             yield _holding(progress, released, held)
 
 
-def _sentence_ends(text: str) -> list[int]:
-    """Where sentences end, with the space after them."""
+def _sentence_ends(text: str, start: int) -> list[int]:
+    """Where sentences end from a position on, with the space after them."""
     begun = len(text) - len(text.lstrip())
-    ends = (match.end() for match in _SENTENCE_END.finditer(text, begun))
-    return [end for end in ends if not _NO_END.search(text[:end])]
+    ends = (match.end() for match in _SENTENCE_END.finditer(text, max(begun, start)))
+    return [end for end in ends if not _NO_END.search(text[max(0, end - _LONGEST_NO_END) : end])]
 
 
 def _last_fitting(text: str, ends: Sequence[int]) -> int:

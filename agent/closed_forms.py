@@ -21,29 +21,33 @@ _OPENING = re.compile(
     r"(?:please[, ]*)?"
 )
 _CLOSING = re.compile(
-    r"[, ]*(?:please|for me|exactly|right now|now|again|thanks|thank you|then|altogether|equal|make)$"
+    r"(?:^|[, ]+)(?:please|for me|exactly|right now|now|again|thanks|thank you|then|altogether|equal|make)$"
 )
 _WHAT = r"(?:what(?:'s| is| are| will| would be| does| do)?|how much(?: is| are)?|how many(?: is| are)?)"
 
 _OPERATORS = {
     "plus": "+", "added to": "+", "minus": "-", "less": "-", "times": "*", "times by": "*", "multiplied": "*",
     "multiplied by": "*", "divided by": "/", "over": "/", "to the power of": "**", "squared": "** 2", "cubed": "** 3",
-    "half of": "0.5 *", "twice": "2 *", "percent of": "/ 100 *", "per cent of": "/ 100 *",
-    "dollar": "", "dollars": "", "euro": "", "euros": "",
+    "half of": "0.5 of", "twice": "2 of", "percent of": "% of", "per cent of": "% of",
 }  # fmt: skip
-_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": " / 100 *", "$": ""}
-_OPERATOR = re.compile(rf"\b(?:{'|'.join(sorted(_OPERATORS, key=len, reverse=True))})\b|% of|x(?= ?\d)|[−–×÷^$]")
+_SIGNS = {"−": "-", "–": "-", "×": "*", "x": "*", "÷": " / ", "^": "**", "% of": " % of "}
+_OPERATOR = re.compile(rf"\b(?:{'|'.join(sorted(_OPERATORS, key=len, reverse=True))})\b|% of|x(?= ?\d)|[−–×÷^]")
 _ROOT = re.compile(r"\b(?:the )?square root of (\d+(?:\.\d+)?)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
-_NUMBER = r"(?:\d{1,15}(?:\.\d{1,9})?|sqrt\(\d{1,15}(?:\.\d{1,9})?\))"
+_NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
 _EXPRESSION = re.compile(
-    rf"-?\s?{_NUMBER}(?:(?: - | / |\s*(?:\+|\*\*|\*)\s*){_NUMBER})+|sqrt\(\d{{1,15}}(?:\.\d{{1,9}})?\)"
+    rf"-?\s?{_NUMBER}(?:(?: - | / |\s*(?:\+|\*\*|\*)\s*){_NUMBER})+|"
+    rf"(?:(?:{_NUMBER} (?:[-+*/]|\*\*) )*)sqrt\({_NUMBER}\)"
 )
+_AMBIGUOUS = r"(?:/|\*\*).* of | of .*(?:[-+]|\*\*)|^-.*\*\*|\*\* ?[\d.]+ ?\*\*"
+"""What may be meant in two ways: "a hundred divided by half of ten", "half of ten plus four", "minus three squared"."""
+
 _COMMANDS = (
-    (re.compile(r"(?:add|sum up) (.+?) (?:and|to) ([\d.]+)"), "+"),
-    (re.compile(r"multiply (.+?) (?:by|and|with) ([\d.]+)"), "*"),
-    (re.compile(r"divide (.+?) by ([\d.]+)"), "/"),
+    (re.compile(r"(?:add|sum up) ([\d., and]+?),? (?:and|to) ([\d.]+)"), "+"),
+    (re.compile(r"multiply ([\d., ]+?),? (?:by|and|with) ([\d.]+)"), "*"),
+    (re.compile(r"divide ([\d.]+) by ([\d.]+)"), "/"),
 )
+"""Only numbers may stand in them: "multiply three plus four by two" may be meant in two ways."""
 
 _AMOUNT = r"(?P<amount>-?\d[\d,]*(?:\.\d+)?|an?|one|half an?)"
 _CONVERSIONS = (
@@ -59,6 +63,7 @@ _TODAY = re.compile(
     r"(?: today)?|what date is it(?: today)?|which day is (?:it|today)|what day of the week is it(?: today)?"
 )
 _TIME_IN = re.compile(r"(?:what time is it|what's the time|what is the time) in (?P<place>[a-z .,']+)")
+_INITIALS = frozenset("uk us usa uae nyc la dc utc gmt est edt cst cdt mst mdt pst pdt".split())
 _DURATION = r"(?P<number>\d+(?:\.\d+)?|an?|half an) (?P<unit>minute|hour|day|week|month|year)s?"
 _NOW_AND = re.compile(rf"what time (?:will it be|is it|was it)(?: in)? {_DURATION}(?: (?P<ago>ago)| from now)?")
 _DAY_AND = re.compile(
@@ -69,6 +74,10 @@ _DAY_AND = re.compile(
 _UNTIL = re.compile(
     r"how (?:many days|long)(?: is it| are there| is there)?(?: left)? (?:until|till|to) (?P<day>[a-z0-9' ]+)"
 )
+_NOT_AHEAD = r"yesterday$| ago$|^(?:last|(?:this )?past) \w+$|^to(?:day|night|morrow)$"
+"""Days until which no days are counted: they are over, or begin in less than one. The planner, which has a clock, sees
+to days of past years."""
+
 _CLOCK_AND = re.compile(
     rf"what time is (?:it )?{_DURATION} (?P<side>after|before|from|past) "
     r"(?P<clock>\d{1,2}(?::\d\d)? [ap]m|\d{1,2}:\d\d|noon|midnight)"
@@ -78,10 +87,11 @@ _ONES = {"a": "1", "an": "1", "one": "1", "half a": "0.5", "half an": "0.5"}
 
 _SPELLING = re.compile(
     r"(?:how (?:do|would|can|should) (?:you|i|we) spell|spell|what(?:'s| is) the spelling of) "
-    r"(?:the (?:word|name) )?(?P<word>[a-z']{2,30})(?: for me)?"
+    r"(?:the (?:word|name) )?(?P<word>[a-z][a-z']{0,28}[a-z])"
 )
 _NOT_SPELLED = frozenset(
-    "it that this these those them her his my your our their words word name names one any all out".split()
+    "it that this these those them her his my your our their words word name names one any all out something anything "
+    "everything check better well correctly properly right".split()
 )
 """What somebody may ask to have spelled without saying the word itself."""
 
@@ -112,16 +122,21 @@ def _clock(text: str) -> str | None:
     match = _TIME_IN.fullmatch(text)
     if match is None or " and " in match["place"] or not is_known_place(match["place"]):
         return None
-    return f'time_in("{match["place"]}"), "in {match["place"].title()}"'
+    where = " ".join(word.upper() if word in _INITIALS else word.capitalize() for word in match["place"].split())
+    where = where.replace("The ", "the ")
+    return f'time_in("{match["place"]}"), "in {where}"'
 
 
 def _arithmetic(text: str) -> str | None:
+    text = _THOUSANDS.sub("", text)
     for pattern, sign in _COMMANDS:
         if match := pattern.fullmatch(text):
-            text = f"{re.sub(r',? and |, ', f' {sign} ', match[1]).replace(',', '')} {sign} {match[2]}"
+            text = f"{re.sub(r',? and |, ?', f' {sign} ', match[1])} {sign} {match[2]}"
     text = re.sub(rf"^{_WHAT}\s+(?:the (?:result|value|sum) of )?", "", text)
-    text = _OPERATOR.sub(_sign, _ROOT.sub(r"sqrt(\1)", _THOUSANDS.sub("", text)))
-    text = " ".join(text.split())
+    text = " ".join(_OPERATOR.sub(_sign, _ROOT.sub(r"sqrt(\1)", text)).split())
+    if re.search(_AMBIGUOUS, text):
+        return None
+    text = text.replace("% of ", "/ 100 * ").replace(" of ", " * ")
     return text if _EXPRESSION.fullmatch(text) else None
 
 
@@ -153,7 +168,8 @@ def _time_after(text: str) -> str | None:
 def _day_after(text: str) -> str | None:
     if match := _UNTIL.fullmatch(text):
         day = match["day"].removeprefix("the ")
-        return f'date("{day}") - today' if _ENGLISH.is_named_date(day) else None
+        is_ahead = _ENGLISH.is_named_date(day) and not re.search(_NOT_AHEAD, day)
+        return f'date("{day}") - today' if is_ahead else None
     match = _DAY_AND.fullmatch(text)
     if (
         match is None

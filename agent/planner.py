@@ -23,7 +23,7 @@ from agent.program.check import missing_number
 from agent.program.evaluator import Outcome, run_program
 from agent.program.prompt import inability, with_missing
 from agent.program.speech import answer
-from agent.program.values import BadProgram, local_time
+from agent.program.values import BadProgram, Duration, local_time
 from agent.tool_runs import NOT_CONFIRMED, ToolRuns
 from agent.tools.calculator import CALCULATE
 from agent.tools.tool_selection import ToolSelection
@@ -150,11 +150,13 @@ class Planner:
                     return
                 evidence = replace(evidence, remote_reason=None)
             elif decision.policy == "program":
-                program = ""
+                program, ended = "", None
                 async with aclosing(self._programming.reply(decision.do)) as writing:  # type: ignore[type-var]
                     async for written in writing:
-                        program += written.committed
+                        program, ended = program + written.committed, written.finished
                         yield written.with_text("", finished=None)
+                if ended == "length":  # what was cut off may have another value: 2 * 3 of 2 * 35
+                    program = ""
                 evidence = self._with_program(turn, evidence, program)
             else:
                 ended = None
@@ -196,7 +198,8 @@ class Planner:
         messages, runs = turn.ask.messages, self.runs
         evidence = Evidence(recognizes_tasks=self.language_model.recognizes_tasks, is_task=None if first else False)
         if runs is not None:
-            output = runs.words_of_outputs(messages, verbatim=not remote_leads)
+            verbatim = not remote_leads and turn.ask.grammar is None  # a grammar is for what reads the answer
+            output = runs.words_of_outputs(messages, verbatim=verbatim)
             manner = _ENGLISH.wanted_manner(turn.said) if first and turn.ask.spoken else None
             repeats = manner in ("slower", "louder") or (first and _ENGLISH.asks_to_repeat(turn.said))
             evidence = replace(
@@ -227,9 +230,11 @@ class Planner:
         if program is None:
             return ()
         try:
-            run_program(program, self._now(), {})
+            outcome = run_program(program, self._now(), {})
         except BadProgram:
             return ()
+        if any(isinstance(value, Duration) and value.seconds < 0 for value, _ in outcome.answers):
+            return ()  # the days until one that is over
         self._remember(turn.said, program)
         return (MakeCall(CALCULATE, json.dumps({"program": program})),)
 

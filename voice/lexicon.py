@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
@@ -19,6 +19,7 @@ _ENGLISH = language("en")
 PHONEMES = re.compile(r"\[\[(.*?)\]\]")
 """Phonemes in place of a word, in IPA, in a text that a synthesizer gets."""
 
+_BRACKETS = r"\[{2,}"
 _WORD = re.compile(r"\w+(?:['’](?!s\b)\w+)*")
 _POSSESSIVE = re.compile(r"['’]s\b")
 
@@ -60,22 +61,19 @@ class Lexicon:
     def learned(messages: Sequence[Message]) -> Lexicon:
         """What a conversation says of pronunciations: its user and its instructions, and, if these do not, what tools
         returned. What is said later counts."""
-        entries, said_before = dict[str, str](), ""
+        spoken, said_before = list[tuple[str, str]](), ""
         for message in messages:
             if message.role == "assistant":
                 said_before = message.content or said_before
             elif message.role != "tool":
-                entries |= _ENGLISH.pronunciations(message.content, said_before if message.role == "user" else "")
+                spoken.append((message.content, said_before if message.role == "user" else ""))
         returned = Lexicon.respelled([message.content for message in messages if message.role == "tool"])
-        return returned.including(_of_valid(entries))
+        return returned.including(_of_newest(_ENGLISH.pronunciations(*each) for each in reversed(spoken)))
 
     @staticmethod
     def respelled(texts: Sequence[str]) -> Lexicon:
         """What texts that anyone may have written say of pronunciations."""
-        entries = dict[str, str]()
-        for text in texts:
-            entries |= _ENGLISH.pronunciations(text, trusted=False)
-        return _of_valid(entries)
+        return _of_newest(_ENGLISH.pronunciations(text, trusted=False) for text in reversed(texts))
 
     def including(self, other: Lexicon) -> Lexicon:
         """These words with those of another lexicon, which takes precedence."""
@@ -88,7 +86,7 @@ class Lexicon:
 
     def apply(self, text: str) -> str:
         """What a synthesizer gets for a text: words replaced by their other spelling, or by phonemes (`PHONEMES`)."""
-        text = text.replace("[[", "[")  # only the lexicon writes phonemes
+        text = re.sub(_BRACKETS, "[", text)  # only the lexicon writes phonemes
         if not self._said:
             return text
         words, parts, done = [word.span() for word in _WORD.finditer(text)], list[str](), 0
@@ -112,21 +110,28 @@ class Lexicon:
 NO_LEXICON = Lexicon({})
 
 
-def _of_valid(entries: Mapping[str, str]) -> Lexicon:
-    """The newest entries, without those whose phonemes are none."""
+def _of_newest(found: Iterable[dict[str, str]]) -> Lexicon:
+    """The newest entries, without those whose phonemes are none.
+
+    Args:
+        found: those of each text, the newest first. No more texts are read than it takes.
+    """
     valid = dict[str, str]()
-    for word, said in list(entries.items())[-_MAX_LEARNED:]:
-        with suppress(ValueError):
-            _spelling(word, said)
-            valid[word] = said
-    return Lexicon(valid)
+    for entries in found:
+        for word, said in reversed(entries.items()):
+            with suppress(ValueError):
+                _spelling(word, said)
+                valid.setdefault(word, said)
+        if len(valid) >= _MAX_LEARNED:
+            break
+    return Lexicon(dict(list(valid.items())[:_MAX_LEARNED]))
 
 
 def _spelling(word: str, said: object) -> str:
     if not isinstance(said, str) or not said.strip(" /") or not word.strip():
         raise ValueError(f'{word!r} needs a text that says how it is said, like "win" or "/wɪn/"')
     if not (said.startswith("/") and said.endswith("/")):
-        return said.strip().replace("[[", "[")
+        return re.sub(_BRACKETS, "[", said.strip())
     phonemes = said.strip("/ ")
     for sign in phonemes:
         if unicodedata.category(sign)[0] not in "LM" and sign not in _IPA_SIGNS:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from agent.program.evaluator import Outcome
+from agent.program.grammar import CLOCK_PATTERN
 from agent.words.language import language
 
 _ENGLISH = language("en")
@@ -25,7 +27,8 @@ _NAMED = {
     "half": "0.5 2 30", "halve": "2", "quarter": "0.25 4 15", "quarters": "0.25 4 3 45",
     "twice": "2", "double": "2", "doubled": "2", "both": "2", "couple": "2",
     "pair": "2", "pairs": "2", "triple": "3", "once": "1", "twins": "2", "dozen": "12", "score": "20", "noon": "12",
-    "percent": "100", "week": "7", "weeks": "7", "year": "12 52 365", "years": "12 52 365", "day": "24", "days": "24",
+    "percent": "100", "week": "7 24 168", "weeks": "7 24 168", "year": "12 52 365", "years": "12 52 365", "day": "24",
+    "days": "24",
     "hour": "60 3600", "hours": "60 3600", "minute": "60", "minutes": "60", "average": "2", "gross": "144",
     "legs": "2 4", "cent": "100", "cents": "100", "kilo": "1000", "kilos": "1000", "metre": "100", "metres": "100 1000",
     "meter": "100", "meters": "100 1000", "kilometers": "1000", "litre": "1000", "liters": "1000", "gram": "1000",
@@ -59,32 +62,35 @@ def missing_number(outcome: Outcome, said: Sequence[str]) -> str:
     return "" if _written_numbers(outcome.computing) <= known else MISSING
 
 
-def _written_numbers(program: str) -> set[float]:
+def _written_numbers(program: str) -> set[Fraction]:
     """The numbers and the times of day in a part of a program, without those in names and in other texts."""
-    return _numbers(
-        re.sub(r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", lambda match: match[0] if ":" in match[0] else " ", program)
-    )
+    return _numbers(re.sub(r"\"[^\"]*\"|'[^']*'|\b[a-z_]\w*", _time_of_day, program))
 
 
-def _known(said: Sequence[str]) -> set[float]:
+def _time_of_day(match: re.Match[str]) -> str:
+    return match[0] if re.fullmatch(CLOCK_PATTERN, match[0].strip("\"'")) else " "
+
+
+def _known(said: Sequence[str]) -> set[Fraction]:
     """The numbers in what was said, and those that follow from them without thought."""
-    found: set[float] = set()
-    named = {float(number) for number in _ALWAYS_KNOWN}
+    found: set[Fraction] = set()
+    named = {Fraction(number) for number in _ALWAYS_KNOWN}
     for text in said:
         plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", _ENGLISH.in_digits(text).lower())
         found |= _numbers(plain)
-        for word in re.findall(r"[a-z]+", plain):
-            named |= {float(number) for number in _NAMED.get(word, "").split()}
+        for word in re.findall(r"[a-z]+", f"{plain} {text.lower()}"):  # "an hour and a half" is 1.5 hours in digits
+            named |= {Fraction(number) for number in _NAMED.get(word, "").split()}
             if share := _ENGLISH.ORDINALS.get(word.removesuffix("s")):
-                named |= {float(share), 1 / share}
-        named |= {century + float(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
-        named.add(float(len(_NUMBER.findall(plain))))  # their average needs it
-        if re.search(r"\bto\b", plain):  # "twenty to seven" is 6:40
+                named |= {Fraction(share), Fraction(1, share)}
+        named |= {century + Fraction(year) for year in re.findall(r"'(\d\d)\b", plain) for century in (1900, 2000)}
+        named.add(Fraction(len(_NUMBER.findall(plain))))  # their average needs it
+        if re.search(r"\b(?:to|before)\b", plain):  # "twenty to seven" is 6:40
             found |= {60 - number for number in found if number < 60} | {number - 1 for number in found if number <= 12}
     halves = {number + half for number in found if number <= 24 for half in (-12, 12)}
-    shares = {number / 100 for number in found} | {1 + number / 100 for number in found}
-    return found | named | halves | shares
+    shares = {(base + number) / 100 for number in found for base in (0, 100)} | {1 - number / 100 for number in found}
+    parts = {part for number in found for part in (number - number % 1, 60 * (number % 1), 60 * number) if number % 1}
+    return found | named | halves | shares | parts
 
 
-def _numbers(text: str) -> set[float]:
-    return {float(number) for number in _NUMBER.findall(text)}
+def _numbers(text: str) -> set[Fraction]:
+    return {Fraction(number) for number in _NUMBER.findall(text)}

@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from fractions import Fraction
 from typing import Any
 
@@ -169,8 +169,7 @@ class _Run:
 
     def _value(self, node: ast.expr) -> Value:
         value = self._compute(node)
-        sizes = (value.numerator, value.denominator) if isinstance(value, Fraction) else ()
-        if any(size.bit_length() > _MAX_BITS for size in sizes):
+        if any(size.bit_length() > _MAX_BITS for number in _numbers(value) for size in number.as_integer_ratio()):
             raise BadProgram("a number is too large")
         return value
 
@@ -212,11 +211,12 @@ class _Run:
                 return day.date() if isinstance(day, datetime) else day
             case ("convert", [amount, str() as unit, str() as target]) if isinstance(amount, Fraction | Quantity):
                 number = amount.amount if isinstance(amount, Quantity) else amount
-                return Quantity(Fraction(convert(float(number), unit, target)).limit_denominator(10**9), target)
+                return Quantity(_converted(number, unit, target), target)
             case ("time_in", [str() as place]):
                 if _is_here(place):
                     return self._now
-                return self._now.astimezone(zone_of(place)).replace(tzinfo=self._now.tzinfo)
+                as_here = timezone(self._now.utcoffset() or timedelta())
+                return self._now.astimezone(zone_of(place)).replace(tzinfo=as_here)
             case ("convert_time", [Clock() as clock, str() as source, str() as target]):
                 return self._moved(clock, source, target)
             case ("weekday", [date() as day]):
@@ -299,28 +299,55 @@ def _operation(op: ast.operator, left: Value, right: Value) -> Value:
     raise BadProgram("these cannot be computed")
 
 
+def _numbers(value: Value) -> Sequence[Fraction | int]:
+    """The numbers of a value that have no limit of their own."""
+    match value:
+        case Fraction():
+            return (value,)
+        case Quantity():
+            return (value.amount,)
+        case Duration():
+            return (value.seconds, value.months)
+    return ()
+
+
 def _comparison(op: ast.cmpop, left: Value, right: Value) -> bool:
-    one, other, compare = _comparable(left), _comparable(right), _COMPARISONS.get(type(op))
-    if compare is None or type(one) is not type(other):
+    compare = _COMPARISONS.get(type(op))
+    if compare is None:
         raise BadProgram("these cannot be compared")
-    return bool(compare(one, other))
+    return bool(compare(*_comparable([left, right])))
 
 
-def _comparable(value: Value) -> Any:
+def _comparable(given: Sequence[Value]) -> list[Any]:
+    """What values of one kind are compared by. Raises BadProgram."""
+    unit = next((value.unit for value in given if isinstance(value, Quantity)), "")
+    zone = next((value.tzinfo for value in given if isinstance(value, datetime) and value.tzinfo), None)
+    keys = [_key(value, unit, zone) for value in given]
+    if len({kind for kind, _ in keys}) > 1:
+        raise BadProgram("these cannot be compared")
+    return [key for _, key in keys]
+
+
+def _key(value: Value, unit: str, zone: tzinfo | None) -> tuple[type, Any]:
+    """The kind of a value, and what it is compared by: quantities in one unit, moments in one zone."""
     match value:
         case Duration() if not value.months:
-            return value.seconds
-        case Quantity():
-            return value.amount
-        case Clock():
-            return Fraction(value.minutes)
-        case datetime():
-            return value
-        case date():
-            return date(value.year, value.month, value.day)
+            return Duration, value.seconds
         case Fraction():
-            return value
+            return Fraction, value
+        case Quantity():
+            return Fraction, value.amount if value.unit == unit else _converted(value.amount, value.unit, unit)
+        case Clock():
+            return Clock, value.minutes
+        case datetime():
+            return datetime, value.replace(tzinfo=value.tzinfo or zone)
+        case date():
+            return date, date(value.year, value.month, value.day)
     raise BadProgram("this cannot be compared")
+
+
+def _converted(amount: Fraction, unit: str, target: str) -> Fraction:
+    return Fraction(convert(float(amount), unit, target)).limit_denominator(10**9)
 
 
 def _fraction(value: float) -> Fraction:
@@ -335,16 +362,22 @@ def _number(given: list[Value]) -> Fraction:
     raise BadProgram("a number is missing")
 
 
+def _first(given: list[Value], choose: Callable[[list[Any]], Any]) -> Value:
+    """The least of some values, or the greatest."""
+    keys = _comparable(given)
+    return given[keys.index(choose(keys))]
+
+
 def _rounded(given: list[Value]) -> Value:
     digits = _number(given[1:]) if len(given) == 2 else Fraction(0)
     if abs(digits) > _MAX_DIGITS:
         raise BadProgram("too many digits")
-    return Fraction(round(_number(given[:1]), int(digits)))
+    return values.rounded(_number(given[:1]), int(digits))
 
 
 _FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
-    "min": lambda given: min(given, key=_comparable),
-    "max": lambda given: max(given, key=_comparable),
+    "min": lambda given: _first(given, min),
+    "max": lambda given: _first(given, max),
     "round": _rounded,
     "abs": lambda given: abs(_number(given)),
     "floor": lambda given: Fraction(math.floor(_number(given))),

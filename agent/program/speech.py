@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 
 from agent.program.units import unit_name
-from agent.program.values import BadProgram, Clock, Duration, Quantity, Value
+from agent.program.values import BadProgram, Clock, Duration, Quantity, Value, rounded
 from agent.words.english.number_words import singular_of
 
 _MAX_DIGITS = 15
 """Longer numbers are said as powers of ten."""
+
+_MAX_DECIMALS = 4
+"""A number with more of them is rounded."""
+
+_CENT = Fraction(1, 100)
 
 _MONEY = frozenset("dollar dollars euro euros pound pounds".split())
 
@@ -41,30 +47,43 @@ def answer(value: Value, unit: str, now: datetime) -> str:
         case date():
             return f"It's {spoken_date(value, now)}."
         case Duration():
-            return f"That's {spoken_duration(value)}."
+            return f"That's {spoken_duration(value) if value != Duration() else 'no time at all'}."
         case Quantity():
-            return f"That's {spoken_number(value.amount)} {unit_name(value.unit, value.amount)}."
-    if value == 1:
+            number = spoken_number(value.amount)
+            return f"That's {number} {unit_name(value.unit, plural=not _is_one(number))}."
+    is_money = unit.lower() in _MONEY
+    number = spoken_number(value, is_money=is_money)
+    if is_money and number[-2:-1] == ".":
+        number += "0"
+    if _is_one(number):
         unit = singular_of(unit)
-    if unit.lower() in _MONEY and value.denominator != 1:
-        return f"That's {float(value):,.2f} {unit}."
-    return f"That's {spoken_number(value)}{f' {unit}' if unit else ''}."
+    return f"That's {number}{f' {unit}' if unit else ''}."
 
 
-def spoken_number(value: float | Fraction) -> str:
-    """A number as it is said: whole numbers in full, others with up to four significant decimals."""
-    if not math.isfinite(value):
-        return "infinity"
-    if value < 0:
-        return f"minus {spoken_number(-value)}"
-    if value == round(value) and abs(value) < 10**_MAX_DIGITS:
-        return f"{int(value):,}"
-    value = float(value)
-    if abs(value) >= 10**_MAX_DIGITS or 0 < abs(value) < 1e-4:
-        mantissa, exponent = f"{value:.3e}".split("e")
-        return f"{float(mantissa):g} times ten to the power of {int(exponent)}"
-    decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if abs(value) < 1 else 2
-    return f"{value:,.{decimals}f}".rstrip("0").rstrip(".")
+def spoken_number(value: Fraction, *, is_money: bool = False) -> str:
+    """A number as it is said: exactly if four decimals are enough, otherwise "about" what it is rounded to: to two
+    decimals, or to four significant ones below one.
+
+    Args:
+        is_money: two decimals have to be enough, from a cent on.
+    """
+    size = abs(value)
+    if size >= 10**_MAX_DIGITS or 0 < size < Fraction(1, 10**_MAX_DECIMALS):
+        mantissa, exponent = f"{float(size):.3e}".split("e")
+        said = Fraction(f"{mantissa}e{exponent}")
+        digits = f"{float(mantissa):g} times ten to the power of {int(exponent)}"
+    else:
+        has_cents = is_money and size >= _CENT
+        said = rounded(size, 2 if has_cents else _MAX_DECIMALS)
+        if said != size:
+            said = rounded(size, 2 if has_cents or size >= 1 else 3 - math.floor(math.log10(size)))
+        digits = f"{Decimal(said.numerator) / said.denominator:,f}"
+    return f"{'' if said == size else 'about '}{'minus ' if value < 0 else ''}{digits}"
+
+
+def _is_one(number: str) -> bool:
+    """Whether a number as it is said is followed by a singular."""
+    return number.split()[-1] == "1"
 
 
 def spoken_time(moment: datetime) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -14,13 +13,13 @@ _NAMES = {
     "centigrade": "degC", "c": "degC", "°c": "degC", "f": "degF", "°f": "degF", "kilo": "kilogram", "kilos": "kilogram",
     "mph": "mile / hour", "kph": "kilometer / hour", "dollar": "us_dollar", "cent": "us_cent", "penny": "us_cent",
     "nickel": "us_nickel", "dime": "us_dime", "coin quarter": "us_quarter",
-    "decade": "ten_years", "decades": "ten_years",
+    "decade": "ten_years", "decades": "ten_years", "acre": "plain_acre", "acres": "plain_acre",
 }  # fmt: skip
-"""Names that pint reads differently, or not at all: `C` is a coulomb to it."""
+"""Names that pint reads differently, or not at all: `C` is a coulomb to it, and its acre is the surveyors'."""
 
 _DEFINITIONS = (
     "us_dollar = [us_currency]", "us_cent = us_dollar / 100", "us_nickel = us_dollar / 20", "us_dime = us_dollar / 10",
-    "us_quarter = us_dollar / 4", "ten_years = 10 * year",
+    "us_quarter = us_dollar / 4", "ten_years = 10 * year", "plain_acre = 4840 * yard ** 2",
 )  # fmt: skip
 """Units that pint lacks. Its decade is a ratio."""
 
@@ -37,7 +36,7 @@ millimeter mm centimeter cm meter m metre kilometer km kilometre inch foot ft ya
 kilogram kg kilo ounce oz pound lb stone ton tonne milliliter ml millilitre centiliter centilitre deciliter decilitre
 liter l litre teaspoon tsp tablespoon tbsp cup pint quart gallon celsius centigrade fahrenheit kelvin millisecond second
 minute hour day week year decade century byte kilobyte megabyte gigabyte terabyte acre hectare mph kph knot joule
-kilojoule calorie kilocalorie watt kilowatt horsepower
+kilojoule kilocalorie watt kilowatt horsepower
 """.split()
 )
 _NAME = re.compile(r"[^\W\d_][^\W\d_]*(?:[ _/°][^\W\d_]+){0,5}|°[CF]", re.IGNORECASE)
@@ -84,22 +83,23 @@ def _pint_name(name: str) -> str:
     return plain.replace(" ", "_")
 
 
-def unit_name(unit: str, amount: Fraction | float) -> str:
+def unit_name(unit: str, *, plural: bool) -> str:
     """A unit as people say it after an amount."""
     plain = re.sub(r"^degrees? ", "", " ".join(unit.lower().replace("_", " ").split()))
     if " per " in plain:
         first, _, rest = plain.partition(" per ")
-        return f"{unit_name(first, amount)} per {rest}"
+        return f"{unit_name(first, plural=plural)} per {rest}"
     kind, _, length = plain.partition(" ")
     if kind in _POWERS and length:
-        return f"{kind} {unit_name(length, amount)}"
+        return f"{kind} {unit_name(length, plural=plural)}"
     before, space, last = plain.rpartition(" ")
     one = _DEGREES.get(plain) or UNITS.get(plain) or f"{before}{space}{singular_of(last)}"
-    return one if abs(amount) == 1 else plural_of(one)
+    return plural_of(one) if plural else one
 
 
 def is_known_unit(name: str) -> bool:
-    """Whether a name is certainly one of a unit: pint takes many a word for one."""
-    words = re.sub(r"\b(?:degrees?|an|a|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
+    """Whether a name is certainly one of a unit: pint takes many a word for one. "Calorie" is not, as people mean a
+    thousand of them by it."""
+    words = re.sub(r"\b(?:degrees?|fluid|nautical|metric|square|cubic)\b", " ", name.lower()).split()
     parts = " ".join(words).split(" per ")
     return all(" ".join(part.split()) in _KNOWN or singular_of(part.strip()) in _KNOWN for part in parts)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
+from functools import cache
+from zoneinfo import ZoneInfo
 
-from agent.words.language import YearlessDay, months_after
+from agent.words.language import YearlessDay, existing_day, months_after
 
 _MINUTES_OF_DAY = 24 * 60
 
@@ -77,7 +81,20 @@ class Clock:
 
 def local_time() -> datetime:
     """The time of this machine, with its zone."""
-    return datetime.now().astimezone()
+    return datetime.now().astimezone(_local_zone())
+
+
+@cache
+def _local_zone() -> ZoneInfo | None:
+    """The zone of this machine, of which Python itself only knows today's offset; None if it cannot be found."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    try:
+        if name:
+            return ZoneInfo(name)
+        with open("/etc/localtime", "rb") as file:
+            return ZoneInfo.from_file(file)
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 Value = Fraction | Quantity | Duration | Clock | date | datetime | str | bool
@@ -108,8 +125,12 @@ def _sum(left: Value, right: Value) -> Value:
             return add(right, left)
         case (Clock(), Duration()) if not right.months:
             return left.after(right.seconds)
+        case (datetime(), Duration()) if right.whole_days or left.tzinfo is None:
+            return months_after(left, right.months) + right.timedelta  # the same time of another day
         case (datetime(), Duration()):
-            return months_after(left, right.months) + right.timedelta
+            moment = months_after(left, right.months)
+            assert isinstance(moment, datetime)
+            return (moment.astimezone(UTC) + right.timedelta).astimezone(left.tzinfo)
         case (date(), Duration()) if right.whole_days:
             return months_after(_day(left), right.months) + right.timedelta
         case (date(), Duration()):
@@ -123,27 +144,20 @@ def subtract(left: Value, right: Value) -> Value:
         case (Clock(), Clock()):
             return right.until(left)
         case (datetime(), datetime()):
-            return Duration(Fraction((left - right).total_seconds()))
+            return _between(right, left)
         case (datetime(), Clock()) | (Clock(), datetime()):
             moment, clock = (left, right) if isinstance(left, datetime) else (right, left)
             assert isinstance(moment, datetime)
             assert isinstance(clock, Clock)
             here = Clock(60 * moment.hour + moment.minute)
             return here.until(clock) if clock is left else clock.until(here)
-        case (date(), datetime()) if not isinstance(left, datetime):
-            passed = isinstance(left, YearlessDay) and left < right.date()
-            until = datetime.combine(months_after(_day(left), 12 if passed else 0), time(), right.tzinfo)
-            return Duration(Fraction((until - right).total_seconds()))
-        case (datetime(), date()) if not isinstance(right, datetime):
-            ahead = isinstance(right, YearlessDay) and right > left.date()
-            since = datetime.combine(months_after(_day(right), -12 if ahead else 0), time(), left.tzinfo)
-            return Duration(Fraction((left - since).total_seconds()))
+        case (date(), datetime()):
+            return _between(right, datetime.combine(_in_year_of(left, right.date(), 1), time(), right.tzinfo))
+        case (datetime(), date()):
+            return _between(datetime.combine(_in_year_of(right, left.date(), -1), time(), left.tzinfo), left)
         case (date(), date()):
-            start, end = _day(right), _day(left)
-            if end < start and isinstance(left, YearlessDay):
-                end = months_after(end, 12)
-            elif end < start and isinstance(right, YearlessDay):
-                start = months_after(start, -12)
+            end = _in_year_of(left, right, 1)
+            start = _in_year_of(right, end, -1)
             return Duration(Fraction((end - start).days * 86_400))
         case (_, Fraction() | Duration() | Quantity()):
             return add(left, negated(right))
@@ -188,6 +202,33 @@ def divide(left: Value, right: Value) -> Value:
         case (_, Fraction()):
             return multiply(left, 1 / right)
     raise BadProgram("these cannot be divided")
+
+
+def rounded(value: Fraction, digits: int = 0) -> Fraction:
+    """A number with so many decimals; halves are rounded away from zero, as people do it."""
+    scale = Fraction(10) ** digits
+    size = math.floor(abs(value) * scale + Fraction(1, 2)) / scale
+    return -size if value < 0 else size
+
+
+def _between(start: datetime, end: datetime) -> Duration:
+    """How long it is from one moment to another; one without a zone is in the other's."""
+    zone = start.tzinfo or end.tzinfo or UTC
+    moments = [each.replace(tzinfo=each.tzinfo or zone).astimezone(UTC) for each in (start, end)]
+    return Duration(Fraction((moments[1] - moments[0]).total_seconds()))
+
+
+def _in_year_of(day: date, other: date, step: int) -> date:
+    """A day of no particular year in the nearest year in which it is not before another day (1), or not after it (-1).
+    Others stay. Raises BadProgram."""
+    first = _day(day)
+    if not isinstance(day, YearlessDay) or (first - other).days * step >= 0:
+        return first
+    for year in range(other.year, other.year + 9 * step, step):  # 1900 has no February 29
+        found = existing_day(year, day.month, day.day)
+        if found is not None and (found - other).days * step >= 0:
+            return found
+    raise BadProgram("the date is out of range")
 
 
 def _day(moment: date) -> date:

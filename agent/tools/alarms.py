@@ -114,7 +114,8 @@ class Alarms:
             now, ahead = self._now(), timedelta(hours=hours, minutes=minutes)
             if not (ahead or time or day or repeat):
                 return Spoken("When should I remind you?")
-            moment = now + ahead if ahead else first_due(time, day, repeat, now, morning=False)
+            after = datetime.fromtimestamp(now.timestamp() + ahead.total_seconds(), now.tzinfo)
+            moment = after if ahead else first_due(time, day, repeat, now, morning=False)
             about = about.strip().rstrip(".")
             await self._add(caller, "reminder", about, moment.timestamp(), stored_repeat(repeat, moment))
             return Spoken(f"I'll remind you {self._spoken(moment, repeat, 'at ')}: {about}.")
@@ -223,7 +224,7 @@ def _describe(alarm: Alarm, now: datetime) -> str:
         return f"At {when}: {alarm.text}."
     if alarm.kind == "alarm":
         return f"The {alarm.text} alarm is set for {when}." if alarm.text else f"An alarm is set for {when}."
-    left = spoken_duration(max(timedelta(seconds=1), due - now))
+    left = spoken_duration(timedelta(seconds=max(1, alarm.due_at - now.timestamp())))
     return f"The {alarm.text} timer has {left} left." if alarm.text else f"A timer has {left} left."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -105,3 +106,10 @@ async def test_calls_are_passed_on() -> None:
 
     progress = [one async for one in brief(replying())]
     assert text(progress) == "Let me see. I will look" and progress[-1].tool_calls == calls
+
+
+@pytest.mark.parametrize("part", ["1. ", "a. ", "Mr. ", "7 ", "Yes. ", "... "])
+async def test_a_response_of_many_small_parts_takes_no_time(part: str) -> None:
+    started = time.process_time()
+    await said([part] * 800)
+    assert time.process_time() - started < 0.5

@@ -228,6 +228,36 @@ def test_a_closed_form_asks_no_language_model(setup: Callable[..., Setup]) -> No
     assert run_on_virtual_clock(lambda: asked.respond("What is 1 / 0?")).policies == ["local model"]
 
 
+def test_days_until_one_that_is_over_are_left_to_the_language_model(setup: Callable[..., Setup]) -> None:
+    asked = setup({SAID: []})
+    for year, policy in (("2020", "local model"), ("2030", "closed form")):
+        steps = run_on_virtual_clock(lambda year=year: asked.respond(f"How many days until June 1st {year}?"))  # type: ignore[misc]
+        assert steps.policies == [policy]
+
+
+def test_a_program_that_was_cut_off_is_not_run(setup: Callable[..., Setup]) -> None:
+    class Cut(FakeLanguageModel):
+        async def reply(self, ask: Ask) -> AsyncIterator[FakeProgress]:
+            yield FakeProgress("answer = 2 * 3", finished="length")
+
+    asked = setup({SUM: []})
+    asked.planner._programmer = Cut()
+    steps = run_on_virtual_clock(lambda: asked.respond(SUM))
+    assert (steps.policies[-1], steps.text) == ("local model", LOCAL)
+
+
+def test_words_of_outputs_are_not_said_where_a_grammar_is_demanded(setup: Callable[..., Setup]) -> None:
+    asked = setup({})
+    asked.planner.runs.words_of_outputs = lambda messages, verbatim: "Done." if verbatim else ""  # type: ignore[method-assign,union-attr]
+
+    async def respond(grammar: Lark | None) -> Steps:
+        ask = asked.ask(SAID, grammar=grammar)
+        return Steps([step async for step in asked.planner.respond(ask, first=False)])
+
+    assert run_on_virtual_clock(lambda: respond(None)).policies == ["output"]
+    assert run_on_virtual_clock(lambda: respond(Lark('start: "{}"'))).policies == ["local model"]
+
+
 def test_a_follow_up_sees_the_programs_before_it(setup: Callable[..., Setup]) -> None:
     first, second, third = "What is 6 times 7?", SAID, "And again for 5 minutes."
     asked = setup({second: ["set_timer(minutes=5)"], third: ["set_timer(minutes=5)"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ NAMES = Lexicon(
         ("A GIF, a Gif, gifs", "A jif, a jif, gifs"),
         ("From New Delhi to Delhi", "From new delly to DELHI"),
         ("Nothing of that [[ʃ]]", "Nothing of that [ʃ]]"),
+        ("Nor of [[[ʃ]]] and [[[[ʃ]]]]", "Nor of [ʃ]]] and [ʃ]]]]"),
     ],
 )
 def test_words_are_replaced_where_they_stand_alone(text: str, said: str) -> None:
@@ -97,3 +99,12 @@ def test_what_is_learned_last_counts_and_what_the_assistant_says_teaches_nothing
     assert learned.apply("Naiad Siobhan Siân Niamh Zoltán") == expected
     assert NAMES.including(learned).apply("Siobhan Reilly met Nguyen") == "shivon Reilly met win"
     assert NAMES.including(NO_LEXICON) is NAMES
+
+
+def test_a_conversation_that_teaches_much_is_read_no_further_than_its_newest_names() -> None:
+    text = "".join(f"Na{'abcdefghij'[n % 10]}{'abcdefghij'[n // 10]}m (pronounced na-{n}). " for n in range(100))
+    conversation = [Message("user", f"Old is pronounced old-{n}. {text}") for n in range(300)]
+    started = time.process_time()
+    learned = Lexicon.learned([*conversation, Message("user", "Niamh is pronounced like neev.")])
+    assert time.process_time() - started < 0.3
+    assert learned.apply("Niamh") == "neev"

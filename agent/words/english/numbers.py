@@ -24,7 +24,8 @@ _COUNTED_UNITS = [word for word in _UNITS if word not in ("o", "oh", "zero", "tr
 _TENS_AND_UNITS = re.compile(rf"\b({'|'.join(_TENS)})(?:[ -]({'|'.join(_COUNTED_UNITS)})\b)?")
 
 _ANY_UNIT = rf"(?:{'|'.join(_COUNTED_UNITS)}|zero)"
-_SMALL = rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?:{'|'.join(_TEENS)})|{_ANY_UNIT})\b"
+_TEN = rf"(?:{'|'.join(_TENS)})(?!-(?:first|third|[a-z]+th)\b)"
+_SMALL = rf"(?:{_TEN}(?:[ -](?:{'|'.join(_COUNTED_UNITS)})\b)?|(?:{'|'.join(_TEENS)})|{_ANY_UNIT})\b"
 _HUNDREDS = rf"(?:(?:(?:{_SMALL}|\d+|an?) )?hundred\b(?:(?: and)? {_SMALL})?|{_SMALL})"
 _LARGE = rf"(?:{_HUNDREDS}|\d+|an?) (?:thousand|million|billion)\b"
 _DIGIT = rf"(?:\d|{'|'.join(_UNITS)})"
@@ -32,7 +33,7 @@ _WHOLE = rf"(?<![\w,.])(?P<whole>\d[\d,]{{0,14}}|{_SMALL})"
 _DECIMAL = rf"{_WHOLE}(?:\.| point )(?P<part>\d{{1,9}}|{_DIGIT}(?: {_DIGIT}){{0,8}})"
 _NUMBER = re.compile(
     rf"{_DECIMAL} (?P<scale>{'|'.join(_SCALES)})\b|"
-    rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b{_HUNDREDS}",
+    rf"\b(?:{_LARGE}(?:(?: and|,)? (?={_HUNDREDS}))?)+(?:{_HUNDREDS})?|\b(?!(?<=\bno )one\b){_HUNDREDS}",
     re.IGNORECASE,
 )
 

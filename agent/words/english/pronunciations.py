@@ -27,10 +27,18 @@ _NO_NAME = frozenset(
     "whose where when why which if in on at of to for from with by as my your his her its our their there here thanks "
     "thank word name mr mrs ms dr fine sure great welcome let maybe some many most one two three".split()
 )
+_DOUBTS = frozenset(
+    "not never nobody neither whether if how think thinks thought believe believes doubt wonder say says said heard "
+    "claims used might maybe perhaps".split()
+)
+_IPA = [chr(sign) for sign in range(0x250, 0x300)]
+"""Letters and marks that only phonemes have."""
+
 _LIKE = ("more like ", "something like ", "like ", "as ")
 _NO_SOUND = frozenset(
     "the a an of in on with without by to way same different differently wrong wrongly incorrectly correctly right "
-    "properly like that this exactly similarly it you i they is was when how if here there just very dead at".split()
+    "properly like that this exactly similarly it you i they is was when how if here there just very dead at "
+    "usual always written spelled expected before above normal".split()
 )
 """Words that describe a pronunciation, and do not spell one."""
 
@@ -44,19 +52,19 @@ def pronunciations(text: str, said_before: str = "", *, trusted: bool = True) ->
     found = dict[str, str]()
     plain, said_before = (each.replace("’", "'") for each in (text, said_before))
     for before, after in _places(plain, _MARKER):
-        if before[-1:].isalpha():  # people mispronounce it
+        if before[-1:].isalpha() or _is_doubted(before):  # people mispronounce it
             continue
         is_passive = after.startswith("d")
         how = after[1:] if is_passive else _like_what(after)
         said = _spelling(how)
-        of = _subject(before) if is_passive else _object(before, after)
+        of = _subject(before) if is_passive else _object(after)
         name = _name(of, before, said, said_before) if said else ""
         is_marked = trusted and (_is_marked(how, said) or before.rstrip().endswith(_INTRODUCING))
         if name and said != name.lower() and (is_marked or _likeness(said, name) >= _ALIKE):
             found.setdefault(name, said)
     for before, after in _places(text, "(/") if trusted else ():
         said, words = _phonemes(f"/{after}"), _name_words(before)
-        if said and words:
+        if words and any(sign in said for sign in _IPA):  # in "(/etc/)" there is none
             found.setdefault(_part_alike(said, words), said)
     return found
 
@@ -71,6 +79,14 @@ def _places(text: str, part: str) -> list[tuple[str, str]]:
     return places
 
 
+def _is_doubted(before: str) -> bool:
+    """Whether the clause before a pronunciation denies it, doubts it, or says that somebody else has it so. A remark
+    in brackets or between commas is no part of that clause."""
+    text = before.rstrip(" \"'“").lower().replace("n't", " not")
+    clause = text[max(map(text.rfind, ".!?,;:\n")) + 1 :]
+    return not text.endswith(_INTRODUCING) and not _DOUBTS.isdisjoint(clause.split())
+
+
 def _subject(before: str) -> str:
     """What is said to be `pronounced`; empty if that is only a verb, as in "the judge pronounced"."""
     text = before.rstrip(" \"'“")
@@ -78,10 +94,9 @@ def _subject(before: str) -> str:
     return before if last in _LINKS or last.endswith(("'s", *_INTRODUCING)) else ""
 
 
-def _object(before: str, after: str) -> str:
-    """What `pronounce` is said of, as it would stand before `pronounced`; empty if it is denied."""
-    is_denied = before.rstrip().lower().endswith(("n't", "not", "never", "how to", "how do you", "how you"))
-    return "" if is_denied else after.removesuffix(_like_what(after))
+def _object(after: str) -> str:
+    """What `pronounce` is said of, as it would stand before `pronounced`."""
+    return after.removesuffix(_like_what(after))
 
 
 def _like_what(after: str) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import time
+from decimal import Decimal
 
 from agent.matched_text import for_patterns
 from agent.words.english.numbers import cardinal, digits_for_words, tokens
 from agent.words.language import TimeParts
 
-_PARTS = {"half": 0.5, "quarter": 0.25, "three quarters": 0.75, "3 quarters": 0.75}
+_PARTS = {
+    "half": Decimal("0.5"), "quarter": Decimal("0.25"), "three quarters": Decimal("0.75"),
+    "3 quarters": Decimal("0.75"),
+}  # fmt: skip
 
 _MORNING = re.compile(r"\b(?:a\.? ?m\b|in the morning|morning)")
 _AFTERNOON = re.compile(r"\b(?:p\.? ?m\b|in the (?:afternoon|evening)|afternoon|evening|at night|tonight)")
@@ -20,7 +24,7 @@ _CLOCK = re.compile(
     r"\b(?:a )?(half|quarter) (past|after|to) (\d{1,2})\b(?! (?:minutes?|hours?|percent))", re.IGNORECASE
 )
 _O_CLOCK = re.compile(r"\b(\d{1,2})(:00)? ?o'? ?clock\b", re.IGNORECASE)
-_AND_PART = re.compile(r"\b(\d+) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE)
+_AND_PART = re.compile(r"\b(\d+)(?<!00) and (?:an? )?(half|quarter|three quarters|3 quarters)\b", re.IGNORECASE)
 _MERIDIEM = re.compile(r"\b(\d{1,2}(?::\d\d)?) ?([ap])\.? ?m\b\.?", re.IGNORECASE)
 _LENGTH = re.compile(
     r"\b(an?|\d+) (hour|minute|day|week|month|year)s? and (?:an? )?(half|quarter|three quarters|3 quarters)\b(?! of)",
@@ -35,7 +39,7 @@ def in_digits(said: str) -> str:
     text = digits_for_words(for_patterns(said.replace("’", "'")))
     text = _LENGTH.sub(_length, text)
     text = _PART_OF.sub(lambda match: f"{_minutes(match[1])} minutes", text)
-    text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2]):g}", text)
+    text = _AND_PART.sub(lambda match: f"{int(match[1]) + _part(match[2])}", text)  # not "a million and a half"
     text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", text)
     text = _CLOCK.sub(_clock, text)
     text = _O_CLOCK.sub(r"\1:00", text)
@@ -54,10 +58,10 @@ def _past_or_to(minutes: int, side: str, hour: int) -> tuple[int, int]:
 
 def _length(match: re.Match[str]) -> str:
     whole = int(match[1]) if match[1].isdigit() else 1
-    return f"{whole + _part(match[3]):g} {match[2]}s"
+    return f"{whole + _part(match[3])} {match[2]}s"
 
 
-def _part(name: str) -> float:
+def _part(name: str) -> Decimal:
     return _PARTS[name.lower().removeprefix("a ").removesuffix(" of")]
 
 

@@ -46,7 +46,19 @@ NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
         (Fraction(1), "potatoes", "That's 1 potato."),
         (Fraction(1), "glass", "That's 1 glass."),
         (Fraction(1), "dollars", "That's 1 dollar."),
-        (Fraction(1, 3), "", "That's 0.3333."),
+        (Fraction(1, 3), "", "That's about 0.3333."),
+        (Fraction("1.001"), "meters", "That's 1.001 meters."),
+        (Quantity(Fraction("1.001"), "meter"), "", "That's 1.001 meters."),
+        (Quantity(Fraction("1.00001"), "meter"), "", "That's about 1 meter."),
+        (Fraction("0.001"), "dollars", "That's 0.001 dollars."),
+        (Fraction("0.999"), "dollars", "That's about 1 dollar."),
+        (Fraction("16.632"), "dollars", "That's about 16.63 dollars."),
+        (Fraction(10, 3), "dollars", "That's about 3.33 dollars."),
+        (Fraction(1, 3), "dollars", "That's about 0.33 dollars."),
+        (Fraction("0.29999"), "dollars", "That's about 0.30 dollars."),
+        (Fraction("-5.5"), "dollars", "That's minus 5.50 dollars."),
+        (Fraction(-1), "dollars", "That's minus 1 dollar."),
+        (Duration(), "", "That's no time at all."),
     ],
 )
 def test_a_result_is_a_sentence(value: Value, unit: str, spoken: str) -> None:
@@ -56,13 +68,16 @@ def test_a_result_is_a_sentence(value: Value, unit: str, spoken: str) -> None:
 @pytest.mark.parametrize(
     ("value", "spoken"),
     [
-        (0, "0"), (-1, "minus 1"), (1234567, "1,234,567"), (0.5, "0.5"), (2.675, "2.67"), (99.996, "100"),
-        (0.001234, "0.001234"), (1e-5, "1 times ten to the power of -5"), (float("inf"), "infinity"),
-        (Fraction(10**15), "1 times ten to the power of 15"),
+        ("0", "0"), ("-1", "minus 1"), ("1234567", "1,234,567"), ("0.5", "0.5"), ("2.675", "2.675"),
+        ("1.125", "1.125"), ("2000.002", "2,000.002"), ("99.996", "99.996"), ("1.00001", "about 1"),
+        ("2.12345", "about 2.12"), ("-8.04672", "about minus 8.05"), ("0.125005", "about 0.125"),
+        ("0.000123445", "about 0.0001234"), ("0.001234", "0.001234"), ("1e-5", "1 times ten to the power of -5"),
+        ("1e15", "1 times ten to the power of 15"),
+        ("-12345678901234567", "about minus 1.235 times ten to the power of 16"),
     ],
 )  # fmt: skip
-def test_numbers_have_few_digits(value: float | Fraction, spoken: str) -> None:
-    assert spoken_number(value) == spoken
+def test_a_number_has_few_digits_and_is_said_to_be_rounded(value: str, spoken: str) -> None:
+    assert spoken_number(Fraction(value)) == spoken
 
 
 @pytest.mark.parametrize(

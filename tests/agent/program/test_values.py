@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent.program import values
 from agent.program.values import (
     BadProgram,
     Clock,
@@ -19,6 +21,7 @@ from agent.program.values import (
     divide,
     multiply,
     negated,
+    rounded,
     subtract,
 )
 
@@ -27,6 +30,9 @@ NOON, NINE_PM, FIVE = Clock(720), Clock(21 * 60), Clock(300, certain=False)
 MOMENT, SUNDAY = datetime(2026, 11, 22, 15, 0, tzinfo=UTC), date(2026, 11, 22)
 ONE, TWO = Fraction(1), Fraction(2)
 MILE = Quantity(ONE, "mile")
+BERLIN, EIGHT_HOURS = ZoneInfo("Europe/Berlin"), Duration(Fraction(8 * 3600))
+SPRING, AUTUMN = datetime(2026, 3, 28, 22, 0, tzinfo=BERLIN), datetime(2026, 10, 24, 22, 0, tzinfo=BERLIN)
+"""Before a night in which the clocks are changed."""
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,18 @@ MILE = Quantity(ONE, "mile")
         (subtract, SUNDAY, date(2026, 12, 1), Duration(Fraction(-9 * 86_400))),
         (subtract, YearlessDay(2026, 11, 21), SUNDAY, Duration(Fraction(364 * 86_400))),
         (subtract, SUNDAY, YearlessDay(2026, 11, 23), Duration(Fraction(364 * 86_400))),
+        (subtract, YearlessDay(2024, 2, 29), date(2025, 3, 1), Duration(Fraction(1095 * 86_400))),
+        (subtract, YearlessDay(2024, 2, 29), datetime(2025, 3, 1, tzinfo=UTC), Duration(Fraction(1095 * 86_400))),
+        (subtract, date(2026, 2, 1), YearlessDay(2028, 2, 29), Duration(Fraction(703 * 86_400))),
+        (subtract, datetime(2026, 2, 1, tzinfo=UTC), YearlessDay(2028, 2, 29), Duration(Fraction(703 * 86_400))),
+        (add, SPRING, EIGHT_HOURS, datetime(2026, 3, 29, 7, 0, tzinfo=BERLIN)),
+        (add, SPRING, DAY, datetime(2026, 3, 29, 22, 0, tzinfo=BERLIN)),
+        (add, AUTUMN, EIGHT_HOURS, datetime(2026, 10, 25, 5, 0, tzinfo=BERLIN)),
+        (subtract, datetime(2026, 3, 29, 7, 0, tzinfo=BERLIN), EIGHT_HOURS, SPRING),
+        (subtract, datetime(2026, 3, 29, 7, 0, tzinfo=BERLIN), SPRING, EIGHT_HOURS),
+        (subtract, date(2026, 3, 30), SPRING, Duration(Fraction(25 * 3600))),
+        (subtract, datetime(2026, 3, 29, 7, 0), SPRING, EIGHT_HOURS),
+        (subtract, SPRING, datetime(2026, 3, 28, 14, 0), EIGHT_HOURS),
         (multiply, TWO, HOUR, Duration(Fraction(7200))),
         (multiply, MILE, TWO, Quantity(TWO, "mile")),
         (divide, DAY, HOUR, Fraction(24)),
@@ -90,3 +108,23 @@ def test_numbers_durations_and_quantities_have_a_negative() -> None:
     for other in (True, "text", NOON, SUNDAY):
         with pytest.raises(BadProgram):
             negated(other)
+
+
+@pytest.mark.parametrize(("name", "offsets"), [("Europe/Berlin", [1, 2]), ("Asia/Tokyo", [9, 9])])
+def test_the_time_of_this_machine_has_a_zone_that_knows_when_clocks_are_changed(
+    monkeypatch: pytest.MonkeyPatch, name: str, offsets: list[int]
+) -> None:
+    monkeypatch.setenv("TZ", name)
+    values._local_zone.cache_clear()
+    zone = values.local_time().tzinfo
+    values._local_zone.cache_clear()
+    found = [datetime(2026, month, 1, tzinfo=zone).utcoffset() for month in (1, 7)]
+    assert found == [timedelta(hours=hours) for hours in offsets]
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "result"),
+    [("2.5", 0, "3"), ("-2.5", 0, "-3"), ("0.125", 2, "0.13"), ("2.675", 2, "2.68"), ("1250", -2, "1300")],
+)
+def test_halves_are_rounded_away_from_zero(value: str, digits: int, result: str) -> None:
+    assert rounded(Fraction(value), digits) == Fraction(result)

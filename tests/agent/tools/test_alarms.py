@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -251,3 +252,18 @@ async def test_a_file_that_another_process_writes_does_not_hold_up_the_event_loo
     assert (await setting).text == "Your timer for 1 minute is running."
     assert [alarm.kind for alarm in data.alarms("ann")] == ["timer"]
     data.close()
+
+
+def test_a_length_of_time_does_not_follow_clocks_that_are_changed(tmp_path: Path) -> None:
+    start = datetime(2026, 3, 28, 22, 0, tzinfo=ZoneInfo("Europe/Berlin"))
+
+    async def scenario() -> None:
+        setup = Setup(tmp_path / "data.sqlite")
+        setup.alarms = Alarms(setup.data, lambda: start)
+        setup._tools = {tool.name: tool for tool in setup.alarms.tools()}
+        assert await setup.call("set_timer", hours=8) == "Your timer for 8 hours is running."
+        assert await setup.call("list_alarms") == "A timer has 8 hours left."
+        assert "7:00 AM tomorrow" in await setup.call("set_reminder", about="swim", hours=8)
+        assert [alarm.due_at - start.timestamp() for alarm in setup.data.alarms("ann")] == [28_800, 28_800]
+
+    run_on_virtual_clock(scenario)

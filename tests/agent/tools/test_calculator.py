@@ -24,8 +24,8 @@ async def call(name: str, **arguments: Any) -> str:
     [
         ("calculate", {"program": "12 * (3 + 4.5)"}, "That's 90."),
         ("calculate", {"program": "eggs = 6\nanswer = 2 * eggs, 'eggs'"}, "That's 12 eggs."),
-        ("calculate", {"program": "answer = 999 ** 50"}, "That's 9.512 times ten to the power of 149."),
-        ("convert", {"amount": 5, "unit": "miles", "to": "kilometers"}, "That's 8.05 kilometers."),
+        ("calculate", {"program": "answer = 999 ** 50"}, "That's about 9.512 times ten to the power of 149."),
+        ("convert", {"amount": 5, "unit": "miles", "to": "kilometers"}, "That's about 8.05 kilometers."),
         ("convert", {"amount": 0, "unit": "celsius", "to": "fahrenheit"}, "That's 32 degrees Fahrenheit."),
         ("add_duration", {"start": "now", "hours": 1, "minutes": 30}, "It's 4:35 PM."),
         ("add_duration", {"start": "3:30 pm", "minutes": -45}, "It's 2:45 PM."),

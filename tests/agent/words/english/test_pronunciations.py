@@ -25,6 +25,9 @@ from agent.words.english import pronunciations
         ("It's pronounced like win.", "Mr. Nguyen lives in Hanoi.", {}),
         ("My name is Siobhan. It's pronounced Shivon.", "Welcome to Acme.", {"Siobhan": "shivon"}),
         ("My name is pronounced Shivon.", "Hello, Siobhan.", {"Siobhan": "shivon"}),
+        ("No, it's not Sheevon, it's pronounced Shivon.", "Ask Siobhan.", {"Sheevon": "shivon"}),
+        ("If somebody asks for Siobhan (pronounced shi-VAWN), say yes.", "", {"Siobhan": "shi-vawn"}),
+        ("We don't know. Siobhan is pronounced shi-vawn.", "", {"Siobhan": "shi-vawn"}),
         ("You pronounce it Wooster.", "Worcester is a city in England.", {"Worcester": "wooster"}),
     ],
 )
@@ -43,7 +46,11 @@ def test_a_text_says_how_names_are_pronounced(text: str, said_before: str, expec
         "Anna and Tom were pronounced husband and wife.", "Config (/etc/hosts)", "The letter is pronounced f.",
         "His accent is very pronounced.", "The doctor pronounced him dead.", "The k is not pronounced.",
         "You pronounced it wrong.", "It's pronounced Siobhan.", "See Siobhan (or Sean).", "pronounced", "(/",
-        "Siobhan (/ʃ",
+        "Siobhan (/ʃ", "I don't think Nguyen is pronounced like new-yen.", "Nobody says Nguyen is pronounced like win.",
+        "I'm not sure whether Nguyen is pronounced like win.", "He thinks that Nguyen is pronounced like new-yen.",
+        "It might be pronounced Shivon.", "Siobhan used to be pronounced like sheevon.", "Config (/etc/)",
+        "I heard that Siobhan is pronounced shi-vawn.", "Never pronounce Siobhan like shivon.", "Folder (/données/)",
+        "Paris is pronounced as usual.", "Siobhan is pronounced as always.", "Paris is pronounced as it is written.",
     ],
 )  # fmt: skip
 def test_other_texts_say_nothing_of_it(text: str) -> None:

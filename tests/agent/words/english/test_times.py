@@ -18,6 +18,8 @@ from agent.words.english import in_digits
         ("two and a half hours", "2.5 hours"), ("half an hour", "30 minutes"),
         ("three quarters of an hour", "45 minutes"), ("a hundred and twenty", "120"), ("one two three", "1 2 3"),
         ("quarter to five minutes", "quarter to 5 minutes"), ("half past 5 percent", "half past 5 percent"),
+        ("123456 and a half", "123456.5"), ("a million and a half", "1000000 and a half"),
+        ("a hundred and a half", "100 and a half"), ("1234567 hours and a quarter", "1234567.25 hours"),
         ("I am here", "I am here"), ("the first of june", "the first of june"), ("noon", "noon"),
     ],
 )  # fmt: skip
