@@ -33,6 +33,9 @@ class FakeTools:
     def question(self, name: str, arguments: str) -> str:
         return f"Shall I {name}?"
 
+    def names(self) -> list[str]:
+        return []
+
     @property
     def functions(self) -> tuple[Tool, ...]:
         return self._declarations if self.in_programs else ()

@@ -36,6 +36,9 @@ class FormTools:
     def question(self, name: str, arguments: str) -> str:
         return "?"
 
+    def names(self) -> list[str]:
+        return []
+
     functions: tuple[Tool, ...] = ()
     replaced: frozenset[str] = frozenset()
 

@@ -116,6 +116,7 @@ class FakeDocuments:
     def __init__(self, *matches: Match) -> None:
         self.matches, self.searched = list(matches), list[str]()
         self.failing = False
+        self.mentioned: list[str] = []
         self.executor: Executor = InlineExecutor()
 
     def search(self, question: str) -> list[Match]:
