@@ -37,14 +37,17 @@ def delete(
     records: Annotated[str | None, typer.Option(help="The records of `rejoinder serve --records`.")] = None,
     data: DataOption = None,
 ) -> None:
-    """Delete the turns, usage, timers, notes and session records of a key, the turns, timers and notes of a phone
-    number, or the timers and notes of a token. The key itself stays: revoke it first, so that nothing new is kept."""
+    """Delete the turns, usage, timers, notes and session records of a key and of its callers, the turns, timers and
+    notes of a phone number, or the timers and notes of a token. The key itself stays: revoke it first, so that nothing
+    new is kept."""
     with user_errors():
         named = [(kind, name) for kind, name in (("key", key), ("phone", caller), ("token", token)) if name is not None]
         if len(named) != 1:
             raise UserError("give one of --key NAME, --caller NUMBER and --token FILE")
         if token is not None and turn_log is not None:
             raise UserError("the turn log does not say whose token a turn had: give --key or --caller with --turn-log")
+        if key is None and records is not None:
+            raise UserError("the records name sessions by their key only: give --key with --records")
         turns = 0 if turn_log is None else delete_turns(turn_log, key=key, caller=caller)
         folder, (kind, name) = data or data_folder(), named[0]
         days = 0 if key is None else delete_usage(folder / USAGE_FILE, key)
@@ -54,5 +57,7 @@ def delete(
         if (folder / USER_DATA_FILE).is_file():
             with closing(UserData(folder / USER_DATA_FILE)) as user_data:
                 user_data.forget(owner_id(kind, name if isinstance(name, str) else name.read().strip()))
+                if key is not None:
+                    user_data.forget_callers(key)
             erase_deleted(folder / USER_DATA_FILE)
     stdout.print(f"Deleted {turns} turns, {days} days of usage, and timers, reminders and notes.", highlight=False)

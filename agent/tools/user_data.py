@@ -139,6 +139,14 @@ class UserData:
                 self._file.execute(f"delete from {table} where {condition}", (owner,))
             forget_deleted(self._file)
 
+    def forget_callers(self, key: str) -> None:
+        """Forget everything of the callers that an API key has brought (`OWNER@KEY`)."""
+        with self._lock:
+            for table in ("alarms", "notes"):
+                query = f"delete from {table} where substr(owner, -length(?1) - 1) = '@' || ?1"
+                self._file.execute(query, (key,))
+            forget_deleted(self._file)
+
     def _check_room(self, table: str, owner: str) -> None:
         (count,) = self._file.execute(f"select count(*) from {table} where owner = ?", (owner,)).fetchone()
         if count >= MAX_ENTRIES:

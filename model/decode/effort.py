@@ -1,7 +1,8 @@
 """How many steps a block of text gets, and how confident the model must be to unmask a token. This depends on the
 effort, on what the first step shows, and on the deadline of the first clause.
 
-Only block diffusion uses this. Speculative decoding always produces the base model's own text.
+Speculative decoding always produces the base model's own text: there the effort only bounds the steps of a block
+drafter.
 """
 
 from __future__ import annotations

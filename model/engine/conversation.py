@@ -102,8 +102,8 @@ class Conversation:
 
         Leaving the iterator early cancels the response. When the conversation has outgrown the context, its oldest
         messages are dropped, unless all are to be kept; the instructions and the newest message never are. A deadline
-        gives blocks fewer steps until a clause is ready, and effort says how confident their tokens must be; neither
-        has an effect where drafts are verified: the text is always as good as the model's.
+        gives blocks fewer steps until a clause is ready, and effort says how confident their tokens must be. Where
+        drafts are verified, effort only bounds the drafter's steps: the text is always the model's own.
 
         Args:
             ask: with tools and the choice `auto`, the likelihood of its first token decides whether it is a call.

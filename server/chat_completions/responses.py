@@ -70,7 +70,9 @@ class Responses(TextEndpoint):
         """A response of this owner. Others are told that there is none. Raises APIError."""
         stored = self._stored.get(name)
         if stored is None or stored.owner != owner:
-            message = f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB are kept"
+            message = (
+                f"there is no stored response {name!r}; the newest {STORED_RESPONSES.bytes >> 20} MiB of a key are kept"
+            )
             raise APIError(404, message, "id")
         return stored
 

@@ -83,8 +83,12 @@ class OptionGroup(BaseModel):
 class DiffusionOptions(OptionGroup, title="Diffusion decoding (--decoding blocks)"):
     """How blocks of text are denoised."""
 
-    effort: Effort = option("medium", "Confidence that diffusion decoding requires of a token.")
-    max_steps: int | None = option(None, "Maximum diffusion steps for each 32 tokens of a block.", ge=1, le=64)
+    effort: Effort = option(
+        "medium", "Confidence that a token of a block needs; of drafts, their denoising steps at most (1, 1, 2, 3)."
+    )
+    max_steps: int | None = option(
+        None, "Maximum diffusion steps for each 32 tokens of a block, or of a forward pass's drafts.", ge=1, le=64
+    )
     rule: UnmaskingRule = option("threshold", "How diffusion decoding selects the tokens that a step accepts.")
     block_size: int | None = option(
         None, "Tokens of a block: LLaDA, Dream and MDLM only, others have the size they were trained on.", ge=1, le=256

@@ -57,6 +57,21 @@ def test_everything_of_a_key_or_a_caller_is_deleted_and_nothing_else(tmp_path: P
     notes.close()
 
 
+def test_the_notes_of_callers_are_deleted_with_the_key_that_brought_them(tmp_path: Path) -> None:
+    notes = UserData(tmp_path / "user_data.sqlite")
+    owners = [owner_id("phone", "+15550100") + through for through in ("", "@pbx", "@old-pbx")]
+    for owner in owners:
+        notes.add_note(owner, "milk", 0.0)
+    assert "Deleted 0 turns" in delete(tmp_path, "--key", "pbx")
+    assert [len(notes.notes(owner)) for owner in owners] == [1, 0, 1]
+    notes.close()
+
+
+def test_records_are_deleted_by_key_only(tmp_path: Path) -> None:
+    said = delete(tmp_path, "--caller", "+15550100", "--records", str(tmp_path / "records.sqlite"))
+    assert "give --key with --records" in said
+
+
 def test_a_token_names_an_owner_and_is_read_from_a_file(tmp_path: Path) -> None:
     notes, token = UserData(tmp_path / "user_data.sqlite"), tmp_path / "token"
     for name in ("s3cret", "another"):
