@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chat.types import Effort
 from model.decode.draft_length import DraftLengthController, num_rows
+from model.decode.effort import schedule_for_effort
 
 
 def test_the_number_of_drafts_maximizes_tokens_per_second() -> None:
@@ -134,3 +136,18 @@ def test_copying_must_be_faster_than_drafting() -> None:
     cost = {1: 1.0, 9: 1.5}
     assert DraftLengthController(cost, 3, (0.2, 0.1, 0.05), head_seconds=0.02).num_copied(8) > 0
     assert DraftLengthController(cost, 3, (0.95, 0.92, 0.9), head_seconds=0.0).num_copied(8) == 0
+
+
+@pytest.mark.parametrize(
+    ("effort", "max_steps", "most"),
+    [("instant", None, 1), ("low", None, 1), ("medium", None, 2), ("high", None, 3), ("high", 1, 1), ("instant", 3, 3)],
+)
+def test_effort_bounds_the_denoising_steps_of_a_block(effort: Effort, max_steps: int | None, most: int) -> None:
+    by_steps = ([0.3, 0.1], [0.6, 0.4], [0.9, 0.8])
+    controller = DraftLengthController({1: 1.0, 9: 1.2}, 2, by_steps[0], 0.01, 0.01, by_steps)
+    assert controller.denoising_steps(schedule_for_effort(effort, max_steps).draft_steps) == most
+
+
+def test_a_denoising_step_that_does_not_pay_is_not_taken() -> None:
+    controller = DraftLengthController({1: 1.0, 9: 1.2}, 2, [0.6, 0.4], 0.01, 0.5, ([0.6, 0.4], [0.61, 0.4]))
+    assert controller.denoising_steps(3) == 1
