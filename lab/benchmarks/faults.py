@@ -280,7 +280,7 @@ async def disk_full(site: Site) -> float:
         raise sqlite3.OperationalError("database or disk is full")
 
     async with site.client() as client:
-        with patch.object(turn_log, "_connect", full):
+        with patch.object(turn_log, "_open", full):
             await answered(client)
             await asyncio.sleep(0.1)
         logged, began = len(read_turn_log(site.log)), time.monotonic()
