@@ -300,14 +300,15 @@ class Utterance:
 
     Args:
         recognizer: the shared Whisper model.
-        names: that the user may say, the most likely ones first.
+        names: delivers those that the user may say, the most likely ones first. Called on a thread that
+            transcribes.
 
     Attributes:
         samples: number of samples received so far.
         latest_request: number of the newest interim request.
     """
 
-    def __init__(self, recognizer: Recognizer, names: Sequence[str] = ()) -> None:
+    def __init__(self, recognizer: Recognizer, names: Callable[[], Sequence[str]] = tuple) -> None:
         self._recognizer, self._names = recognizer, names
         self._blocks: list[Samples] = []
         self.samples = self.latest_request = 0
@@ -383,7 +384,8 @@ class Utterance:
 
     @cached_property
     def _known_names(self) -> KnownNames:
-        return self._recognizer.known_names(self._names) if self._names else NO_NAMES
+        names = self._names()
+        return self._recognizer.known_names(names) if names else NO_NAMES
 
     @property
     def _finished_samples(self) -> int:

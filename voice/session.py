@@ -403,8 +403,8 @@ class VoiceSession:
     def _new_utterance(self) -> Utterance:
         instructions, *said = self.history.messages(self.settings.instructions)
         texts = [message.content for message in (instructions, *said[-_NAMED_MESSAGES:])]
-        names = [*names_in(texts), *self._planner.names()]
-        return self._speech_models.new_utterance(self.settings.language, names)
+        others = self._planner.names()
+        return self._speech_models.new_utterance(self.settings.language, lambda: [*names_in(texts), *others])
 
     # The end of a turn.
 

@@ -51,11 +51,12 @@ class SpeechModels:
     turn_detection_executor: Executor
     apology: tuple[str, Samples] | None = None
 
-    def new_utterance(self, language: str, names: Sequence[str] = ()) -> Utterance:
+    def new_utterance(self, language: str, names: Callable[[], Sequence[str]] = tuple) -> Utterance:
         """The transcription of a turn in a language, a two-letter code.
 
         Args:
-            names: that the user may say, the most likely ones first.
+            names: delivers those that the user may say, the most likely ones first. Called when they are needed, on
+                the thread that transcribes.
         """
         return Utterance(self.recognizer.for_language(language), names)
 

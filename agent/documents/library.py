@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -309,13 +310,7 @@ class Library:
     def vectors(self, folders: Iterable[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vectors]:
         """The passages of these folders: their ids [N], where the vectors of each begin [N], and the vectors
         [vectors, dimensions]."""
-        names = list(folders)
-        query = (
-            "select passages.id, vectors from passages join files on files.id = file "
-            f"join folders on folders.id = folder where name in ({', '.join('?' * len(names))}) order by passages.id"
-        )
-        with self._lock:
-            rows = self._file.execute(query, names).fetchall()
+        rows = self._passages_of(folders, "passages.id, vectors")
         several = [np.frombuffer(vectors, np.float16).reshape(-1, self._dimensions) for _, vectors in rows]
         starts = np.cumsum([0, *(len(vectors) for vectors in several)])[:-1]
         found = np.concatenate(several) if rows else np.zeros((0, self._dimensions))
@@ -323,15 +318,18 @@ class Library:
 
     def texts(self, folders: Iterable[str]) -> Iterator[str]:
         """The titles, headings and words of these folders' first passages."""
+        rows = self._passages_of(folders, "title || ' / ' || heading || ' / ' || text", _MAX_NAMED_PASSAGES)
+        return (text for (text,) in rows)
+
+    def _passages_of(self, folders: Iterable[str], columns: str, limit: int = -1) -> list[tuple[Any, ...]]:
+        """Columns of these folders' passages, in the order of their ids; of all of them unless there is a limit."""
         names = list(folders)
         query = (
-            "select title || ' / ' || heading || ' / ' || text from passages join files on files.id = file "
-            f"join folders on folders.id = folder where name in ({', '.join('?' * len(names))}) "
-            f"order by passages.id limit {_MAX_NAMED_PASSAGES}"
+            f"select {columns} from passages join files on files.id = file join folders on folders.id = folder "
+            f"where name in ({', '.join('?' * len(names))}) order by passages.id limit {limit}"
         )
         with self._lock:
-            rows = self._file.execute(query, names).fetchall()
-        return (text for (text,) in rows)
+            return self._file.execute(query, names).fetchall()
 
     def passages(self, ids: Sequence[int]) -> list[FoundPassage]:
         """Passages by their ids, in this order. Those that are gone are left out."""

@@ -133,18 +133,17 @@ class UserData:
 
     def forget(self, owner: str) -> None:
         """Forget everything of an owner, and of that caller's calls with API keys, whose owner is `OWNER@KEY`."""
-        with self._lock:
-            for table in ("alarms", "notes"):
-                condition = "owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'"
-                self._file.execute(f"delete from {table} where {condition}", (owner,))
-            forget_deleted(self._file)
+        self._forget("owner = ?1 or substr(owner, 1, length(?1) + 1) = ?1 || '@'", owner)
 
     def forget_callers(self, key: str) -> None:
         """Forget everything of the callers that an API key has brought (`OWNER@KEY`)."""
+        self._forget("substr(owner, -length(?1) - 1) = '@' || ?1", key)
+
+    def _forget(self, condition: str, name: str) -> None:
+        """Forget what fulfils a condition on a name."""
         with self._lock:
             for table in ("alarms", "notes"):
-                query = f"delete from {table} where substr(owner, -length(?1) - 1) = '@' || ?1"
-                self._file.execute(query, (key,))
+                self._file.execute(f"delete from {table} where {condition}", (name,))
             forget_deleted(self._file)
 
     def _check_room(self, table: str, owner: str) -> None:
