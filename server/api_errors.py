@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from server.access.admission import Refused
 from server.access.keys import ApiKey
-from server.access.usage import NO_KEY, UsageMeter, current_meter
+from server.access.usage import UsageMeter, current_meter, key_name
 from server.budgets import JSON_BODY
 from server.context import AccessDenied, ServerContext
 from server.request_body import limited
@@ -67,7 +67,7 @@ def endpoint(context: ServerContext, handler: Handler) -> Handler:
     def authenticate(request: Request) -> ApiKey | None:
         key = context.authenticate(request)
         context.admission.check(key)
-        current_meter.set(UsageMeter(context.admission.usage, key.name if key is not None else NO_KEY))
+        current_meter.set(UsageMeter(context.admission.usage, key_name(key)))
         return key
 
     return guarded(authenticate, handler)

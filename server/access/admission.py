@@ -21,7 +21,7 @@ from server.access.adaptive_limit import AdaptiveLimit
 from server.access.keys import ApiKey, ApiKeys
 from server.access.shared_conversations import SharedConversations
 from server.access.tool_access import Channel
-from server.access.usage import NO_KEY, Usage, UsageLog, UsageMeter
+from server.access.usage import Usage, UsageLog, UsageMeter, key_name
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -103,7 +103,7 @@ class Slot:
         self.counted_until = started_at
         self.phase: Callable[[], str] = lambda: "connecting"
         self.parked = False
-        self.meter = UsageMeter(admission.usage, key.name if key is not None else NO_KEY)
+        self.meter = UsageMeter(admission.usage, key_name(key))
         self._admission, self._started_at = admission, started_at
 
     @property

@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from agent.storage import forget_deleted, open_database
+from server.access.keys import ApiKey
 
 _log = logging.getLogger("rejoinder.server")
 
@@ -23,6 +24,11 @@ USAGE_FILE = "usage.sqlite"
 
 NO_KEY = ""
 """The name under which usage without a key is counted."""
+
+
+def key_name(key: ApiKey | None) -> str:
+    """The name under which what a key does is counted and kept."""
+    return key.name if key is not None else NO_KEY
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from chat.types import Ask, Message, ToolCall
 from model.engine.engine import Engine
-from server.access.usage import NO_KEY
+from server.access.usage import key_name
 from server.api_errors import APIError
 from server.budgets import STORED_RESPONSES, Kept, memory
 from server.chat_completions.generation import TokenUsage, generate, new_conversation
@@ -45,11 +45,11 @@ class Responses(TextEndpoint):
         """A new response. Raises APIError, ClientDisconnect."""
         body = await self._read(request, ResponseRequest)
         if body.stream:
-            return await event_stream(self._stream(body, _owner(request)))
+            return await event_stream(self._stream(body, key_name(request.state.key)))
 
         async def last() -> dict[str, Any]:
             response: dict[str, Any] = {}
-            async for item in self._events(body, _owner(request)):
+            async for item in self._events(body, key_name(request.state.key)):
                 response = item.get("response", response)
             return response
 
@@ -57,12 +57,12 @@ class Responses(TextEndpoint):
 
     async def retrieve(self, request: Request) -> Response:
         """A stored response. Raises APIError."""
-        return JSONResponse(self._find(request.path_params["id"], _owner(request)).body)
+        return JSONResponse(self._find(request.path_params["id"], key_name(request.state.key)).body)
 
     async def delete(self, request: Request) -> Response:
         """Forget a stored response. Raises APIError."""
         name = request.path_params["id"]
-        self._find(name, _owner(request))
+        self._find(name, key_name(request.state.key))
         self._stored.remove(name)
         return JSONResponse({"id": name, "object": "response", "deleted": True})
 
@@ -134,10 +134,6 @@ class Responses(TextEndpoint):
         calls = [call.arguments for message in said for call in message.tool_calls]
         size = memory(response) + memory([message.content for message in said]) + memory(calls)
         self._stored.put(response["id"], _Stored(owner, tuple(said), response), size, owner)
-
-
-def _owner(request: Request) -> str:
-    return NO_KEY if request.state.key is None else str(request.state.key.name)
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from server.access.keys import ApiKey, digest
-from server.access.usage import NO_KEY
+from server.access.usage import key_name
 from server.api_errors import APIError, guarded
 from server.budgets import CLIENT_SECRETS, JSON_BODY, Kept, memory
 from server.context import ServerContext
@@ -82,8 +82,7 @@ class ClientSecrets:
         """A new secret."""
         secret = ClientSecret(_PREFIX + secrets.token_urlsafe(24), int(self._clock()) + seconds, config, key)
         encoded = _ADAPTER.dump_json(replace(secret, value=""))
-        owner = key.name if key is not None else NO_KEY
-        self._secrets.put(secret.value, encoded, memory(encoded), owner, seconds)
+        self._secrets.put(secret.value, encoded, memory(encoded), key_name(key), seconds)
         await self._records.call(lambda store: store.put(_record_key(secret.value), encoded, seconds))
         return secret
 

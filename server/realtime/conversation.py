@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from agent.tools.user_data import owner_id
 from server.access.admission import Slot
-from server.access.usage import Usage
+from server.access.usage import Usage, key_name
 from server.context import ServerContext
 from server.realtime import events as protocol
 from server.realtime.configuration import (
@@ -106,7 +106,7 @@ class RealtimeConversation:
         self._meter, self._audio_in_s, self._audio_out_s = slot.meter, 0.0, 0.0
         self._config = config or default_config(context.model, context.speech_models.voices.default.name)
         history = History(restored.items if restored is not None else ())
-        allowed = context.tool_access.allowed(slot.channel, slot.key.name if slot.key is not None else "")
+        allowed = context.tool_access.allowed(slot.channel, key_name(slot.key))
         self.tools = own = None if context.tools is None else context.tools.conversation(_owner(slot), allowed)
         self._mcp = McpTools(
             send, history, context.mcp_servers, self._apply_config, self._language_model.check_tools, own=own

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from server.access.admission import Dismissal, Refused
 from server.access.rate import TokenBucket
-from server.access.usage import NO_KEY, current_meter
+from server.access.usage import current_meter, key_name
 from server.auth import offered_keys
 from server.context import AccessDenied, ServerContext
 from server.realtime import events as protocol
@@ -117,7 +117,7 @@ async def _open_session(
     else:
         key = context.authenticate(socket)
     token, on_wait = _resume_token(socket), partial(_tell_to_wait, socket)
-    name = key.name if key is not None else NO_KEY
+    name = key_name(key)
     if token and (session := await resumptions.take(token, name, on_wait)) is not None:
         return session, True
     record = await resumptions.take_record(token, name) if token else None

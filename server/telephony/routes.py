@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from server.access.admission import Refused, Slot
 from server.access.keys import ApiKey
-from server.access.usage import current_meter
+from server.access.usage import current_meter, key_name
 from server.auth import client_address
 from server.budgets import WEBHOOK
 from server.context import ServerContext
@@ -276,9 +276,7 @@ def _webhook(name: str, telephony: Telephony) -> Callable[[Request], Any]:
                 return Response(HANG_UP, media_type=media_type)
             parameters[CALL_PARAMETER] = call
             then = _continuation_url(request, telephony, call, attempt + 1)
-        api_key = telephony.find_key(asked)
-        key_name = api_key.name if api_key is not None else ""
-        url = _stream_url(request, telephony, parameters.get("from", ""), key_name)
+        url = _stream_url(request, telephony, parameters.get("from", ""), key_name(telephony.find_key(asked)))
         return Response(build_document(url, parameters, then), media_type=media_type)
 
     return respond
