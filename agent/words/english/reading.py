@@ -302,6 +302,8 @@ def _rules() -> list[tuple[re.Pattern[str], _Replacement]]:
         (rf"{_SYMBOL} ?{_AMOUNT}(?: ?{_SCALE})?", lambda m: _amount_of_money(*m.groups())),
         (rf"{_AMOUNT}(?: ?{_SCALE})? ?{_SYMBOL}(?![\d\w])",
          lambda m: _amount_of_money(m.group(3), m.group(1), m.group(2))),
+        (r"\b(\d[\d,]*\.\d\d) (dollar|euro)s?\b",
+         lambda m: _amount_of_money("$" if m.group(2) == "dollar" else "€", m.group(1), None)),
         (r"\b(\d+)\s?¢", lambda m: _counted(m.group(1), "cent")),
         # Names.
         *((pattern, said) for pattern, said in ABBREVIATIONS),

@@ -26,6 +26,8 @@ from agent.words.english.reading import read_aloud
         ("open 24/7", "open twenty-four seven"),
         # Money.
         ("$3.50, €20, 99¢", "three dollars and fifty cents, twenty euros, ninety-nine cents"),
+        ("5.50 dollars, 0.99 euros, 1.25 million dollars",
+         "five dollars and fifty cents, ninety-nine cents, one point two five million dollars"),
         ("£1.2 million or ¥500", "one point two million pounds or five hundred yen"),
         ("$1", "one dollar"),
         ("$5-10 an hour", "five to ten dollars an hour"),
