@@ -66,7 +66,9 @@ def main() -> None:
     arguments = parser.parse_args()
     prompts = [prompt.text for prompt in evaluation_prompts() if prompt.kind == "chat"][: arguments.prompts]
     console = Console(width=120)
-    table = Table("decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token", "drafted in steps")
+    table = Table(
+        "decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token", "drafted in steps"
+    )
     base_texts: list[str] = []
     engines = [verified := load_engine(ModelOptions(model=arguments.model), console)]
     runs: list[tuple[str, Engine, Effort, int | None]] = [(f"{one} effort", verified, one, None) for one in EFFORTS]

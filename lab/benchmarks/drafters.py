@@ -54,7 +54,9 @@ def speed(responses: Sequence[Response]) -> float:
 
 async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: Console) -> None:
     """Answer the prompts of all kinds with each engine, and print the figures."""
-    table = Table("kind", "drafts", "tokens/s of each round", "median", "tokens per pass", "first clause, ms", "identical")
+    table = Table(
+        "kind", "drafts", "tokens/s of each round", "median", "tokens per pass", "first clause, ms", "identical"
+    )
     speeds: dict[Drafts, list[float]] = {drafts: [] for drafts in engines}
     for kind, name in KINDS.items():
         prompts = prompts_of(name, count)
