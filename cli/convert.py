@@ -156,9 +156,9 @@ app.command("programs")(programs_command)
 @app.command("head")
 def head_command(
     folder: FolderOption = _FOLDER,
-    tokens: TokensOption = 120_000,
-    epochs: Annotated[float, typer.Option(min=0.1, help="How often every token is trained on.")] = 6.0,
-    size: Annotated[int, typer.Option(min=32, help="Width of the head.")] = 768,
+    tokens: TokensOption = 130_000,
+    epochs: Annotated[float, typer.Option(min=0.1, help="How often every token is trained on.")] = 4.0,
+    size: Annotated[int, typer.Option(min=32, help="Width of the head.")] = 512,
     seed: SeedOption = 1,
     model: ModelOption = _MODEL,
 ) -> None:
@@ -189,8 +189,8 @@ def drafter_command(
     keep_text: Annotated[
         Path | None, typer.Option(help="Write the token ids of the text to this file, to train on them again.")
     ] = None,
-    tokens: TokensOption = 120_000,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 2000,
+    tokens: TokensOption = 300_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 1600,
     rows: Annotated[int, typer.Option(min=2, max=7, help="Tokens that are drafted together.")] = 5,
     layers: Annotated[int, typer.Option(min=1, max=4, help="Layers of the drafter.")] = 1,
     head: Annotated[

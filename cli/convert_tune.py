@@ -108,8 +108,8 @@ def advice(before: HeldOutMetrics, after: HeldOutMetrics, tuned: Path) -> list[s
     lines = []
     if before.first_draft and after.first_draft is not None and after.first_draft < before.first_draft - _LESS_ACCEPTED:
         lines.append(
-            f"fewer drafts are accepted: `rejoinder convert head --model {tuned}`, then `rejoinder convert drafter` "
-            "with the same model, train what drafts again"
+            f"fewer drafts are accepted: `rejoinder convert drafter --model {tuned} --folder {tuned.parent}` trains "
+            "what drafts again"
         )
     completion = before.turn_completion, after.turn_completion
     if completion[0] and completion[1] is not None and completion[1] < completion[0] - _LESS_AUC:

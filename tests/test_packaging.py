@@ -56,6 +56,12 @@ def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
     assert files(wheel) == files(ROOT)
 
 
+@pytest.mark.parametrize("folder", ["adapters", "draft_heads"])
+def test_what_drafts_takes_at_most_15_megabytes(folder: str) -> None:
+    sizes = {file.name: file.stat().st_size for file in (ROOT / "model" / "engine" / folder).glob("*.safetensors")}
+    assert sizes and max(sizes.values()) <= 15_000_000, sizes
+
+
 SLOW = {"mcp", "openai"}
 """Packages that take up to a second to import. A default server does not use them."""
 

@@ -121,6 +121,7 @@ async function endSession() {
 async function silence() {
   responding = false;
   resetPushToTalk();
+  for (const id of responses.keys()) transcript.remove(id);
   for (const { itemId, heardMs } of await loudspeaker.clear()) transcript.truncateByTime(itemId, heardMs);
 }
 
@@ -199,7 +200,7 @@ function showLatency(itemId) {
   const playing = playbackDelayMs.get(itemId);
   const { end_of_turn: _, ...stages } = turn.stages_ms; // the wait runs in parallel with the other stages
   if (playing !== undefined) stages.playing = playing;
-  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages, turn.decided ?? []);
+  transcript.showLatency(itemId, turn.latency_ms + (playing ?? 0), stages, turn);
 }
 
 loudspeaker.onstart = () => {
@@ -212,7 +213,10 @@ loudspeaker.onstart = () => {
 // Server events.
 
 const on = (type, handler) => realtime.addEventListener(type, ({ detail }) => handler(detail));
-const responses = new Map(); // response id → { itemId, spoken, committed, draft, origin }
+/** Response id → { itemId, spoken, committed, draft, origin }. It is the item id, too, until the message begins, with its
+ * audio: the text is earlier. */
+const responses = new Map();
+const newResponse = (itemId) => ({ itemId, spoken: "", committed: "", draft: "", origin: "" });
 
 on("session.updated", () => {
   notice();
@@ -232,10 +236,14 @@ on("conversation.item.input_audio_transcription.completed", ({ item_id, transcri
   else phase("listening"); // the key was held, but there was no speech
 });
 on("conversation.item.input_audio_transcription.failed", ({ error }) => notice(error.message));
-on("response.created", () => { responding = true; });
+on("response.created", ({ response: { id } }) => {
+  responding = true;
+  responses.set(id, newResponse(id));
+});
 on("response.output_item.added", ({ response_id, item }) => {
   if (item.type !== "message") return;
-  responses.set(response_id, { itemId: item.id, spoken: "", committed: "", draft: "", origin: "" });
+  transcript.rename(response_id, item.id);
+  responses.set(response_id, { ...responses.get(response_id) ?? newResponse(), itemId: item.id });
   playbackDelayMs.delete(item.id);
 });
 on("rejoinder.sources", ({ item_id, sources }) => transcript.showSources(item_id, sources));
@@ -259,12 +267,12 @@ on("response.output_audio.delta", ({ item_id, delta }) => {
 });
 on("response.done", ({ response: { id, status, status_details, output } }) => {
   responding = false;
-  const messageId = responses.get(id)?.itemId;
-  if (messageId) messages.set(id, messageId);
   const response = responses.get(id);
   responses.delete(id);
   if (status === "failed") notice(status_details.error.message);
-  if (!response) return;
+  transcript.remove(id); // what was drafted of a message that did not begin
+  if (!response || response.itemId === id) return;
+  messages.set(id, response.itemId);
   const message = output.find(({ id: itemId }) => itemId === response.itemId);
   if (status === "cancelled") transcript.truncate(response.itemId, message.content[0].transcript ?? "");
   else transcript.show(response.itemId, "assistant", response.spoken.trim());

@@ -55,6 +55,12 @@ export class Transcript {
     this.list.parentElement.scrollTop = this.list.parentElement.scrollHeight;
   }
 
+  rename(from, to) {
+    const entry = this.entries.get(from);
+    if (entry) this.entries.set(to, entry);
+    this.entries.delete(from);
+  }
+
   remove(itemId) {
     const entry = this.entries.get(itemId);
     entry?.element.remove();
@@ -158,8 +164,8 @@ export class Transcript {
     this.truncate(itemId, words.slice(0, Math.floor((heardMs / 1000) * WORDS_PER_SECOND)).join(" "));
   }
 
-  /** Show the latency of a turn and its stages, both in ms, and what was decided. */
-  showLatency(itemId, total, stages, decided) {
+  /** Show the latency of a turn and its stages, both in ms, what was decided, and what drafted the response. */
+  showLatency(itemId, total, stages, { decided = [], drafted_by = [], drafts_shown, drafts_kept }) {
     const entry = this.entries.get(itemId);
     if (!entry || total === null) return;
     const box = document.createElement("div");
@@ -179,10 +185,15 @@ export class Transcript {
       bar.append(segment);
       legend.append(label);
     }
-    if (decided.length) {
+    const details = {
+      decided: decided.map(({ policy, reason }) => `${policy} (${reason})`).join(" → "),
+      drafted: drafted_by.length && `drafted: ${drafted_by.join(", ")}; ${drafts_kept} of ${drafts_shown} tokens kept`,
+    };
+    for (const [name, text] of Object.entries(details)) {
+      if (!text) continue;
       const line = document.createElement("li");
-      line.className = "decided";
-      line.textContent = decided.map(({ policy, reason }) => `${policy} (${reason})`).join(" → ");
+      line.className = `detail ${name}`;
+      line.textContent = text;
       legend.append(line);
     }
     bar.setAttribute("role", "img");

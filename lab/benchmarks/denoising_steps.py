@@ -1,9 +1,10 @@
-"""Quality and speed of unverified block decoding by number of denoising steps.
+"""Denoising steps: how many a block drafter takes at each effort, and quality and speed of unverified block decoding.
 
-    python -m lab.benchmarks.denoising_steps [PROMPTS] [MODEL]
+    python -m lab.benchmarks.denoising_steps [PROMPTS] [MODEL] [--verified]
 
-For one to eight steps per block, and for speculative decoding: tokens per forward pass and per second, responses that
-are identical to the base model's, and how unlikely the base model finds the generated text (nats per token).
+For speculative decoding at each effort, and, unless `--verified` leaves them out, for blocks of an adapter in one to
+eight steps: tokens per forward pass and per second, responses that are identical to the base model's, how unlikely the
+base model finds the generated text (nats per token), and how often a block drafter drafted in one step, in two, …
 """
 
 from __future__ import annotations
@@ -11,20 +12,22 @@ from __future__ import annotations
 import server.openmp  # noqa: F401  # before torch
 
 # isort: split
+import argparse
 import asyncio
-import sys
 import time
 
 from rich.console import Console
 from rich.table import Table
 
 from agent.instructions import INSTRUCTIONS
-from chat.types import Ask, Message
+from chat.types import Ask, Effort, Message
 from model.convert.evaluate import evaluation_prompts
+from model.decode.effort import EFFORTS
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel
 from model.hub.catalog import QWEN_05B
+from model.nn.cpu.block_drafter import BlockQuantizedDrafter
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine
 
@@ -32,11 +35,11 @@ MAX_TOKENS = 64
 STEPS = (1, 2, 3, 4, 8)
 
 
-async def respond(engine: Engine, prompt: str, max_steps: int | None) -> tuple[str, int, int, float]:
+async def respond(engine: Engine, prompt: str, effort: Effort, max_steps: int | None) -> tuple[str, int, int, float]:
     """Text, tokens, forward passes and seconds of one response."""
     messages = [Message("system", INSTRUCTIONS), Message("user", prompt)]
     began, text, tokens, steps = time.perf_counter(), "", 0, 0
-    stream = Conversation(engine).reply(Ask(messages, max_tokens=MAX_TOKENS, effort="high", max_steps=max_steps))
+    stream = Conversation(engine).reply(Ask(messages, max_tokens=MAX_TOKENS, effort=effort, max_steps=max_steps))
     async for progress in stream:
         text, tokens, steps = text + progress.committed, progress.tokens, progress.step
     return text, tokens, steps, time.perf_counter() - began
@@ -56,16 +59,28 @@ def nats_per_token(model: LoadedModel, prompt: str, text: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    count, model = [*sys.argv[1:], *("40", QWEN_05B.name)[len(sys.argv) - 1 :]]
-    prompts = [prompt.text for prompt in evaluation_prompts() if prompt.kind == "chat"][: int(count)]
-    console = Console()
-    table = Table("decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("prompts", nargs="?", type=int, default=40)
+    parser.add_argument("model", nargs="?", default=QWEN_05B.name)
+    parser.add_argument("--verified", action="store_true", help="speculative decoding only")
+    arguments = parser.parse_args()
+    prompts = [prompt.text for prompt in evaluation_prompts() if prompt.kind == "chat"][: arguments.prompts]
+    console = Console(width=120)
+    table = Table(
+        "decoding", "tokens per forward", "tokens/s", "as the base model", "nats per token", "drafted in steps"
+    )
     base_texts: list[str] = []
-    verified = load_engine(ModelOptions(model=model), console)
-    blocks = load_engine(ModelOptions(model=model, decoding="blocks"), console)
+    engines = [verified := load_engine(ModelOptions(model=arguments.model), console)]
+    runs: list[tuple[str, Engine, Effort, int | None]] = [(f"{one} effort", verified, one, None) for one in EFFORTS]
     try:
-        for name, engine, steps in [("speculative", verified, None), *((f"{n} steps", blocks, n) for n in STEPS)]:
-            results = [asyncio.run(respond(engine, prompt, steps)) for prompt in prompts]
+        if not arguments.verified:
+            engines.append(blocks := load_engine(ModelOptions(model=arguments.model, decoding="blocks"), console))
+            runs += [(f"blocks, {n} steps", blocks, "high", n) for n in STEPS]
+        for name, engine, effort, steps in runs:
+            drafter = engine.model.draft_head
+            taken = drafter.steps_taken if isinstance(drafter, BlockQuantizedDrafter) else {}
+            taken.clear()
+            results = [asyncio.run(respond(engine, prompt, effort, steps)) for prompt in prompts]
             texts = [result[0] for result in results]
             base_texts = base_texts or texts
             nats = [
@@ -78,10 +93,11 @@ def main() -> None:
                 f"{sum(result[1] for result in results) / sum(result[3] for result in results):.1f}",
                 f"{sum(a == b for a, b in zip(texts, base_texts, strict=True))} of {len(base_texts)}",
                 f"{sum(nats) / len(nats):.3f}",
+                ", ".join(f"{n}: {times}" for n, times in sorted(taken.items())),
             )
     finally:
-        verified.close()
-        blocks.close()
+        for engine in engines:
+            engine.close()
     console.print(table)
 
 

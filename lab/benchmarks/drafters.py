@@ -4,9 +4,9 @@
 
 PROMPTS of the evaluation of each kind are answered with each choice in turn, by engines in one process, after a round
 with one token a forward pass. JSON follows no schema, tool calls are required, and programs follow their grammar.
-Prints tokens per second after the forward pass that yields the first token, tokens per forward pass, and how many texts
-are identical; and of each choice the geometric mean of its tokens per second over the kinds, relative to the recurrent
-head.
+Prints tokens per second after the forward pass that yields the first token, tokens per forward pass, the median time
+from a question to the first clause, and how many texts are identical; and of each choice the geometric mean of its
+tokens per second over the kinds, relative to the recurrent head.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ async def answer(engine: Engine, kind: str, prompts: Sequence[EvaluationPrompt],
     return [await respond(engine, kind, prompt, way, number) for number, prompt in enumerate(prompts)]
 
 
+def first_clause(responses: Sequence[Response]) -> str:
+    """Median milliseconds from the question to the first clause."""
+    seconds = [one.first_clause for one in responses if one.first_clause is not None]
+    return f"{1000 * statistics.median(seconds):.0f}" if seconds else ""
+
+
 def speed(responses: Sequence[Response]) -> float:
     """Tokens per second."""
     return sum(one.tokens for one in responses) / sum(one.seconds for one in responses)
@@ -48,7 +54,9 @@ def speed(responses: Sequence[Response]) -> float:
 
 async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: Console) -> None:
     """Answer the prompts of all kinds with each engine, and print the figures."""
-    table = Table("kind", "drafts", "tokens/s of each round", "median", "tokens per pass", "identical")
+    table = Table(
+        "kind", "drafts", "tokens/s of each round", "median", "tokens per pass", "first clause, ms", "identical"
+    )
     speeds: dict[Drafts, list[float]] = {drafts: [] for drafts in engines}
     for kind, name in KINDS.items():
         prompts = prompts_of(name, count)
@@ -62,8 +70,9 @@ async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: C
             for drafts, engine in engines.items():
                 responses = await answer(engine, kind, [prompts[n] for n in usable], drafts)
                 found[drafts].append(responses)
-        one_token = speed([plain[n] for n in usable])
-        table.add_row(kind, "one token", f"{one_token:.1f}", f"{one_token:.1f}", "1.00", "")
+        undrafted = [plain[n] for n in usable]
+        one_token = f"{speed(undrafted):.1f}"
+        table.add_row(kind, "one token", one_token, one_token, "1.00", first_clause(undrafted), "")
         for drafts, each in found.items():
             rates = [speed(responses) for responses in each]
             speeds[drafts].append(statistics.median(rates))
@@ -71,7 +80,8 @@ async def run(engines: dict[Drafts, Engine], count: int, rounds: int, console: C
             identical = sum(one.text == plain[n].text for one, n in zip(each[-1], usable, strict=True))
             table.add_row(
                 kind, drafts, ", ".join(f"{rate:.1f}" for rate in rates), f"{speeds[drafts][-1]:.1f}",
-                f"{tokens / steps:.2f}", f"{identical} of {len(usable)}",
+                f"{tokens / steps:.2f}", first_clause([one for round in each for one in round]),
+                f"{identical} of {len(usable)}",
             )  # fmt: skip
     console.print(table)
     for drafts, each in speeds.items():

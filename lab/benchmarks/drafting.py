@@ -39,6 +39,7 @@ from model.engine.engine import Engine
 from model.hub.catalog import QWEN_05B
 from server.serving.options import ModelOptions
 from server.serving.runtime import load_engine
+from voice.clauses import ClauseSplitter
 
 MAX_TOKENS = 64
 KINDS = {"chat": "chat", "list": "list", "numbers": "numbers", "passage": "passage", "JSON": "json",
@@ -64,12 +65,17 @@ SCHEMAS = (
 @dataclass(frozen=True)
 class Response:
     """A response; its tokens are those after the first one, and its forward passes and seconds those after the first
-    forward pass."""
+    forward pass.
+
+    Attributes:
+        first_clause: seconds from the question to the first clause; None if it has no text, as a call.
+    """
 
     text: str
     tokens: int
     steps: int
     seconds: float
+    first_clause: float | None
 
 
 def prompts_of(name: str, count: int) -> list[EvaluationPrompt]:
@@ -96,12 +102,15 @@ async def respond(engine: Engine, kind: str, prompt: EvaluationPrompt, way: str,
     elif kind == "programs":
         messages = program_messages((), (), prompt.text)
         options["grammar"] = program_grammar(with_missing(()))
+    began, first_clause, splitter = time.perf_counter(), None, ClauseSplitter()
     times, text = [], ""
     async for progress in Conversation(engine, drafting=way == "drafts").reply(Ask(messages, **options)):
         times.append((time.perf_counter(), progress.step))
         text += progress.committed + "".join(call.arguments for call in progress.tool_calls)
+        if first_clause is None and (splitter.push(progress.committed) or (progress.finished and splitter.flush())):
+            first_clause = times[-1][0] - began
     (begin, step), (end, last), tokens = times[0], times[-1], progress.tokens
-    return Response(text, tokens - 1, last - step, end - begin)
+    return Response(text, tokens - 1, last - step, end - begin, first_clause)
 
 
 def row(kind: str, results: Sequence[tuple[Response, ...]]) -> list[str]:

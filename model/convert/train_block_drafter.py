@@ -61,7 +61,7 @@ class BlockTrainingConfig:
         dropout: share of the features that are set to zero.
     """
 
-    steps: int = 2000
+    steps: int = 1600
     seed: int = 1
     rows: int = 5
     layers: int = 1

@@ -50,9 +50,9 @@ class HeadTrainingConfig:
         dropout: share of features that are set to zero.
     """
 
-    epochs: float = 6.0
+    epochs: float = 4.0
     seed: int = 1
-    size: int = 768
+    size: int = 512
     inner: int = 1536
     vocabulary: int = 12288
     batch: int = 384

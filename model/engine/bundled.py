@@ -86,12 +86,12 @@ Load = Callable[[Path, DecoderConfig, str], T]
 
 def bundled(path: Path, config: DecoderConfig, folder: Path, load: Load[T]) -> T | None:
     """What lies in a folder for these weights, or None."""
-    file = _file_for(path, folder)
+    file = bundled_file(path, folder)
     return None if file is None else load(file, config, required_checksum(path, file))
 
 
-def _file_for(path: Path, folder: Path) -> Path | None:
-    """The file in `folder` that was made for these weights."""
+def bundled_file(path: Path, folder: Path) -> Path | None:
+    """The file in a folder that was made for these weights, or None."""
     for candidate in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(candidate, "pt") as file:

@@ -30,6 +30,7 @@ from model.engine.bundled import (
     BUNDLED_REQUEST_CLASSIFIERS,
     Load,
     bundled,
+    bundled_file,
     required_checksum,
     weights_identity,
 )
@@ -59,6 +60,8 @@ _MIN_KEPT_BYTES = 1 << 20
 Drafts = Literal["auto", "diffusion", "recurrent", "masked", "none"]
 """What drafts: a block drafter, a recurrent head, an adapter's masked rows in the forward pass itself, or nothing but
 copies of the conversation."""
+
+_SOURCES = {"diffusion": "block drafter", "recurrent": "draft head", "masked": "adapter"}
 
 
 @dataclass(frozen=True)
@@ -141,9 +144,9 @@ def load_model(
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1`, …
         precision: int8 on the CPU and bfloat16 elsewhere when not given.
         adapter: what drafts: the file of an adapter or of a draft head, `auto` for what is bundled for these weights or
-            lies in their folder, or `none`. A draft head needs a CPU and int8 weights; elsewhere it is left out.
+            lies in their folder, or `none`. A draft head needs a CPU and int8 weights.
         drafts: which of what is bundled drafts. `auto` on a CPU with int8 weights is `diffusion`, or `recurrent` where
-            there is no block drafter; elsewhere it is `masked`.
+            there is no block drafter; elsewhere it is `masked`, or nothing where there is no adapter.
         turn_completion, request_classifier, call_gate: a classifier's file, `auto` for the bundled one, or `none`.
         program_prefix: the file of a prefix for programs, `auto` for the bundled one, or `none`.
         family: name of the folder's family in `architectures.py`; found from its configuration when not given.
@@ -153,7 +156,8 @@ def load_model(
 
     Raises:
         BadModelFile: the model, the adapter or the classifier cannot be read, or was made for other weights.
-        ValueError: the device does not exist, its memory is too small, or it cannot keep int8 keys and values.
+        ValueError: the device does not exist, its memory is too small, it cannot keep int8 keys and values, or nothing
+            drafts as `drafts` or the file says.
     """
     target = find_device(device)
     if target.type == "cuda":
@@ -173,14 +177,20 @@ def load_model(
         raise BadModelFile(f"{path} is not a model that can be run ({type(error).__name__}: {error})") from error
     if isinstance(adapter, Path):
         drafts = drafts_of(adapter)
-    draft_head = None if adapter == "none" else _draft_head(path, decoder, checkpoint, adapter, drafts)
+    elif adapter == "none":
+        drafts = "none"
+    draft_head = _draft_head(path, decoder, checkpoint, adapter, drafts)
     masked = drafts == "masked" or (drafts == "auto" and draft_head is None)
+    loaded_adapter = _adapter(path, decoder, adapter) if masked else None
+    found = draft_head.origin if draft_head else "masked" if loaded_adapter or decoder.mask_token is not None else ""
+    if drafts not in ("auto", "none", found):
+        raise ValueError(f"there is no {_SOURCES[drafts]} for this model here: {_possible_drafts(path, decoder)}")
     return LoadedModel(
         decoder,
         tokenizer,
         template,
         checkpoint.stop_tokens(),
-        _adapter(path, decoder, adapter) if masked else None,
+        loaded_adapter,
         _of_weights(path, decoder, turn_completion, BUNDLED_CLASSIFIERS, load_turn_completion_classifier),
         draft_head,
         call_thresholds(path),
@@ -208,14 +218,10 @@ def _draft_head(
 ) -> DraftHead | None:
     if drafts in ("masked", "none"):
         return None
-    if decoder.precision != "int8" or decoder.mask_token is not None:
-        if drafts == "diffusion" and choice == "auto":
-            raise ValueError("a block drafter needs int8 weights on a CPU: choose other drafts")
+    if not _reads_states(decoder):
         return None
     load: Load[DraftHeadWeights | BlockDrafterWeights] = load_draft_head if drafts == "recurrent" else load_drafter
     weights = _of_weights(path, decoder, choice, BUNDLED_DRAFT_HEADS, load)
-    if drafts == "diffusion" and not isinstance(weights, BlockDrafterWeights):
-        raise ValueError("no block drafter is bundled for these weights: run `rejoinder convert drafter`")
     if weights is None:
         return None
     # Late: conversion runs on machines without llvmlite.
@@ -225,6 +231,27 @@ def _draft_head(
     if isinstance(weights, BlockDrafterWeights):
         return BlockQuantizedDrafter(weights, _scoring_rows(weights.head, checkpoint), decoder.embedding)
     return BlockQuantizedDraftHead(weights, _scoring_rows(weights, checkpoint), decoder.embedding)
+
+
+def _reads_states(decoder: Decoder) -> bool:
+    """Whether a draft head or a block drafter can read a model's states, on this device and in this precision."""
+    return decoder.precision == "int8" and decoder.mask_token is None
+
+
+def _possible_drafts(path: Path, decoder: Decoder) -> str:
+    """Says which drafts are possible for a model with what is bundled."""
+    possible = ["none"]
+    if bundled_file(path, BUNDLED_ADAPTERS) is not None or decoder.mask_token is not None:
+        possible.insert(0, "masked")
+    head = bundled_file(path, BUNDLED_DRAFT_HEADS) if _reads_states(decoder) else None
+    if head is not None:
+        possible = [*dict.fromkeys((drafts_of(head), "recurrent")), *possible]
+    said = f"choose --drafts {' or '.join(possible)}"
+    if decoder.mask_token is not None:
+        return said
+    if not _reads_states(decoder):
+        return f"{said} (a block drafter and a draft head need a CPU and int8 weights)"
+    return f"{said}, or train one with `rejoinder convert`"
 
 
 def _scoring_rows(head: DraftHeadWeights, checkpoint: Checkpoint) -> torch.Tensor:

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from cli import convert_tune
 from cli.convert_tune import advice
 from cli.main import app
+from model.checkpoint.checkpoint import open_checkpoint
 from model.checkpoint.tuned import tuned_from
 from model.convert.tuning_evaluation import HeldOutMetrics
 from model.engine.bundled import weights_checksum
 from tests.conftest import save_tiny_checkpoint
+from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,19 @@ def test_a_model_is_tuned_measured_and_says_what_it_was_tuned_from(
     assert f"--model {tuned}" in done.output
     assert "trained on 18 conversations, 2 held out" in done.output
     assert tuned_from(tuned) == weights_checksum(base)
+    config, head = open_checkpoint(tuned).config, tmp_path / "drafter.safetensors"
+    sizes = 3 * config.hidden, config.hidden, config.vocab_size
+    asked = ["ask", "hello", "--no-builtin-tools", "--model", str(tuned), "--adapter", str(head)]
+    asked += ["--device", "cpu", "--precision", "int8", "--data", str(tmp_path / "data")]
+    random_block_drafter(random_draft_head(*sizes, 1, "another", size=256)).save(head)
+    refused = CliRunner(env={"COLUMNS": "200"}).invoke(app, asked)
+    assert refused.exit_code == 1 and "was made for weights with sha256 another" in " ".join(refused.output.split())
+    for made_for in (tuned, base):
+        drafter = random_block_drafter(random_draft_head(*sizes, 1, weights_checksum(made_for), size=256))
+        drafter.save(head)
+        answered = CliRunner().invoke(app, [*asked, "--json"])
+        assert answered.exit_code == 0, answered.output
+        assert json.loads(answered.stdout)["question"] == "hello"
 
 
 def test_too_few_conversations_are_refused(base: Path, conversations: Path) -> None:

@@ -4,6 +4,7 @@ of a block in a forward pass of their own, in which every row attends to every o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -29,13 +30,18 @@ _NEAR = 4.0
 
 
 class BlockQuantizedDrafter:
-    """Drafts tokens for one conversation at a time. Arguments and attributes are those of `BlockQuantizedDraftHead`."""
+    """Drafts tokens for one conversation at a time. Arguments and attributes are those of `BlockQuantizedDraftHead`.
+
+    Attributes:
+        steps_taken: how many times it drafted in one denoising step, in two, …
+    """
 
     origin: Literal["diffusion"] = "diffusion"
 
     def __init__(self, weights: BlockDrafterWeights, scoring_rows: Tensor, embedding: Embedding) -> None:
         t, size = weights.tensors, weights.tensors["places"].shape[1]
         self.acceptance, self.block = weights.acceptance, weights.block
+        self.steps_taken = Counter[int]()
         self._head = BlockQuantizedDraftHead(weights.head, scoring_rows, embedding)
         rows, scale = quantize_rows(scoring_rows)
         self._rows, self._scale, self._mix = rows.numpy(), scale.numpy(), t["mix"].numpy()
@@ -63,17 +69,18 @@ class BlockQuantizedDrafter:
         for token in tokens:
             self._head.read(token)
         drafts, confidence = list[int](), list[float]()
-        logits, row = self._block.run(), 0
+        logits, row, taken = self._block.run(), 0, 1
         while True:
             index, chance = self._choose(logits[row], *self._mix[row])
             drafts.append(self._head.token(index))
             confidence.append(chance)
             if len(drafts) == self.block or not more(confidence):
+                self.steps_taken[taken] += 1
                 return tuple(drafts), tuple(confidence)
             self._head.read(drafts[-1])
             row += 1
-            if chance < CONFIDENT and steps > 1:
-                logits, row, steps = self._block.run(), 0, steps - 1
+            if chance < CONFIDENT and taken < steps:
+                logits, row, taken = self._block.run(), 0, taken + 1
 
     def _choose(self, logits: Floats, read: float, denoised: float) -> tuple[int, float]:
         """The likeliest token after those that the head has read, as its place in the vocabulary, and its probability.

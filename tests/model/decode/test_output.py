@@ -18,14 +18,14 @@ from model.checkpoint.checkpoint import open_checkpoint
 from model.decode.draft import DraftHead
 from model.decode.draft_length import DraftLengthController
 from model.decode.grammar import JSONSchema
-from model.engine.bundled import weights_checksum
+from model.engine.bundled import weights_checksum, weights_size
 from model.engine.conversation import Conversation
 from model.engine.engine import Engine
 from model.engine.loader import LoadedModel, load_model
 from model.nn.adapter import Adapter
 from model.nn.forward_batch import ForwardInput
 from tests.model.dialogues import HELLO, SYSTEM, collect_progress, committed_text, with_doubled_weights
-from tests.model.random_draft_head import random_draft_head
+from tests.model.random_draft_head import random_block_drafter, random_draft_head
 
 NUM_FEATURES = 3
 """Times the size of a state."""
@@ -33,16 +33,24 @@ QUESTIONS = [Message("user", words) for words in ("hello to you", "the capital o
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]}
 
 
-@pytest.fixture(scope="module")
-def model(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """A model with an untrained draft head that never stops by itself."""
-    folder, file = tmp_path_factory.mktemp("varied"), tmp_path_factory.mktemp("head") / "head.safetensors"
+@pytest.fixture(scope="module", params=["diffusion", "recurrent"])
+def model(
+    request: pytest.FixtureRequest, tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LoadedModel]:
+    """A model that never stops by itself, with an untrained drafter as what is bundled for it: a block drafter, which
+    drafts by default, or a draft head."""
+    folder, drafters = tmp_path_factory.mktemp("varied"), tmp_path_factory.mktemp("drafters")
     path = with_doubled_weights(tiny_qwen2, folder)
     config = open_checkpoint(path).config
-    random_draft_head(NUM_FEATURES * config.hidden, config.hidden, config.vocab_size, 1, weights_checksum(path)).save(
-        file
-    )
-    return replace(load_model(path, device="cpu", precision="int8", adapter=file), stop_tokens=frozenset())
+    sizes = NUM_FEATURES * config.hidden, config.hidden, config.vocab_size
+    head = random_draft_head(*sizes, 1, weights_checksum(path), size=256)
+    head = replace(head, metadata={"base_bytes": str(weights_size(path))})
+    (random_block_drafter(head) if request.param == "diffusion" else head).save(drafters / "drafter.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("model.engine.loader.BUNDLED_DRAFT_HEADS", drafters)
+        loaded = load_model(path, device="cpu", precision="int8")
+    assert loaded.draft_head is not None and loaded.draft_head.origin == request.param
+    yield replace(loaded, stop_tokens=frozenset())
 
 
 @pytest.fixture
@@ -53,7 +61,12 @@ def engine(model: LoadedModel) -> Iterator[Engine]:
 def open_engine(model: LoadedModel) -> Iterator[Engine]:
     """An engine with fixed costs, as measured with a small model: each row a fiftieth of a forward pass."""
     engine = Engine(lambda: model)
-    engine.draft_length = DraftLengthController({100: 1.0, 108: 1.16}, 4, (0.6, 0.4, 0.25, 0.15), head_seconds=0.01)
+    assert engine.model.draft_head is not None
+    block = engine.model.draft_head.block
+    acceptance = (0.6, 0.4, 0.25, 0.15)[: block or None]
+    engine.draft_length = DraftLengthController(
+        {100: 1.0, 108: 1.16}, len(acceptance), acceptance, 0.01, 0.05 if block else 0.0, [acceptance] * 3
+    )
     yield engine
     engine.close()
 
@@ -99,11 +112,12 @@ async def respond(engine: Engine, question: Message, **options: Any) -> list[Pro
 
 
 async def test_what_is_shown_is_what_the_next_step_verifies(engine: Engine, verified: list[list[int]]) -> None:
-    decode, shown_steps, possible = engine.model.tokenizer.decode, 0, 0
+    decode, shown_steps, possible, origins = engine.model.tokenizer.decode, 0, 0, set[str]()
     for question in QUESTIONS:
         verified.clear()
         progress = await respond(engine, question)
         steps = progress[-1].step
+        origins |= {one.draft_origin for one in progress if one.draft}
         shown = {one.step: one for one in progress if one.draft_ends}
         for step, rows in enumerate(verified, 1):
             text, ends = (shown[step].draft, shown[step].draft_ends) if step in shown else ("", ())
@@ -113,6 +127,7 @@ async def test_what_is_shown_is_what_the_next_step_verifies(engine: Engine, veri
         assert all(0 < chance <= 1 for one in progress for chance in one.confidence)
         shown_steps, possible = shown_steps + len(shown), possible + steps - 1
     assert shown_steps >= 0.8 * possible > 50
+    assert engine.model.draft_head is not None and engine.model.draft_head.origin in origins
 
 
 async def test_a_commit_is_reported_before_anything_is_drafted_after_it(engine: Engine) -> None:

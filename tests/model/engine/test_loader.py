@@ -72,16 +72,15 @@ def test_a_model_is_not_loaded_onto_a_device_that_does_not_exist(tiny_qwen2: Pat
             load_model(tiny_qwen2, device="cuda")
 
 
-@pytest.mark.parametrize(("precision", "loaded"), [("int8", True), ("float32", False)])
-def test_a_draft_head_is_loaded_for_block_quantized_weights_only(
-    tiny_qwen2: Path, tmp_path: Path, precision: Precision, loaded: bool
-) -> None:
+def test_a_draft_head_is_loaded_for_block_quantized_weights_only(tiny_qwen2: Path, tmp_path: Path) -> None:
     config, file = open_checkpoint(tiny_qwen2).config, tmp_path / "head.safetensors"
     checksum = weights_checksum(tiny_qwen2)
     random_draft_head(3 * config.hidden, config.hidden, config.vocab_size, 1, checksum).save(file)
-    model = load_model(tiny_qwen2, device="cpu", precision=precision, adapter=file)
-    assert (model.draft_head is not None) == loaded and model.adapter is None
-    assert load_model(tiny_qwen2, device="cpu", precision=precision, adapter="none").draft_head is None
+    model = load_model(tiny_qwen2, device="cpu", precision="int8", adapter=file)
+    assert model.draft_head is not None and model.adapter is None
+    assert load_model(tiny_qwen2, device="cpu", precision="int8", adapter="none").draft_head is None
+    with pytest.raises(ValueError, match=r"there is no draft head .* need a CPU and int8 weights"):
+        load_model(tiny_qwen2, device="cpu", precision="float32", adapter=file)
 
 
 def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
@@ -92,15 +91,20 @@ def test_a_bundled_block_drafter_is_the_default_on_a_cpu(
     head = replace(head, metadata={"base_bytes": str(weights_size(tiny_qwen2))})
     monkeypatch.setattr("model.engine.loader.BUNDLED_DRAFT_HEADS", tmp_path)
 
-    def origin(drafts: Drafts) -> str | None:
-        made = load_model(tiny_qwen2, device="cpu", precision="int8", drafts=drafts).draft_head
+    def origin(drafts: Drafts, precision: Precision = "int8") -> str | None:
+        made = load_model(tiny_qwen2, device="cpu", precision=precision, drafts=drafts).draft_head
         return None if made is None else made.origin
 
+    with pytest.raises(ValueError, match="no draft head for this model here: choose --drafts none, or train one"):
+        origin("recurrent")
     head.save(tmp_path / "head.safetensors")
     assert origin("auto") == origin("recurrent") == "recurrent"
-    with pytest.raises(ValueError, match="no block drafter is bundled"):
+    with pytest.raises(ValueError, match=r"no block drafter .* choose --drafts recurrent or none, or train"):
         origin("diffusion")
     random_block_drafter(head).save(tmp_path / "head.safetensors")
-    assert [origin(drafts) for drafts in ("auto", "diffusion", "recurrent", "masked")] == [
-        "diffusion", "diffusion", "recurrent", None
-    ]  # fmt: skip
+    assert [origin(drafts) for drafts in ("auto", "diffusion", "recurrent")] == ["diffusion", "diffusion", "recurrent"]
+    with pytest.raises(ValueError, match=r"no adapter .* choose --drafts diffusion or recurrent or none,"):
+        origin("masked")
+    assert origin("auto", "float32") is None
+    with pytest.raises(ValueError, match=r"no block drafter .* choose --drafts none \(.* need a CPU and int8 weights"):
+        origin("diffusion", "float32")

@@ -75,11 +75,8 @@ def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
 ) -> None:
     draw, weights = torch.Generator().manual_seed(2), random_drafter()
     table, head_rows = torch.randn(VOCABULARY, HIDDEN, generator=draw), torch.randn(300, HIDDEN, generator=draw)
-    drafter, runs = (
-        BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids]),
-        list[int](),
-    )
-    run = drafter._block.run
+    drafter = BlockQuantizedDrafter(weights, head_rows @ weights.head.matrices["output"], lambda ids: table[ids])
+    runs, run = list[int](), drafter._block.run
     monkeypatch.setattr(drafter._block, "run", lambda: runs.append(1) or run())
     features = torch.randn(FEATURES, generator=draw)
     for confident, steps, expected in ((2.0, 3, 3), (0.0, 3, 1), (2.0, 1, 1)):
@@ -87,3 +84,4 @@ def test_each_step_denoises_what_follows_the_first_draft_that_is_not_confident(
         runs.clear()
         assert len(drafter.draft(features, [7], lambda confidence: True, steps)[0]) == ROWS
         assert len(runs) == expected
+    assert drafter.steps_taken == {3: 1, 1: 2}
