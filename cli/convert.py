@@ -338,7 +338,8 @@ def call_gate_command(
         ),
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="A call gate that was trained before, to continue with the examples and some others.")
+        Path | None,
+        typer.Option(help="A call gate that was trained before, to continue with the examples and some others."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     model: ModelOption = _MODEL,
