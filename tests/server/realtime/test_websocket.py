@@ -67,8 +67,10 @@ async def test_a_client_that_disconnects_during_a_response_is_no_longer_counted(
             await wait_until(none_is_counted)
 
 
-async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "OUTBOX", Budget(200_000, 60.0))
+@pytest.mark.parametrize("budget", [Budget(200_000, 600.0), Budget(1 << 30, 0.5)])
+async def test_a_client_that_does_not_read_is_disconnected(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX", budget)
+    monkeypatch.setattr("server.realtime.websocket.OUTBOX", budget)
     # uvicorn would wait 10 s for this client's close frame.
     close_timeout = property(lambda self: 0.2, lambda self, seconds: None)
     monkeypatch.setattr(WebSocketsSansIOProtocol, "close_timeout", close_timeout, raising=False)
@@ -119,7 +121,7 @@ class _BurstConversation:
         self, send: Callable[[ServerEvent], None], client_gone: threading.Event, closed: threading.Event
     ) -> None:
         self._send, self._client_gone, self._closed = send, client_gone, closed
-        self.configured_bytes, self.resumable = 0, False
+        self.copied_bytes, self.resumable = 0, False
 
     async def receive(self, text: str) -> None:
         while not self._client_gone.is_set():  # noqa: ASYNC110 - the event belongs to another thread
