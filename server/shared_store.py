@@ -165,6 +165,8 @@ class SQLiteStore:
 
     def delete(self, key: str) -> None:
         self._execute("delete from records where key = ?", key)
+        with self._transaction() as file:
+            forget_deleted(file)
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         statement = "select key, value from records where substr(key, 1, ?) = ? and value != x'' and expires_at > ?"

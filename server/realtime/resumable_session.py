@@ -92,8 +92,8 @@ class ResumableSession:
         self.detached.set()
 
     async def close(self) -> None:
-        """Give back the slot, so that the next caller can have it, and end the conversation. The events that were not sent
-        are freed at once, and do not wait for Python's collector."""
+        """Give back the slot, so that the next caller can have it, and end the conversation. Events that were not sent
+        are freed at once: the rest waits for Python's collector."""
         self.outbox.detach()
         self.slot.count_dropped(self.outbox.dropped)
         self.slot.release()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice.history import History, Item, Span, UnknownItem
+from voice.history import History, Item, Span, UnknownItem, item_bytes
 
 
 def response(*clauses: tuple[str, float]) -> Item:

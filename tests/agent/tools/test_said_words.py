@@ -29,10 +29,8 @@ CONVERSATION = [
         ("weather-garage ... weather", "weather"),
         ("50 people", "50 people"),
         (["weather", "garage"], ["weather"]),
-        (
-            {"query": "weather", "hint": "garage", "codes": [4711, 50], "safe": True},
-            {"query": "weather", "codes": [50], "safe": True},
-        ),
+        ({"query": "weather", "hint": "garage", "safe": True}, {"query": "weather", "safe": True}),
+        ([4711, 50], [50]),
         (4711, None),
     ],
 )

@@ -77,7 +77,7 @@ def test_the_lists_come_from_the_configuration_file_and_are_printed(tmp_path: Pa
     (tmp_path / "again.toml").write_text(first)
     assert ServeSettings(config=tmp_path / "again.toml").tool_access == access
     (tmp_path / "bad.toml").write_text('[tools]\nweb = ["get_time"]\nfax = []\n')
-    with pytest.raises(ValueError, match="line 3: there is no 'fax' in .tools.: use web, phone, api, keys"):
+    with pytest.raises(ValueError, match=r"line 3: there is no 'fax' in .tools.: use web, phone, api, keys"):
         ServeSettings(config=tmp_path / "bad.toml")
 
 
